@@ -53,7 +53,8 @@ check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of fa
 	go mod verify
 	go vet ./...
 	go vet -tags long ./handler/tools/e2e ./handler/tools/simulation
-	GOOS=windows go vet ./handler/internal/... # the commands of operators; the tools need Linux or macOS
+	GOOS=darwin go vet ./handler ./handler/internal/...
+	GOOS=windows go vet ./handler ./handler/internal/... # the tools need Linux or macOS
 	$(GOLANGCI_LINT) config verify
 	$(GOLANGCI_LINT) fmt --diff
 	$(GOLANGCI_LINT) run
@@ -89,8 +90,10 @@ format: ## format the Go code
 package: ## pack dist/async-caller.zip for a Function App on linux/amd64
 	go run ./handler/tools/stage -zip
 
-release: ## executables for five platforms with their SBOMs, the package and sums in dist/release, in 5 minutes
-	go run ./handler/tools/stage -release
+release: ## executables for six platforms with SBOMs, the package and sums in dist/release (REPOSITORY=owner/name)
+	@test -n "$(REPOSITORY)" || { echo "set REPOSITORY to the repository on GitHub, to which links of the release lead: \
+	make release REPOSITORY=owner/name" >&2; exit 1; }
+	go run ./handler/tools/stage -release "$(REPOSITORY)"
 
 deploy: needs-func ## publish the package to a Function App: make deploy APP=name
 	@test -n "$(APP)" || { echo "set APP to the name of the Function App: make deploy APP=name" >&2; exit 1; }

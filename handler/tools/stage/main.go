@@ -31,13 +31,14 @@ const (
 
 func main() {
 	pack := flag.Bool("zip", false, "build and stage "+dist+"/"+inside+" instead, and pack it as "+dist+"/"+archive)
-	release := flag.Bool("release", false, "build a release in "+dist+"/"+releases+" instead, and the package")
+	repository := flag.String("release", "",
+		"build a release for this repository of GitHub, as owner/name, in "+dist+"/"+releases+" instead, and the package")
 	flag.Parse()
 	ctx := context.Background()
 	var err error
 	switch {
-	case *release:
-		err = makeRelease(ctx, ".", dist, platforms, os.Stdout)
+	case *repository != "":
+		err = makeRelease(ctx, ".", dist, *repository, platforms, os.Stdout)
 	case *pack:
 		err = makePackage(ctx, ".", dist)
 	default:

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"archive/zip"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -27,13 +28,22 @@ const (
 
 // platforms are those of a release.
 var platforms = []platform{
-	functionApp, {"linux", "arm64"}, {"darwin", "arm64"}, {"darwin", "amd64"}, {"windows", "amd64"},
+	functionApp, {"linux", "arm64"}, {"darwin", "arm64"}, {"darwin", "amd64"},
+	{"windows", "amd64"}, {"windows", "arm64"},
 }
 
+// repositoryName matches the names of repositories on GitHub.
+var repositoryName = regexp.MustCompile(`^[A-Za-z0-9-]+/[A-Za-z0-9._-]+$`)
+
 // makeRelease makes the files of a release: for each platform an archive with the executable and its SBOM, the package,
-// and the sums. The same commit makes the same files with the same version of Go, wherever it is built. The package
-// stays in dist as well.
-func makeRelease(ctx context.Context, project, dist string, platforms []platform, out io.Writer) error {
+// and the sums. The same commit makes the same files with the same version of Go, wherever it is built. The repository
+// is where the release is published, for links. The package stays in dist as well.
+func makeRelease(
+	ctx context.Context, project, dist, repository string, platforms []platform, out io.Writer,
+) error {
+	if !repositoryName.MatchString(repository) {
+		return fmt.Errorf("%q is no repository of GitHub: give it as owner/name", repository)
+	}
 	if err := checkNoChanges(ctx, project); err != nil {
 		return err
 	}
@@ -51,16 +61,17 @@ func makeRelease(ctx context.Context, project, dist string, platforms []platform
 		return err
 	}
 	version := versionOf(executables[0].info)
-	if err := writeNotes(project, folder, version); err != nil {
+	if err := writeNotes(project, folder, repository, version); err != nil {
 		return err
 	}
+	files := filesAt(repository, executables[0].info)
 	prefix := filepath.Join(folder, executable+"_"+version+"_")
 	for _, e := range executables {
 		path := prefix + e.system + "_" + e.processor
-		if err := packExecutable(project, e, path); err != nil {
+		if err := packExecutable(project, files, e, path); err != nil {
 			return err
 		}
-		if err := writeSBOM(ctx, e, path+".cdx.json"); err != nil {
+		if err := writeSBOM(ctx, project, repository, e, path+".cdx.json"); err != nil {
 			return err
 		}
 	}
@@ -137,6 +148,25 @@ func versionOf(info *buildinfo.BuildInfo) string {
 	return strings.TrimPrefix(strings.Trim(info.Main.Version, "()"), "v")
 }
 
+// filesAt returns the address of the project's files at the tag or, without one, at the commit.
+func filesAt(repository string, info *buildinfo.BuildInfo) string {
+	ref := "v" + versionOf(info)
+	if untagged.MatchString(ref) {
+		ref = cmp.Or(setting(info, "vcs.revision"), "HEAD")
+	}
+	return addressOf(repository) + "/blob/" + ref + "/"
+}
+
+func addressOf(repository string) string { return "https://github.com/" + repository }
+
+// relativeLink matches a Markdown link to another file of the project.
+var relativeLink = regexp.MustCompile(`\]\(([^):#][^):]*)\)`)
+
+// absolute returns a page whose links name the project's files by their address, because an archive has no other pages.
+func absolute(page, files string) string {
+	return relativeLink.ReplaceAllString(page, "]("+files+"$1)")
+}
+
 func commitOf(info *buildinfo.BuildInfo) string {
 	if commit := setting(info, "vcs.revision"); commit != "" {
 		return "commit " + commit
@@ -154,10 +184,20 @@ func setting(info *buildinfo.BuildInfo, key string) string {
 }
 
 // untagged matches the versions of commits without a tag.
-var untagged = regexp.MustCompile(`\d{14}-[0-9a-f]{12}$|^devel$`)
+var untagged = regexp.MustCompile(`\d{14}-[0-9a-f]{12}$|devel$`)
 
-// writeNotes writes the part of CHANGELOG.md about a version. A tagged version must have one.
-func writeNotes(project, folder, version string) error {
+// verification says how to verify a release: %[1]s is the repository, %[2]s the version, %[3]s the image.
+const verification = `
+## Verify a download
+
+The workflow of the repository has attested each file and the container image %[3]s:%[2]s.
+
+    gh attestation verify async-caller_%[2]s_linux_amd64.tar.gz --repo %[1]s
+    gh attestation verify oci://%[3]s:%[2]s --repo %[1]s
+`
+
+// writeNotes writes the part of CHANGELOG.md about a version, and how to verify it. A tagged version must have one.
+func writeNotes(project, folder, repository, version string) error {
 	if untagged.MatchString(version) {
 		return nil
 	}
@@ -169,6 +209,8 @@ func writeNotes(project, folder, version string) error {
 	if !found {
 		return fmt.Errorf("CHANGELOG.md has nothing about the tag v%s: add a section ## [%[1]s]", version)
 	}
+	text = absolute(text, addressOf(repository)+"/blob/v"+version+"/")
+	text += fmt.Sprintf(verification, repository, version, "ghcr.io/"+strings.ToLower(repository))
 	return os.WriteFile(filepath.Join(folder, notes), []byte(text), 0o644)
 }
 
@@ -185,10 +227,15 @@ func changes(changelog, version string) (text string, found bool) {
 
 // packExecutable packs an executable with the README, in the archive format that its platform opens without further
 // programs.
-func packExecutable(project string, e built, path string) error {
+func packExecutable(project, files string, e built, path string) error {
 	folder := filepath.Dir(e.path)
 	const readme = "README.md"
-	if err := copyFile(filepath.Join(project, readme), filepath.Join(folder, readme)); err != nil {
+	page, err := os.ReadFile(filepath.Join(project, readme))
+	if err != nil {
+		return err
+	}
+	page = []byte(absolute(string(page), files))
+	if err := os.WriteFile(filepath.Join(folder, readme), page, 0o644); err != nil {
 		return err
 	}
 	pack := writeTar

@@ -3,7 +3,6 @@ package main
 import (
 	"archive/tar"
 	"compress/gzip"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -50,8 +49,9 @@ func newRepository(t *testing.T) string {
 	mustWrite(t, project, map[string]string{
 		"go.mod": "module asynccaller\n\ngo 1.26.0\n", "handler/main.go": "package main\n\nfunc main() {}\n",
 		".gitignore": "/dist/\n",
+		"README.md":  "[a](docs/a.md#b), [c](https://example.com/c), [here](#d)\n",
 		"CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\nlater\n\n" +
-			"## [1.2.3] - 2026-01-02\n\n### Added\n\n- first\n\n## [1.2.2]\n\nold\n",
+			"## [1.2.3] - 2026-01-02\n\n### Added\n\n- [first](docs/a.md)\n\n## [1.2.2]\n\nold\n",
 	})
 	mustGit(t, project, "init", "-q")
 	commit(t, project)
@@ -69,7 +69,8 @@ func commit(t *testing.T, project string) {
 func release(t *testing.T, project string, platforms ...platform) (files map[string]string, printed string) {
 	t.Helper()
 	var out strings.Builder
-	if err := makeRelease(t.Context(), project, filepath.Join(project, "dist"), platforms, &out); err != nil {
+	dist := filepath.Join(project, "dist")
+	if err := makeRelease(t.Context(), project, dist, "Contoso/async-caller", platforms, &out); err != nil {
 		t.Fatal(err)
 	}
 	return tree(t, filepath.Join(project, "dist", "release")), out.String()
@@ -92,8 +93,15 @@ func TestRelease(t *testing.T) {
 	if !regexp.MustCompile(`dist.release has version 1\.2\.3, commit [0-9a-f]{40}\n$`).MatchString(printed) {
 		t.Errorf("printed %q", printed)
 	}
-	if got := files["notes.md"]; got != "### Added\n\n- first\n" {
-		t.Errorf("the notes are %q", got)
+	const atTag = "https://github.com/Contoso/async-caller/blob/v1.2.3/"
+	for _, want := range []string{
+		"### Added\n\n- [first](" + atTag + "docs/a.md)\n",
+		"\n    gh attestation verify async-caller_1.2.3_linux_amd64.tar.gz --repo Contoso/async-caller\n",
+		"\n    gh attestation verify oci://ghcr.io/contoso/async-caller:1.2.3 --repo Contoso/async-caller\n",
+	} {
+		if !strings.Contains(files["notes.md"], want) {
+			t.Errorf("want %q in the notes:\n%s", want, files["notes.md"])
+		}
 	}
 	if files["async-caller_1.2.3_app.zip"] != mustRead(t, filepath.Join(project, "dist", archive)) {
 		t.Error("the app is not the package that `make deploy` and azd use")
@@ -114,6 +122,10 @@ func TestRelease(t *testing.T) {
 		if e := test.files[test.executable]; e.mode != 0o755 || !strings.HasPrefix(e.content, test.magic) {
 			t.Errorf("the executable in the %s has mode %v and begins with %.4q", archive, e.mode, e.content)
 		}
+		want := "[a](" + atTag + "docs/a.md#b), [c](https://example.com/c), [here](#d)\n"
+		if diff := cmp.Diff(want, test.files["README.md"].content); diff != "" {
+			t.Errorf("README.md in the %s (-want +got):\n%s", archive, diff)
+		}
 	}
 }
 
@@ -133,11 +145,20 @@ func checkSums(t *testing.T, files map[string]string) {
 // checkBOM checks that an SBOM is about an executable for Windows, and has nothing of the machine that made it.
 func checkBOM(t *testing.T, text, executable string) {
 	t.Helper()
-	type component struct{ Name, Version, PURL string }
+	type component struct {
+		Name, Version, PURL string
+		Licenses            []struct{ License struct{ ID string } }
+	}
+	type origin struct {
+		Name string
+		URL  []string
+	}
 	var bom struct {
 		BOMFormat, SerialNumber string
 		Metadata                struct {
 			Timestamp  string
+			Authors    []origin
+			Supplier   origin
 			Tools      []struct{ Hashes []any }
 			Component  component
 			Properties []struct{ Name, Value string }
@@ -147,13 +168,16 @@ func checkBOM(t *testing.T, text, executable string) {
 	if err := json.Unmarshal([]byte(text), &bom); err != nil {
 		t.Fatal(err)
 	}
-	main := component{"asynccaller", "v1.2.3", "pkg:golang/asynccaller@v1.2.3"}
-	if bom.BOMFormat != "CycloneDX" || bom.Metadata.Component != main {
-		t.Errorf("the SBOM is about %+v, want %+v", bom.Metadata.Component, main)
+	main := component{Name: "asynccaller", Version: "v1.2.3", PURL: "pkg:golang/asynccaller@v1.2.3"}
+	if diff := cmp.Diff(main, bom.Metadata.Component); bom.BOMFormat != "CycloneDX" || diff != "" {
+		t.Errorf("the SBOM is about (-want +got):\n%s", diff)
 	}
 	std, _, _ := strings.Cut(runtime.Version(), " ") // experiments follow
 	if len(bom.Components) != 1 || bom.Components[0].Name != "std" || bom.Components[0].Version != std {
-		t.Errorf("the components are %+v, want Go's standard library", bom.Components)
+		t.Fatalf("the components are %+v, want Go's standard library", bom.Components)
+	}
+	if got := fmt.Sprint(bom.Components[0].Licenses); got != "[{{BSD-3-Clause}}]" {
+		t.Errorf("the licence of Go's standard library is %s", got)
 	}
 	properties := map[string]string{}
 	for _, property := range bom.Metadata.Properties {
@@ -163,8 +187,58 @@ func checkBOM(t *testing.T, text, executable string) {
 	if properties["cdx:gomod:build:env:GOOS"] != "windows" || properties["cdx:gomod:binary:hash:SHA-256"] != sum {
 		t.Errorf("the SBOM is about %v, want an executable for Windows with the sum %s", properties, sum)
 	}
-	if bom.SerialNumber != "" || bom.Metadata.Timestamp != "" || bom.Metadata.Tools[0].Hashes != nil {
+	if bom.SerialNumber != "" || bom.Metadata.Tools[0].Hashes != nil {
 		t.Errorf("the SBOM differs from machine to machine: %+v", bom)
+	}
+	if m := bom.Metadata; m.Timestamp != "2026-01-02T03:04:05Z" || len(m.Authors) != 1 ||
+		m.Authors[0].Name != "Contoso/async-caller" ||
+		!cmp.Equal(m.Supplier, origin{"Contoso/async-caller", []string{"https://github.com/Contoso/async-caller"}}) {
+		t.Errorf("want the repository as author and supplier, and the time of the commit: %+v", m)
+	}
+}
+
+// TestLicences: the SBOMs name the licence of every module that gets into an executable.
+func TestLicences(t *testing.T) {
+	all := map[string][]string{}
+	for _, p := range []platform{functionApp, {"windows", "arm64"}} {
+		licences, err := licencesOf(t.Context(), projectRoot, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var components []any
+		for path := range licences {
+			components = append(components, object{"name": path})
+		}
+		if err := setLicences(object{"components": components}, licences); err != nil {
+			t.Error(err)
+		}
+		maps.Copy(all, licences)
+	}
+	for path, want := range map[string]string{
+		"github.com/Azure/azure-sdk-for-go/sdk/azcore": "[MIT]", "github.com/google/uuid": "[BSD-3-Clause]",
+		"github.com/spf13/cobra": "[Apache-2.0]", "github.com/inconshreveable/mousetrap": "[Apache-2.0]", // on Windows
+	} {
+		if got := fmt.Sprint(all[path]); got != want {
+			t.Errorf("%s has the licences %s, want %s", path, got, want)
+		}
+	}
+	err := setLicences(object{"components": []any{object{"name": "example.com/unknown"}}}, all)
+	if err == nil || !strings.Contains(err.Error(), "example.com/unknown has no known licence") {
+		t.Errorf("a module without a licence: %v", err)
+	}
+}
+
+// TestReadmeOfAnArchive: the links of this project's README work outside the project.
+func TestReadmeOfAnArchive(t *testing.T) {
+	page := absolute(mustRead(t, filepath.Join(projectRoot, "README.md")), "https://example.com/at-tag/")
+	links := regexp.MustCompile(`\]\([^)]*|\]: *\S+|(?:href|src)=\S+`).FindAllString(page, -1)
+	for _, link := range links {
+		if !strings.HasPrefix(link, "](https://") && !strings.HasPrefix(link, "](#") {
+			t.Errorf("the link %s) does not work in an archive", link)
+		}
+	}
+	if !strings.Contains(page, "](https://example.com/at-tag/docs/commands.md#settings-and-files)") {
+		t.Error("the link to docs/commands.md is not absolute")
 	}
 }
 
@@ -343,7 +417,8 @@ func TestRefusedRelease(t *testing.T) {
 				commit(t, project)
 			}
 			mustGit(t, project, "tag", test.tag)
-			err := makeRelease(context.Background(), project, filepath.Join(project, "dist"), platforms[:1], io.Discard)
+			dist := filepath.Join(project, "dist")
+			err := makeRelease(t.Context(), project, dist, "contoso/async-caller", platforms[:1], io.Discard)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -351,43 +426,6 @@ func TestRefusedRelease(t *testing.T) {
 				t.Error("there are sums of a release that failed")
 			}
 		})
-	}
-}
-
-// TestWorkflow: the workflow runs what CI runs and what this project has, with actions of a fixed major version.
-func TestWorkflow(t *testing.T) {
-	workflow := mustRead(t, filepath.Join(projectRoot, ".github", "workflows", "ci.yml"))
-	makefile := mustRead(t, filepath.Join(projectRoot, "Makefile"))
-	var runs []string
-	for _, match := range regexp.MustCompile(`(?m)^ +- run: (.+)$`).FindAllStringSubmatch(workflow, -1) {
-		runs = append(runs, match[1])
-		target, isMake := strings.CutPrefix(match[1], "make ")
-		if isMake && !strings.Contains(makefile, "\n"+target+": ") {
-			t.Errorf("the Makefile has no target %q", target)
-		}
-	}
-	want := []string{
-		".ci/run",
-		"az bicep build --file deploy/main.bicep --stdout >/dev/null",
-		"az bicep lint --file deploy/main.bicep",
-		"make release",
-		"|",
-	}
-	if diff := cmp.Diff(want, runs); diff != "" {
-		t.Errorf("the workflow runs (-want +got):\n%s", diff)
-	}
-	if info, err := os.Stat(filepath.Join(projectRoot, ".ci", "run")); err != nil || info.Mode()&0o100 == 0 {
-		t.Errorf(".ci/run cannot be run: %v", err)
-	}
-	for _, match := range regexp.MustCompile(`uses: (\S+)`).FindAllStringSubmatch(workflow, -1) {
-		if !regexp.MustCompile(`^actions/[a-z-]+@v\d+$`).MatchString(match[1]) {
-			t.Errorf("%s is not an action of GitHub's of a fixed major version", match[1])
-		}
-	}
-	for _, name := range []string{"dist/release/*_", "dist/release/" + notes, "dist/release/" + sums} {
-		if !strings.Contains(workflow, name) {
-			t.Errorf("the workflow does not publish %s", name)
-		}
 	}
 }
 

@@ -13,9 +13,16 @@ import (
 // sbomTool is CycloneDX's own tool. It reads only the executable, in which the Go tool has recorded the modules.
 const sbomTool = "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0"
 
-// writeSBOM lists the modules in an executable, and Go's standard library.
-func writeSBOM(ctx context.Context, e built, path string) error {
+// object is a JSON object.
+type object = map[string]any
+
+// writeSBOM lists the modules in an executable with their licences, and Go's standard library.
+func writeSBOM(ctx context.Context, project, repository string, e built, path string) error {
 	executable, err := filepath.Abs(e.path)
+	if err != nil {
+		return err
+	}
+	licences, err := licencesOf(ctx, project, e.platform)
 	if err != nil {
 		return err
 	}
@@ -28,25 +35,52 @@ func writeSBOM(ctx context.Context, e built, path string) error {
 	if err != nil {
 		return fmt.Errorf("write the SBOM of %s: %w", e.path, err)
 	}
-	text, err = withoutToolHashes(text)
-	if err != nil {
+	var bom object
+	if err := json.Unmarshal(text, &bom); err != nil {
 		return fmt.Errorf("read the SBOM of %s: %w", e.path, err)
 	}
-	return os.WriteFile(path, text, 0o644)
+	setOrigin(bom, repository, setting(e.info, "vcs.time"))
+	if err := setLicences(bom, licences); err != nil {
+		return err
+	}
+	text, err = json.MarshalIndent(bom, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// withoutToolHashes removes the hashes of the tool, which is another executable on each platform.
-func withoutToolHashes(text []byte) ([]byte, error) {
-	var bom map[string]any
-	if err := json.Unmarshal(text, &bom); err != nil {
-		return nil, err
-	}
-	metadata, _ := bom["metadata"].(map[string]any)
+// setOrigin adds who made an SBOM, and when: at the time of the commit, if that is known. It removes the hashes of the
+// tool, which is another executable on each platform.
+func setOrigin(bom object, repository, committed string) {
+	metadata, _ := bom["metadata"].(object)
 	tools, _ := metadata["tools"].([]any)
 	for _, tool := range tools {
-		tool, _ := tool.(map[string]any)
+		tool, _ := tool.(object)
 		delete(tool, "hashes")
 	}
-	text, err := json.MarshalIndent(bom, "", "  ")
-	return append(text, '\n'), err
+	metadata["authors"] = []object{{"name": repository}}
+	metadata["supplier"] = object{"name": repository, "url": []string{addressOf(repository)}}
+	if committed != "" {
+		metadata["timestamp"] = committed
+	}
+}
+
+// setLicences adds the licence of each module to an SBOM.
+func setLicences(bom object, licences map[string][]string) error {
+	components, _ := bom["components"].([]any)
+	for _, component := range components {
+		component, _ := component.(object)
+		name, _ := component["name"].(string)
+		var choices []object
+		for _, id := range licences[name] {
+			choices = append(choices, object{"license": object{"id": id}})
+		}
+		if choices == nil {
+			return fmt.Errorf("module %s has no known licence in a file LICENSE or COPYING: "+
+				"replace the module, or add its licence to licences.go", name)
+		}
+		component["licenses"] = choices
+	}
+	return nil
 }
