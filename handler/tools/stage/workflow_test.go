@@ -1,0 +1,157 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const workflow = ".github/workflows/ci.yml"
+
+// TestWorkflow: the workflow runs what this project has.
+func TestWorkflow(t *testing.T) {
+	text := mustRead(t, filepath.Join(projectRoot, workflow))
+	makefile := mustRead(t, filepath.Join(projectRoot, "Makefile"))
+	for _, match := range regexp.MustCompile(`(?m)^ +- run: (\S+)(?: (\S+))?`).FindAllStringSubmatch(text, -1) {
+		switch program, argument := match[1], match[2]; {
+		case program == "make" && !strings.Contains(makefile, "\n"+argument+": "):
+			t.Errorf("the Makefile has no target %q", argument)
+		case strings.HasPrefix(program, ".ci/"):
+			info, err := os.Stat(filepath.Join(projectRoot, program))
+			if err != nil || info.Mode()&0o100 == 0 {
+				t.Errorf("%s cannot be run: %v", program, err)
+			}
+		}
+	}
+	for _, want := range []string{
+		".ci/run", ".ci/image", "make release REPOSITORY=$GITHUB_REPOSITORY", "subject-checksums: dist/release/" + sums,
+		"dist/release/*_", "dist/release/" + notes, "dist/release/" + sums, "push-to-registry: true",
+		"os: [macos-latest, windows-latest]", "go test ./handler/internal/...",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the workflow lacks %s", want)
+		}
+	}
+}
+
+// TestPermissions: each job has the permissions that it needs, and no others.
+func TestPermissions(t *testing.T) {
+	text := mustRead(t, filepath.Join(projectRoot, workflow))
+	if !strings.Contains(text, "\npermissions: {}\n") {
+		t.Error("jobs without permissions of their own have some")
+	}
+	_, jobs, _ := strings.Cut(text, "\njobs:\n")
+	names := regexp.MustCompile(`(?m)^  ([a-z]+):$`).FindAllStringSubmatchIndex(jobs, -1)
+	for i, at := range names {
+		job := jobs[at[0]:]
+		if i+1 < len(names) {
+			job = jobs[at[0]:names[i+1][0]]
+		}
+		var got []string
+		for _, match := range regexp.MustCompile(`(?m)^      ([a-z-]+: (?:read|write))\b`).FindAllStringSubmatch(job, -1) {
+			got = append(got, match[1])
+		}
+		slices.Sort(got)
+		want := []string{"contents: read"}
+		switch jobs[at[2]:at[3]] {
+		case "image":
+			want = []string{"attestations: write", "contents: read", "id-token: write", "packages: write"}
+		case "release":
+			want = []string{"attestations: write", "contents: write", "id-token: write"}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("permissions of job %s (-want +got):\n%s", jobs[at[2]:at[3]], diff)
+		}
+	}
+}
+
+// TestActionsArePinned: a tag of an action can move to other code, a commit cannot. Dependabot reads the comment.
+func TestActionsArePinned(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(projectRoot, ".github", "workflows", "*.yml"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no workflows: %v", err)
+	}
+	pinned := regexp.MustCompile(`^actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	for _, path := range paths {
+		for _, match := range regexp.MustCompile(`uses: *(.*)`).FindAllStringSubmatch(mustRead(t, path), -1) {
+			if !pinned.MatchString(match[1]) {
+				t.Errorf("%s: %s is not an action of GitHub's that is pinned by commit, with its version", path, match[1])
+			}
+		}
+	}
+}
+
+// TestDependabot: Dependabot knows each place with dependencies.
+func TestDependabot(t *testing.T) {
+	config := mustRead(t, filepath.Join(projectRoot, ".github", "dependabot.yml"))
+	for ecosystem, pattern := range map[string]string{
+		"github-actions": ".github", "gomod": "go.mod", "docker": "*/Dockerfile", "npm": "handler/tools/*/package-lock.json",
+	} {
+		_, entry, found := strings.Cut(config, "package-ecosystem: "+ecosystem)
+		entry, _, _ = strings.Cut(entry, "package-ecosystem:")
+		places, err := filepath.Glob(filepath.Join(projectRoot, filepath.FromSlash(pattern)))
+		if err != nil || len(places) == 0 || !found {
+			t.Errorf("%s: %v in Dependabot's file, %v, %v", ecosystem, found, places, err)
+		}
+		for _, place := range places {
+			folder, err := filepath.Rel(projectRoot, filepath.Dir(place))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := strings.TrimSuffix("/"+filepath.ToSlash(folder), ".")
+			if !regexp.MustCompile(`[ \[]` + regexp.QuoteMeta(name) + `[,\]\n]`).MatchString(entry) {
+				t.Errorf("%s: Dependabot does not look at %s", ecosystem, name)
+			}
+		}
+	}
+}
+
+// TestImage: the script pushes the package as an image with the version as its tag, and names its digest.
+func TestImage(t *testing.T) {
+	folder := t.TempDir()
+	calls := filepath.Join(folder, "calls")
+	fake := `#!/bin/sh
+echo "$(basename "$0") $*" >> "$CALLS"
+case "$1 $2" in
+"login ghcr.io") read -r password && echo "password $password" >> "$CALLS" ;;
+"image inspect") echo ghcr.io/contoso/async-caller@sha256:1234 ;;
+esac
+`
+	for _, program := range []string{"make", "unzip", "docker"} {
+		if err := os.WriteFile(filepath.Join(folder, program), []byte(fake), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	mustWrite(t, folder, map[string]string{".ci/image": mustRead(t, filepath.Join(projectRoot, ".ci", "image"))})
+	script := exec.CommandContext(t.Context(), "bash", filepath.Join(folder, ".ci", "image"))
+	script.Env = append(os.Environ(), "PATH="+folder+string(os.PathListSeparator)+os.Getenv("PATH"), "CALLS="+calls,
+		"GITHUB_REPOSITORY=Contoso/Async-Caller", "GITHUB_ACTOR=me", "TOKEN=secret", "TAG=v1.2.3-rc.1")
+	output, err := script.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	const image = "ghcr.io/contoso/async-caller"
+	want := strings.Join([]string{
+		"make package",
+		"unzip -q dist/async-caller.zip -d dist/image",
+		"docker build --file deploy/Dockerfile --label org.opencontainers.image.source=" +
+			"https://github.com/Contoso/Async-Caller --tag " + image + ":1.2.3-rc.1 dist/image",
+		"docker login ghcr.io --username me --password-stdin",
+		"password secret",
+		"docker push " + image + ":1.2.3-rc.1",
+		"docker image inspect --format {{index .RepoDigests 0}} " + image + ":1.2.3-rc.1",
+		"",
+	}, "\n")
+	if diff := cmp.Diff(want, mustRead(t, calls)); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	if got := string(output); got != "name="+image+"\ndigest=sha256:1234\n" {
+		t.Errorf("printed %q", got)
+	}
+}
