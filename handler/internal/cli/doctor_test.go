@@ -408,7 +408,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		},
 		{
 			"disabled_by_setting", func(p *patient) { p.environ["AzureWebJobs_AC-standard_Disabled"] = "True" },
-			"warning", "functions", "AC-standard", "remove the settings",
+			"broken", "functions", "AC-standard", "remove the settings",
 		},
 		{"disabled_in_file", func(p *patient) {
 			p.edit("AC-monitor/function.json", `"bindings"`,
@@ -436,7 +436,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		},
 		{
 			"no_arguments", func(p *patient) { p.edit("host.json", `["serve"]`, `[]`) }, "broken", "executable",
-			`to ["serve"]`, "make",
+			`to ["serve"]`, "deploy again",
 		},
 
 		{

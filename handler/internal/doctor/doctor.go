@@ -5,14 +5,8 @@ package doctor
 
 import (
 	"context"
-	"debug/buildinfo"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
-	"runtime"
-	"slices"
 	"strings"
 
 	"asynccaller/handler/internal/config"
@@ -48,8 +42,7 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 	a := config.ReadApp(dir, environ, config.Doctor)
 	noApp := errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
 	if noApp { // problems with the settings follow from it
-		report.problems("app folder", a.FunctionsErr,
-			"name the app folder: `async-caller doctor --app dist`, if `make build` has staged it", "")
+		report.problems("app folder", a.FunctionsErr, nextWithoutApp(dir, environ), "")
 	}
 	report.problems("settings", errors.Join(a.LocalErr, a.SettingsErr),
 		"correct it and restart the app: until then it makes no calls", "valid")
@@ -60,7 +53,10 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 	}
 	queues, encoding := send.Queues(), storage.Base64
 	if a.Functions != nil {
-		report.app(a.Functions, a.Environ)
+		report.environment(a.Environ)
+		if !noApp {
+			report.folder(a.Functions, a.Environ)
+		}
 		report.log(a)
 		encoding = a.Functions.Host.Queues.MessageEncoding
 		if len(a.Functions.Functions) > 0 {
@@ -107,18 +103,10 @@ func (report Reporter) skip(checks string) {
 	report(Line{State: Warning, Check: "not checked", Text: checks, Next: "fix the line above, and run doctor again"})
 }
 
-// disabling matches the setting that disables a function. Linux allows no dots in the names of variables.
-var disabling = regexp.MustCompile(`(?i)^AzureWebJobs[._](.+)[._]Disabled=(?:1|true)$`)
-
-// app checks what start-up does not validate in an app folder and in the environment.
-func (report Reporter) app(app *functionapp.App, environ []string) {
-	disabled := slices.Clone(app.Disabled)
+// environment checks what start-up does not validate in the environment.
+func (report Reporter) environment(environ []string) {
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
-		match := disabling.FindStringSubmatch(variable)
-		if match != nil {
-			disabled = append(disabled, match[1])
-		}
 		if strings.EqualFold(name, "FUNCTIONS_WORKER_RUNTIME") && value != "" && !strings.EqualFold(value, "custom") {
 			report(Line{
 				State: Broken,
@@ -129,14 +117,6 @@ func (report Reporter) app(app *functionapp.App, environ []string) {
 		}
 		report.setting(name, value)
 	}
-	report.items(disabled, Line{
-		State: Warning,
-		Check: "functions",
-		Text:  "the host does not run those that are disabled",
-		Next:  `remove the settings AzureWebJobs.<function>.Disabled, and "disabled" from function.json`,
-	}, "none is disabled")
-	report.timers(app, disabled)
-	report.executable(app)
 }
 
 // setting reports a setting with which the host does not start the handler, or the handler gets a wrong value.
@@ -160,56 +140,4 @@ func (report Reporter) setting(name, value string) {
 				"in this environment, set the secret itself",
 		})
 	}
-}
-
-// executable checks the program that the host starts.
-func (report Reporter) executable(app *functionapp.App) {
-	handler := app.Host.Handler
-	if handler.Executable == "" {
-		return
-	}
-	path := handler.Executable
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(app.Dir, path)
-	}
-	report.problems("executable", checkExecutable(path, handler.Arguments, runtime.GOOS+"/"+runtime.GOARCH),
-		"run `make build` for this machine; deploy the zip of `make package`: other tools can lose the executable bit",
-		path+" can be started")
-}
-
-// cloudPlatform is the platform of a Function App.
-const cloudPlatform = "linux/amd64"
-
-// checkExecutable checks the file that the host starts on this machine, which has a platform, or in a Function App.
-func checkExecutable(path string, arguments []string, localPlatform string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case !isExecutable(info.Mode()):
-		return fmt.Errorf("%s is not executable, so the host cannot start it: its mode is %v", path, info.Mode())
-	}
-	build, err := buildinfo.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	settings := map[string]string{}
-	for _, setting := range build.Settings {
-		settings[setting.Key] = setting.Value
-	}
-	platform := settings["GOOS"] + "/" + settings["GOARCH"]
-	if platform != localPlatform && platform != cloudPlatform {
-		return fmt.Errorf("%s is for %s: it runs neither on this machine (%s) nor in a Function App (%s)",
-			path, platform, localPlatform, cloudPlatform)
-	}
-	if !slices.Contains(arguments, functionapp.ServeArgument) {
-		return fmt.Errorf("%s ends at once: in host.json, set customHandler.description.arguments to [%q]",
-			path, functionapp.ServeArgument)
-	}
-	return nil
-}
-
-func isExecutable(mode os.FileMode) bool {
-	hasBit := mode&0o111 != 0 || runtime.GOOS == "windows" // which has no such bits
-	return mode.IsRegular() && hasBit
 }

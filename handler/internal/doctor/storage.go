@@ -55,6 +55,7 @@ func (report Reporter) storage(
 	remove := func(ctx context.Context) error { return store.Delete(ctx, queues[0], noID, noReceipt) }
 	if report.try(ctx, "queue access", "role "+storage.QueueRole, peek, update, remove) {
 		report.queues(ctx, store, queues, encoding)
+		report.unread(ctx, store, queues)
 	} else {
 		report.skip("queues, encoding and poison messages")
 	}

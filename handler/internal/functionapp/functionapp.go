@@ -58,6 +58,14 @@ type Host struct {
 	Queues          QueueOptions
 	Logging         Logging
 	Handler         CustomHandler
+	Bundle          Bundle
+	// AllowList are the functions that the host loads, in any case, by the list `functions`; empty means all.
+	AllowList []string
+}
+
+// Bundle is host.json `extensionBundle`, as written. An app that brings its own extensions has none.
+type Bundle struct {
+	ID, Version string
 }
 
 // QueueOptions is host.json `extensions.queues`, with the host's defaults for missing members.
@@ -118,7 +126,8 @@ type Timer struct {
 	Name string
 	// Binding is the trigger's binding name: the member of Data that holds the timer's state.
 	Binding string
-	// Schedule is an NCRONTAB expression or an interval, with its %NAME% resolved. Only the host validates it.
+	// Schedule is an NCRONTAB expression or an interval, with its %NAME% resolved. Start-up does not validate it:
+	// see [Timer.CheckSchedule].
 	Schedule string
 	// ScheduleAsWritten still has its %NAME%. Errors show it, because a setting may be secret.
 	ScheduleAsWritten string
@@ -196,13 +205,14 @@ func LoadHost(dir string, environ []string) (Host, error) {
 
 // functionJSON is the part of function.json that is read.
 type functionJSON struct {
-	Disabled any
-	Retry    any
-	Bindings []binding
+	Disabled   any
+	Retry      any
+	ScriptFile string
+	Bindings   []binding
 }
 
 type binding struct {
-	Type, Name string
+	Type, Name, Direction string
 	// For a queue trigger.
 	QueueName, Connection, DataType string
 	// For a timer trigger. UseMonitor only says whether the real host stores the schedule's state.
@@ -348,7 +358,7 @@ func (a *App) checkUnique() (found problems) {
 		}
 		seen[key] = name
 	}
-	for _, name := range a.names() {
+	for _, name := range a.Names() {
 		check("name "+strings.ToLower(name), name, "functions %s and %s differ only in case: rename one")
 	}
 	for _, f := range a.Functions {

@@ -62,8 +62,8 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	path := filepath.Join(dir, "host.json")
 	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w, which has host.json and a folder for each function: "+
-			"name one with --app (`make build` stages dist), or for serve with %s", err, ErrNoApp, rootPathVariable)
+		return nil, fmt.Errorf("%w: %w, which has host.json and a folder for each function: %s",
+			err, ErrNoApp, appAdvice(dir, lookup(environ, rootPathVariable)))
 	}
 	if err != nil {
 		return nil, err
@@ -91,6 +91,18 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 		}
 	}
 	return h, nil
+}
+
+// appAdvice says what to do about a folder without host.json. Root is what the host passes as the app folder, or "".
+func appAdvice(dir, root string) string {
+	switch root {
+	case "":
+		return "name one with --app (`make build` stages dist), or for serve with " + rootPathVariable
+	case dir:
+		return fmt.Sprintf("%s names this folder: deploy again, with host.json at the top of the package", rootPathVariable)
+	default:
+		return fmt.Sprintf("%s names another folder: give --app %s", rootPathVariable, root)
+	}
 }
 
 // decodeRelaxed decodes JSON with comments, as the host's configuration reader does.
@@ -197,7 +209,18 @@ func (h *hostJSON) host() Host {
 			Arguments:        h.list("customHandler.description.arguments"),
 			WorkingDirectory: h.text("customHandler.description.workingDirectory"),
 		},
+		Bundle:    Bundle{ID: h.text("extensionBundle.id"), Version: h.text("extensionBundle.version")},
+		AllowList: h.allowList(),
 	}
+}
+
+func (h *hostJSON) allowList() (names []string) {
+	for _, key := range slices.Sorted(maps.Keys(h.values)) {
+		if strings.HasPrefix(key, "functions:") {
+			names = append(names, h.values[key])
+		}
+	}
+	return names
 }
 
 func (h *hostJSON) queueOptions() QueueOptions {

@@ -22,7 +22,7 @@ func (a *App) checkRoutes(host *hostJSON, routes map[string]string) (found probl
 		prefix = "api"
 	}
 	for _, file := range slices.Sorted(maps.Keys(routes)) {
-		for _, name := range a.names() {
+		for _, name := range a.Names() {
 			if !canMatch(prefix+"/"+routes[file], name) {
 				continue
 			}
@@ -36,8 +36,8 @@ func (a *App) checkRoutes(host *hostJSON, routes map[string]string) (found probl
 	return found
 }
 
-// names returns the names of all functions that take invocations.
-func (a *App) names() (names []string) {
+// Names returns the names of all functions that take invocations.
+func (a *App) Names() (names []string) {
 	for _, f := range a.Functions {
 		names = append(names, f.Name)
 	}

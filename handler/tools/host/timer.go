@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,35 +36,15 @@ func clocks(timers []functionapp.Timer) ([]*clock, error) {
 	var all []*clock
 	var problems []error
 	for _, timer := range timers {
-		schedule, err := parseSchedule(timer.Schedule)
+		schedule, err := functionapp.ParseCron(timer.Schedule)
 		if err != nil { // show the schedule as written: a setting that it names may be secret
-			err = fmt.Errorf("%s/function.json: schedule %q: %w", timer.Name, timer.ScheduleAsWritten, err)
+			err = fmt.Errorf("%s/function.json: schedule %q: %w; the local host runs no intervals",
+				timer.Name, timer.ScheduleAsWritten, err)
 			problems = append(problems, err)
 		}
 		all = append(all, &clock{timer: timer, schedule: schedule})
 	}
 	return all, errors.Join(problems...)
-}
-
-var errSchedule = errors.New(`it is not an NCRONTAB expression of 5 or 6 fields, such as "0 0 * * * *"; ` +
-	"the local host runs no intervals, and knows names of months and days by three letters")
-
-// parseSchedule reads an NCRONTAB expression (docs/host.md, "Timers"). The error does not repeat the schedule, which
-// may come from a setting.
-func parseSchedule(text string) (*cron.SpecSchedule, error) {
-	if strings.Contains(text, "=") { // a time zone, with which the library panics if nothing follows
-		return nil, errSchedule
-	}
-	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
-	parsed, err := parser.Parse(text)
-	schedule, ok := parsed.(*cron.SpecSchedule)
-	if err != nil || !ok {
-		return nil, errSchedule
-	}
-	const star = 1 << 63 // the library's mark of a day field that is *; without it, one matching day field is enough
-	schedule.Dom |= star
-	schedule.Location = time.UTC
-	return schedule, nil
 }
 
 // run follows the schedule until stopping is closed, and returns when no run is in flight. The end of ctx

@@ -92,7 +92,8 @@ func TestClock(t *testing.T) {
 			"*/10 * * * *", false, takes(minute), 31 * minute,
 			[]time.Duration{10 * minute, 20 * minute, 30 * minute},
 		},
-		"names": {"0 0 0 * Jan Tue", false, takes(0), 8 * day, []time.Duration{3 * day}},
+		"names":      {"0 0 0 * Jan Tue", false, takes(0), 8 * day, []time.Duration{3 * day}},
+		"long_names": {"0 0 0 * January tuesday", false, takes(0), 8 * day, []time.Duration{3 * day}},
 		"both_days_match": {
 			"0 0 12 1-7 * Mon", false, takes(0), 40 * day,
 			[]time.Duration{2*day + 12*hour, 37*day + 12*hour},
@@ -209,6 +210,7 @@ func TestCheckTimers(t *testing.T) {
 	for name, test := range map[string]struct{ schedule, written, want string }{
 		"field":     {"0 0 25 * * *", "0 0 25 * * *", `"0 0 25 * * *": it is not an NCRONTAB expression`},
 		"interval":  {"00:10:00", "00:10:00", `"00:10:00": it is not`},
+		"question":  {"0 0 0 ? * *", "0 0 0 ? * *", `"0 0 0 ? * *": it is not`},
 		"time_zone": {"CRON_TZ=UTC", "CRON_TZ=UTC", `"CRON_TZ=UTC": it is not`},
 		"escape":    {"\x1b[2J", "\x1b[2J", `"\x1b[2J": it is not`},
 		"setting":   {"C4nary", "%AzureWebJobsStorage%", `"%AzureWebJobsStorage%": it is not`},

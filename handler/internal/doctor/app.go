@@ -1,0 +1,286 @@
+package doctor
+
+import (
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+
+	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage"
+)
+
+const (
+	// offlineFile is the file with which a deployment stops the host (docs/host.md, "App folder").
+	offlineFile = "app_offline.htm"
+	// bundleID and bundleVersions are the extension bundle that we ship.
+	bundleID, bundleVersions = "Microsoft.Azure.Functions.ExtensionBundle", "[4.*, 5.0.0)"
+	// bundleSource is the setting with another source of bundles than Microsoft's.
+	bundleSource = "FUNCTIONS_EXTENSIONBUNDLE_SOURCE_URI"
+	redeploy     = "correct it and deploy again"
+)
+
+// disabling matches the setting that disables a function. Linux allows no dots in the names of variables.
+var disabling = regexp.MustCompile(`(?i)^AzureWebJobs[._](.+)[._]Disabled=(?:1|true)$`)
+
+// nextWithoutApp returns what to do about a folder that is not an app folder.
+func nextWithoutApp(dir string, environ []string) string {
+	switch root := functionapp.RootPath(config.Getenv(environ)); root {
+	case ".":
+		return "name the app folder: `async-caller doctor --app dist`, if `make build` has staged it"
+	case dir:
+		return "deploy again, with host.json at the top of the package"
+	default: // doctor does not follow the host's variable
+		return "name the app folder of the host: `async-caller doctor --app " + root + "`"
+	}
+}
+
+// folder checks what start-up does not validate in an app folder.
+func (report Reporter) folder(app *functionapp.App, environ []string) {
+	report.functions(app, environ)
+	for _, err := range app.Unloaded() {
+		report.broken("function", err.Error()+": the host does not run this function",
+			"correct it and deploy again; delete the folder if the function is not wanted")
+	}
+	for _, timer := range app.Timers {
+		err := timer.CheckSchedule()
+		if err != nil {
+			report.broken("schedule", fmt.Sprintf("%s/function.json: schedule %q: %v, and no interval such as 00:05:00: "+
+				"the host does not run this function", timer.Name, timer.ScheduleAsWritten, err), redeploy)
+		}
+	}
+	_, err := os.Stat(filepath.Join(app.Dir, offlineFile))
+	if err == nil {
+		report.broken("offline", offlineFile+" is in the app folder, so the host runs no function",
+			"remove it: a deployment that was interrupted may have left it")
+	}
+	hasOwnSource := slices.ContainsFunc(environ, func(s string) bool { return strings.HasPrefix(s, bundleSource+"=") })
+	err = checkBundle(app.Host.Bundle)
+	if err != nil && !hasOwnSource {
+		report.broken("extension bundle", err.Error()+", so it does not know queueTrigger",
+			fmt.Sprintf("in host.json, set extensionBundle to the id %q and the version %q", bundleID, bundleVersions))
+	}
+	report.executable(app)
+}
+
+// broken reports a fault.
+func (report Reporter) broken(check, text, next string) {
+	report(Line{State: Broken, Check: check, Text: text, Next: next})
+}
+
+// functions checks which functions the host runs. No message is delivered if it runs no queue function.
+func (report Reporter) functions(app *functionapp.App, environ []string) {
+	disabled := slices.Clone(app.Disabled)
+	for _, variable := range environ {
+		match := disabling.FindStringSubmatch(variable)
+		if match != nil {
+			disabled = append(disabled, match[1])
+		}
+	}
+	allowed := app.Host.AllowList
+	var unlisted []string
+	for _, name := range app.Names() {
+		if len(allowed) > 0 && !containsName(allowed, name) {
+			unlisted = append(unlisted, name)
+		}
+	}
+	state := Broken
+	for _, f := range app.Functions {
+		if !containsName(disabled, f.Name) && !containsName(unlisted, f.Name) {
+			state = Warning
+		}
+	}
+	report.items(disabled, Line{
+		State: state,
+		Check: "functions",
+		Text:  "the host does not run those that are disabled",
+		Next:  `remove the settings AzureWebJobs.<function>.Disabled, and "disabled" from function.json`,
+	}, "none is disabled")
+	report.timers(app, disabled)
+	if len(unlisted) > 0 {
+		report.items(unlisted, Line{
+			State: state,
+			Check: "functions",
+			Text:  `the host runs only those that "functions" in host.json lists, and it does not list`,
+			Next: `remove "functions" from host.json, and settings AzureFunctionsJobHost__functions__<number>, ` +
+				"or add the names",
+		}, "")
+	}
+}
+
+// containsName reports whether a list has the name of a function, in any case.
+func containsName(names []string, name string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
+}
+
+// bundleRange matches a range of versions as NuGet writes it: [4.*, 5.0.0), [4.2.0] or 4.*.
+var bundleRange = regexp.MustCompile(`^([\[(]?)\s*([\d.*]*)\s*(,?)\s*([\d.*]*)\s*([\])]?)$`)
+
+// The versions of the extension bundle that the host accepts (docs/host.md, "App folder"): from the first one to
+// before the second.
+var firstBundle, endOfBundles = []int{2, 6, 1}, []int{5, 0, 0}
+
+// checkBundle checks that the host finds an extension bundle with queueTrigger. An app with extensions of its own has
+// none.
+func checkBundle(bundle functionapp.Bundle) error {
+	switch bundle.ID {
+	case "", bundleID + ".Preview", bundleID + ".Experimental":
+		return nil
+	case bundleID:
+	default:
+		return fmt.Errorf("the host finds no extension bundle with the id %q", bundle.ID)
+	}
+	match := bundleRange.FindStringSubmatch(strings.TrimSpace(bundle.Version))
+	if match == nil {
+		return fmt.Errorf("the host cannot read %q, the version of the extension bundle", bundle.Version)
+	}
+	lowest, highest := versionNumbers(match[2]), endOfBundles
+	if match[1] != "" && match[3] == "" { // one version
+		match[4], match[5] = match[2], "]"
+	}
+	if match[4] != "" {
+		highest = versionNumbers(match[4])
+	}
+	if match[4] != "" && match[5] == "]" {
+		highest[2]++
+	}
+	from := slices.MaxFunc([][]int{lowest, firstBundle}, slices.Compare)
+	to := slices.MinFunc([][]int{highest, endOfBundles}, slices.Compare)
+	if slices.Compare(from, to) >= 0 {
+		return fmt.Errorf("the host finds no extension bundle of version %q, only versions from 2.6.1 to 4",
+			bundle.Version)
+	}
+	return nil
+}
+
+// versionNumbers returns the three numbers of a version. Those that it lacks, or that are *, are 0.
+func versionNumbers(text string) []int {
+	numbers := make([]int, len(firstBundle))
+	for i, part := range strings.Split(text, ".") {
+		if i < len(numbers) {
+			numbers[i], _ = strconv.Atoi(part)
+		}
+	}
+	return numbers
+}
+
+// unread reports the queues that we ship, that exist, and that no function of the app reads.
+func (report Reporter) unread(ctx context.Context, store storage.Queues, read []string) {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	var unread []string
+	for _, name := range send.Queues() {
+		if slices.Contains(read, name) {
+			continue
+		}
+		count, err := store.Count(ctx, name)
+		if errors.Is(err, storage.ErrNoQueue) {
+			continue
+		}
+		if err != nil {
+			report.failed("queues", err, "")
+			return
+		}
+		unread = append(unread, fmt.Sprintf("%s (messages: %d)", name, count))
+	}
+	if len(unread) > 0 {
+		report.items(unread, Line{
+			State: Warning,
+			Check: "queues",
+			Text:  "no function of this app reads",
+			Next: "restore the folder of the function and deploy again; or let senders use another queue, and delete " +
+				"this one; ignore this if another app reads it",
+		}, "")
+	}
+}
+
+// executable checks the program that the host starts.
+func (report Reporter) executable(app *functionapp.App) {
+	handler := app.Host.Handler
+	if handler.Executable == "" {
+		return
+	}
+	path := resolve(app.Dir, handler.Executable)
+	err := checkExecutable(path, runtime.GOOS+"/"+runtime.GOARCH)
+	next := "run `make build` for this machine; deploy the zip of `make package`: " +
+		"other tools can lose the executable bit"
+	if err == nil {
+		err = checkCommand(path, resolve(app.Dir, handler.WorkingDirectory), handler.Arguments)
+		next = redeploy
+	}
+	report.problems("executable", err, next, path+" can be started")
+}
+
+// resolve returns a path in host.json, which may be relative to the app folder.
+func resolve(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// cloudPlatform is the platform of a Function App.
+const cloudPlatform = "linux/amd64"
+
+// checkExecutable checks the file that the host starts on this machine, which has a platform, or in a Function App.
+func checkExecutable(path, localPlatform string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case !isExecutable(info.Mode()):
+		return fmt.Errorf("%s is not executable, so the host cannot start it: its mode is %v", path, info.Mode())
+	}
+	build, err := buildinfo.ReadFile(path)
+	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%s is not async-caller, or is damaged: %w", path, err)
+	}
+	own, known := debug.ReadBuildInfo()
+	if known && build.Path != own.Path {
+		return fmt.Errorf("%s is not async-caller but %s", path, build.Path)
+	}
+	settings := map[string]string{}
+	for _, setting := range build.Settings {
+		settings[setting.Key] = setting.Value
+	}
+	platform := settings["GOOS"] + "/" + settings["GOARCH"]
+	if platform != localPlatform && platform != cloudPlatform {
+		return fmt.Errorf("%s is for %s: it runs neither on this machine (%s) nor in a Function App (%s)",
+			path, platform, localPlatform, cloudPlatform)
+	}
+	return nil
+}
+
+// checkCommand checks the arguments and the working directory with which the host starts the executable.
+func checkCommand(path, directory string, arguments []string) error {
+	given := strings.Fields(strings.Join(arguments, " ")) // as the host passes them
+	if !slices.Equal(given, []string{functionapp.ServeArgument}) {
+		return fmt.Errorf("%s ends at once with the arguments %q: in host.json, set "+
+			"customHandler.description.arguments to [%q]", path, arguments, functionapp.ServeArgument)
+	}
+	info, err := os.Stat(directory)
+	if err != nil || !info.IsDir() {
+		return fmt.Errorf("the host cannot start %s in %s, which is no folder: in host.json, remove "+
+			"customHandler.description.workingDirectory", path, directory)
+	}
+	return nil
+}
+
+func isExecutable(mode os.FileMode) bool {
+	hasBit := mode&0o111 != 0 || runtime.GOOS == "windows" // which has no such bits
+	return mode.IsRegular() && hasBit
+}
