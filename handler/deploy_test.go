@@ -287,6 +287,20 @@ func TestAzd(t *testing.T) {
 	}
 }
 
+// TestDevContainer: the container has what `make check`, `make start` and a deployment need, in the workflow's versions.
+func TestDevContainer(t *testing.T) {
+	container, workflow := read(t, "../.devcontainer/devcontainer.json"), read(t, "../.github/workflows/ci.yml")
+	for _, tool := range []string{"go", "node"} {
+		version := group(container, `features/`+tool+`:1": \{ "version": "(\S+)" \}`)
+		compare(t, tool, group(workflow, tool+`-version: "(\S+)"`)[:1], version)
+	}
+	for _, tool := range []string{"/azure-cli:", "/azd:", "npm install --global azure-functions-core-tools@4"} {
+		if !strings.Contains(container, tool) {
+			t.Errorf("the container does not have %s", tool)
+		}
+	}
+}
+
 // TestDeployReadme: the page has the parameters of the template with their defaults, outputs that exist, and what the
 // Dockerfile does.
 func TestDeployReadme(t *testing.T) {
@@ -312,10 +326,16 @@ func TestDeployReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	zones := fmt.Sprintf("for each of the %d functions", len(functions)) // Flex Consumption scales each of its own
-	for _, promise := range []string{"user " + user + ", not as root", "port " + port, zones} {
+	for _, promise := range []string{
+		"user " + user + ", not as root", "port " + port, zones, "`azd down` deletes", "calls leave through the network",
+		"az functionapp list-flexconsumption-locations --zone-redundant=true", "az provider register -n Microsoft.App",
+	} {
 		if !strings.Contains(strings.Join(strings.Fields(page), " "), promise) {
 			t.Errorf("the page does not say %q", promise)
 		}
+	}
+	if !strings.Contains(read(t, "../README.md"), "`azd down`") {
+		t.Error("README does not warn that azd down deletes calls")
 	}
 	root := mustMatch(t, image, `AzureWebJobsScriptRoot=(\S+)`)[0]
 	mustMatch(t, image, `\nCOPY --chmod=755 \. `+root+`/\n`) // the user must be able to start the files
