@@ -287,7 +287,7 @@ func printQueue(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func putBeat(ts *testscript.TestScript, _ bool, _ []string) {
-	ts.Check(record.Beat(context.Background(), mustAccount(ts).table, functionapp.MonitorTimer))
+	ts.Check(record.Beat(context.Background(), mustAccount(ts).table, "local", functionapp.MonitorTimer))
 }
 
 func deliver(ts *testscript.TestScript, _ bool, args []string) {

@@ -85,9 +85,11 @@ func (s *session) printStatus(status account.Status, all bool) {
 	printLine(out, "account", "%s at %s", status.Account, status.At.Format(time.TimeOnly+" UTC"))
 	printLine(out, "app", "%s", s.appText())
 	printLine(out, "running", "%s", runningText(status))
-	printLine(out, "timers", "%s %s, %s %s",
-		functionapp.MonitorTimer, lastRun(status.Monitor, status.At),
-		functionapp.KeeperTimer, lastRun(status.Keeper, status.At))
+	for _, app := range status.Apps {
+		printLine(out, "timers", "%s: %s %s, %s %s", strictjson.ReplaceUnprintable(app.Name),
+			functionapp.MonitorTimer, lastRun(app.Monitor, status.At),
+			functionapp.KeeperTimer, lastRun(app.Keeper, status.At))
+	}
 	if status.RecordProblem != "" {
 		printLine(out, "scheduled", "unknown: %s", strictjson.ReplaceUnprintable(status.RecordProblem))
 	}
@@ -240,23 +242,28 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 	}
 }
 
-// runningText says in words whether the app runs.
+// runningText says in words which apps run.
 func runningText(s account.Status) string {
-	isUnknown := s.Monitor.IsZero() && s.Keeper.IsZero()
+	var silent []string
+	for _, app := range s.Apps {
+		if app.Silent != "" {
+			silent = append(silent, strictjson.ReplaceUnprintable(app.Name))
+		}
+	}
 	switch {
-	case isUnknown && s.RecordProblem != "":
+	case len(s.Apps) == 0 && s.RecordProblem != "":
 		return "unknown: the record cannot be read"
-	case isUnknown:
+	case len(s.Apps) == 0:
 		return "unknown: no timer function has recorded a run"
-	case s.Silent != "":
-		return "no: the app or its timer functions do not run"
+	case len(silent) > 0:
+		return "no: these apps or their timer functions do not run: " + strings.Join(silent, ", ")
 	}
 	return "yes"
 }
 
 func lastRun(at, now time.Time) string {
 	if at.IsZero() {
-		return "unknown"
+		return "not yet"
 	}
 	return age(now.Sub(at)) + " ago"
 }

@@ -41,12 +41,12 @@ func TestStatusScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := record.Beat(t.Context(), d.runs.Table, functionapp.MonitorTimer); err != nil {
+		if err := record.Beat(t.Context(), d.runs.Table, "local", functionapp.MonitorTimer); err != nil {
 			t.Fatal(err)
 		}
 		got := d.mustStatus(t)
 		for _, want := range []string{
-			"running yes", "AC-monitor 0s ago, AC-poison-keeper unknown", "async-caller 1 5h 3 2 0 1 malformed 1",
+			"running yes", "timers local: AC-monitor 0s ago, AC-poison-keeper not yet", "async-caller 1 5h 3 2 0 1 malformed 1",
 			"TARGET CAUSE SINCE BREAKER WAITING 1 HOUR NEXT two.example - - - 2 2 0s one.example - - - 1 1 30m",
 			"note 1 idle priority queue not shown: --all shows them",
 			"storage will delete at least 1 message on async-caller-poison",
@@ -57,7 +57,7 @@ func TestStatusScreen(t *testing.T) {
 			}
 		}
 		<-time.After(10 * time.Minute)
-		if got := d.mustStatus(t); !strings.Contains(got, "the app or its timer functions do not run") {
+		if got := d.mustStatus(t); !strings.Contains(got, "no: these apps or their timer functions do not run: local") {
 			t.Errorf("ten minutes later: %s", got)
 		}
 		d.json = true

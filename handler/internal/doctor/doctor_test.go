@@ -7,50 +7,67 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/functionapp"
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 )
 
 func TestHeartbeats(t *testing.T) {
 	now := time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)
-	beats := func(monitor, keeper time.Duration) map[string]time.Time {
-		return map[string]time.Time{
-			functionapp.KeeperTimer: now.Add(-keeper), "other": now,
-			functionapp.MonitorTimer: now.Add(-monitor),
+	app := func(name string, since, monitor, keeper time.Duration) record.App {
+		app := record.App{Name: name, Since: now.Add(-since), Monitor: now.Add(-monitor)}
+		if keeper >= 0 {
+			app.Keeper = now.Add(-keeper)
 		}
+		return app
 	}
+	const never, week = -1, 7 * 24 * time.Hour
 	for name, test := range map[string]struct {
-		beats map[string]time.Time
-		state State
-		text  string
+		apps []record.App
+		want []string
 	}{
+		"none": {nil, []string{"warning AC-monitor has not run yet, or cannot record that it runs"}},
 		"fresh": {
-			beats(20*time.Second, 12*time.Minute), OK,
-			"AC-monitor ran 20s ago, AC-poison-keeper ran 12m0s ago",
+			[]record.App{app("local", time.Minute, 20*time.Second, never)},
+			[]string{"ok local: AC-monitor ran 20s ago, AC-poison-keeper has not run yet"},
 		},
-		"in_time": {
-			beats(3*time.Minute, 125*time.Minute), OK,
-			"AC-monitor ran 3m0s ago, AC-poison-keeper ran 2h5m0s ago",
+		"old": {
+			[]record.App{app("local", week, 3*time.Minute, 125*time.Minute)},
+			[]string{"ok local: AC-monitor ran 3m0s ago, AC-poison-keeper ran 2h5m0s ago"},
 		},
-		"ahead": {beats(-time.Minute, 0), OK, "AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago"},
-		"none":  {nil, Warning, "AC-monitor has not run yet, or cannot record that it runs"},
-		"late": {
-			beats(10*time.Minute, 10*time.Hour), Broken,
-			"the app or its timer functions do not run: AC-monitor last ran 10m0s ago",
+		"ahead": {
+			[]record.App{app("local", week, -time.Minute, 0)},
+			[]string{"ok local: AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago"},
 		},
 		"late_keeper": {
-			beats(time.Minute, 3*time.Hour), Broken,
-			"the app or its timer functions do not run: AC-poison-keeper last ran 3h0m0s ago",
+			[]record.App{app("local", week, time.Minute, 3*time.Hour)},
+			[]string{"broken local: AC-monitor ran 1m0s ago, AC-poison-keeper ran 3h0m0s ago: " +
+				"the app, or its AC-poison-keeper, does not run"},
 		},
 		"no_keeper": {
-			map[string]time.Time{functionapp.MonitorTimer: now},
-			Warning,
-			"AC-poison-keeper has not run yet, or cannot record that it runs",
+			[]record.App{app("local", 126*time.Minute, time.Minute, never)},
+			[]string{"broken local: AC-monitor ran 1m0s ago, AC-poison-keeper has not run yet: " +
+				"the app, or its AC-poison-keeper, does not run"},
+		},
+		"one_of_two": {
+			[]record.App{app("billing", week, 0, 0), app("shop", week, 10*time.Minute, 10*time.Minute)},
+			[]string{
+				"ok billing: AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago",
+				"broken shop: AC-monitor ran 10m0s ago, AC-poison-keeper ran 10m0s ago: " +
+					"the app, or its AC-monitor, does not run",
+			},
 		},
 	} {
-		if got := judgeHeartbeats(test.beats, now); got.State != test.state || got.Text != test.text ||
-			(got.Next == "") != (test.state == OK) {
-			t.Errorf("%s: %+v, want %s: %s", name, got, test.state, test.text)
+		var got []string
+		for _, line := range judgeHeartbeats(test.apps, now) {
+			got = append(got, string(line.State)+" "+line.Text)
+			if (line.Next == "") != (line.State == OK) {
+				t.Errorf("%s: next step %q", name, line.Next)
+			}
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }

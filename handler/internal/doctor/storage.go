@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -224,14 +223,16 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 		return
 	}
 	defer table.Close()
-	var beats record.Beats
+	var apps []record.App
 	read := func(ctx context.Context) (err error) {
-		beats, err = record.ReadBeats(ctx, table)
+		apps, err = record.ReadApps(ctx, table)
 		return err
 	}
 	remove := func(ctx context.Context) error { return table.Delete(ctx, "doctor", []storage.Key{{ID: noID}}) }
 	if report.try(ctx, "table access", "role "+storage.TableRole, read, remove) {
-		report(judgeHeartbeats(beats, now))
+		for _, line := range judgeHeartbeats(apps, now) {
+			report(line)
+		}
 		report.waiting(ctx, conn, table, now)
 	}
 }
@@ -291,28 +292,6 @@ func (report Reporter) waiting(ctx context.Context, conn azure.Connection, table
 		text += ", and others"
 	}
 	report(Line{State: Warning, Check: check, Text: text, Next: "`async-caller status`"})
-}
-
-// judgeHeartbeats judges when the timer functions last ran.
-func judgeHeartbeats(beats record.Beats, now time.Time) Line {
-	const check = "heartbeats"
-	const next = "start the app; if it runs, look for errors in the host's log, and check the roles of its identity"
-	silent, ago := beats.Silent(now)
-	if silent != "" {
-		text := fmt.Sprintf("the app or its timer functions do not run: %s last ran %v ago", silent,
-			ago.Round(time.Second))
-		return Line{State: Broken, Check: check, Text: text, Next: next}
-	}
-	var runs []string
-	for _, timer := range []string{functionapp.MonitorTimer, functionapp.KeeperTimer} {
-		at, known := beats[timer]
-		if !known {
-			text := timer + " has not run yet, or cannot record that it runs"
-			return Line{State: Warning, Check: check, Text: text, Next: next}
-		}
-		runs = append(runs, fmt.Sprintf("%s ran %v ago", timer, max(now.Sub(at), 0).Round(time.Second)))
-	}
-	return Line{State: OK, Check: check, Text: strings.Join(runs, ", ")}
 }
 
 // failed reports an error of storage. Roles are those that the operation needs.

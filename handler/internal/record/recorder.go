@@ -1,3 +1,8 @@
+// Package record writes, in the background and best effort, rows about messages to tables of the storage account. The
+// rows of scheduled messages describe the messages that wait for their next attempt: they are invisible on their queue,
+// and no operation of Queue Storage lists them. Rows can be missing, and the message of a row can be gone. The record
+// never decides what happens to a message. A second table has each [Outcome] of the messages whose sender wants to know
+// it.
 package record
 
 import (

@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	// outcomesKept is how long outcomes stay in the table, runsKept is how long the rows of runs do, and targetsKept is
-	// how long that of a target that nobody calls does: longer than a message waits for its next attempt.
+	// outcomesKept is how long outcomes stay in the table, runsKept is how long the rows of runs do, and appsKept is how
+	// long those of a target that nobody calls do, or of an app that does not run: longer than a message waits for its
+	// next attempt.
 	outcomesKept = 24 * time.Hour
 	runsKept     = 90 * 24 * time.Hour
-	targetsKept  = 8 * 24 * time.Hour
+	appsKept     = 8 * 24 * time.Hour
 	// sweepTime and maxSwept limit a pass of the keeper. The next one goes on.
 	sweepTime = 30 * time.Second
 	maxSwept  = 50_000
@@ -71,13 +72,16 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 	return swept, nil
 }
 
-// SweepTargets removes the rows of targets that were not written for eight days.
-func SweepTargets(ctx context.Context, table storage.Table) error {
+// SweepApps removes the rows of targets, or the heartbeats, that were not written for eight days.
+func SweepApps(ctx context.Context, table storage.Table, partition string) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	old := storage.Query{Queue: TargetsPartition, WrittenBefore: time.Now().Add(-targetsKept)}
+	old := storage.Query{Queue: partition, WrittenBefore: time.Now().Add(-appsKept)}
 	var keys []storage.Key
 	err := table.List(ctx, old, func(row storage.Row) error {
+		if row.RequestID != "" { // a message of a queue with this name
+			return nil
+		}
 		keys = append(keys, storage.Key{ID: row.ID, Version: row.Version})
 		if len(keys) == maxTransaction { // the next pass goes on
 			return errEnough
@@ -85,7 +89,7 @@ func SweepTargets(ctx context.Context, table storage.Table) error {
 		return nil
 	})
 	if err != nil && !errors.Is(err, errEnough) {
-		return fmt.Errorf("list targets that fail: %w", err)
+		return fmt.Errorf("list old rows of %s: %w", partition, err)
 	}
-	return table.Delete(ctx, TargetsPartition, keys)
+	return table.Delete(ctx, partition, keys)
 }

@@ -337,16 +337,16 @@ func TestSweepTargets(t *testing.T) {
 		defer a.scheduled.Close(0)
 		fails(a, "old.example", "503", 0)
 		b.after(2 * time.Second)
-		b.after(targetsKept - time.Hour)
+		b.after(appsKept - time.Hour)
 		fails(a, "new.example", "503", 0)
 		b.after(2 * time.Second)
-		if err := SweepTargets(b.t.Context(), b.table); err != nil {
+		if err := SweepApps(b.t.Context(), b.table, TargetsPartition); err != nil {
 			b.t.Fatal(err)
 		}
 		b.want("app new.example 503 2 2", fmt.Sprintf("app old.example 503 %.0f %.0f",
-			(targetsKept-time.Hour).Seconds()+4, (targetsKept-time.Hour).Seconds()+4))
+			(appsKept-time.Hour).Seconds()+4, (appsKept-time.Hour).Seconds()+4))
 		b.after(time.Hour)
-		if err := SweepTargets(b.t.Context(), b.table); err != nil {
+		if err := SweepApps(b.t.Context(), b.table, TargetsPartition); err != nil {
 			b.t.Fatal(err)
 		}
 		b.want("app new.example 503 3602 3602")

@@ -148,9 +148,11 @@ func openRecords(c Config, log zerolog.Logger) (r records) {
 	r.scheduled = record.NewRecorder(tables[storage.ScheduledTable], message.Route, record.HandlerBytes, log)
 	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
-	r.targets = record.NewTargets(r.app, functionapp.Name(config.Getenv(c.App.Environ)), r.scheduled)
+	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
 	return r
 }
+
+func (c Config) appName() string { return functionapp.Name(config.Getenv(c.App.Environ)) }
 
 // close closes the recorders at the same time.
 func (r records) close() {

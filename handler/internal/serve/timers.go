@@ -96,7 +96,10 @@ func (t timers) keeper() ingress.Task {
 		tableErr := withTable(t.scheduled, func(table storage.Table) error {
 			swept, err := operation.Sweep(ctx, t.account, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
-			return errors.Join(err, record.SweepTargets(ctx, t.app), record.Beat(ctx, table, functionapp.KeeperTimer))
+			return errors.Join(err,
+				record.SweepApps(ctx, t.app, record.TargetsPartition),
+				record.SweepApps(ctx, table, storage.Heartbeats),
+				t.beat(ctx, table, functionapp.KeeperTimer))
 		})
 		outcomesErr := withTable(t.outcomes, func(table storage.Table) error {
 			swept, err := record.SweepOutcomes(ctx, table)
@@ -146,7 +149,12 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		line.Msg("queue")
 	}
 	tableErr := withTable(t.scheduled, func(table storage.Table) error {
-		return record.Beat(ctx, table, functionapp.MonitorTimer)
+		return t.beat(ctx, table, functionapp.MonitorTimer)
 	})
 	return fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues)), errors.Join(err, tableErr)
+}
+
+// beat records that a timer function of the app runs.
+func (t timers) beat(ctx context.Context, table storage.Table, timer string) error {
+	return record.Beat(ctx, table, t.appName(), timer)
 }

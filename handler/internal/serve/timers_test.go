@@ -119,7 +119,7 @@ func TestMonitorLines(t *testing.T) {
 		app.put(t, "async-caller-poison", "no envelope")
 		contains(t, app.run(functionapp.MonitorTimer), `"depth":1,"poison":1,"scheduled":2,"oldest":"`,
 			`"age":18000000`)
-		if row, found, err := app.rows.Get(t.Context(), storage.Heartbeats, functionapp.MonitorTimer); !found ||
+		if row, found, err := app.rows.Get(t.Context(), storage.Heartbeats, functionapp.MonitorTimer+",local"); !found ||
 			time.Since(row.WrittenAt) > 0 {
 			t.Errorf("heartbeat %v, %v", row, err)
 		}
@@ -225,7 +225,7 @@ func TestKeeperSweeps(t *testing.T) {
 			func(r storage.Row) error { left = append(left, r.ID); return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-poison-keeper]" {
+		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-poison-keeper,local]" {
 			t.Errorf("rows left: %s", got)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
@@ -34,15 +33,19 @@ type Status struct {
 	// OtherTargets is the number of the others.
 	Targets      []TargetStatus `json:"targets"`
 	OtherTargets int            `json:"otherTargets,omitempty"`
-	// Keeper and Monitor are when the timer functions last ran; zero if unknown.
-	Keeper  time.Time `json:"keeper,omitzero"`
-	Monitor time.Time `json:"monitor,omitzero"`
-	// Silent is the timer function that does not run, although it did; empty if there is none.
-	Silent string `json:"silent,omitempty"`
+	// Apps are those whose timer functions have recorded runs.
+	Apps []AppStatus `json:"apps"`
 	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are. TargetProblem
 	// says why it is unknown which targets fail.
 	RecordProblem string `json:"recordProblem,omitempty"`
 	TargetProblem string `json:"targetProblem,omitempty"`
+}
+
+// AppStatus says whether an app runs.
+type AppStatus struct {
+	record.App
+	// Silent is the timer function that does not run, although it did or should have; empty if there is none.
+	Silent string `json:"silent,omitempty"`
 }
 
 // QueueStatus is the state of a queue that functions read, and of its poison queue.
@@ -86,7 +89,10 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Account: a.Name, At: time.Now().UTC(), Queues: []QueueStatus{}, Targets: []TargetStatus{}}
+	s := Status{
+		Account: a.Name, At: time.Now().UTC(),
+		Queues: []QueueStatus{}, Targets: []TargetStatus{}, Apps: []AppStatus{},
+	}
 	read := make(chan map[string]*message.ScheduledGroup, 1)
 	go func() { read <- a.readRecord(ctx, &s) }()
 	names := slices.Clone(a.AppQueues)
@@ -161,10 +167,11 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, beatsTimeout)
-	beats, err := record.ReadBeats(limited, a.Table)
+	apps, err := record.ReadApps(limited, a.Table)
 	cancel()
-	s.Keeper, s.Monitor = beats[functionapp.KeeperTimer], beats[functionapp.MonitorTimer]
-	s.Silent, _ = beats.Silent(s.At)
+	for _, app := range apps {
+		s.Apps = append(s.Apps, AppStatus{app, app.Silent(s.At)})
+	}
 	if err != nil {
 		s.RecordProblem = RecordProblem(err)
 		return nil

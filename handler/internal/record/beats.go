@@ -1,0 +1,108 @@
+package record
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// The age of a beat from which its timer does not run: AC-monitor runs every minute, AC-poison-keeper every hour.
+const (
+	monitorLate = 3 * time.Minute
+	keeperLate  = 125 * time.Minute
+)
+
+// unnamed is the name of an app of version 0.1.0, whose beats have none.
+const unnamed = "(unnamed)"
+
+// App says when the timer functions of an app ran.
+type App struct {
+	// Name is that of [functionapp.Name], at most 300 bytes.
+	Name string `json:"app"`
+	// Since is when they began to run, after the first start or a pause; zero for version 0.1.0.
+	Since time.Time `json:"since,omitzero"`
+	// Monitor and Keeper are when AC-monitor and AC-poison-keeper last ran; zero if not yet.
+	Monitor time.Time `json:"monitor,omitzero"`
+	Keeper  time.Time `json:"keeper,omitzero"`
+}
+
+// Beat records that a timer function of an app runs now.
+func Beat(ctx context.Context, table storage.Table, app, timer string) error {
+	row := storage.Row{ID: timer + "," + escape(app), App: app, Since: time.Now(), Writes: storage.RunTable}
+	last, found, err := table.Get(ctx, storage.Heartbeats, row.ID)
+	if err != nil {
+		return err
+	}
+	late := monitorLate
+	if timer == functionapp.KeeperTimer {
+		late = keeperLate
+	}
+	if found && !last.Since.IsZero() && row.Since.Sub(last.WrittenAt) <= late {
+		row.Since = last.Since
+	}
+	return table.Put(ctx, storage.Heartbeats, []storage.Row{row})
+}
+
+// ReadApps returns the apps that have recorded beats on an account, ordered by name, at most 1,000. An unnamed one
+// counts only if there is no other: an update to this version leaves its rows behind.
+func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
+	apps := map[string]App{}
+	err := table.List(ctx, storage.Query{Queue: storage.Heartbeats}, func(row storage.Row) error {
+		name := strings.Clone(strictjson.Clip(cmp.Or(row.App, unnamed), maxRowText))
+		app := apps[name]
+		timer, _, _ := strings.Cut(row.ID, ",")
+		switch {
+		case !row.IsHeartbeat():
+			return nil
+		case len(apps) == maxReadRows:
+			return errEnough
+		case timer == functionapp.MonitorTimer:
+			app.Monitor = row.WrittenAt.UTC()
+		case timer == functionapp.KeeperTimer:
+			app.Keeper = row.WrittenAt.UTC()
+		}
+		app.Name = name
+		if row.Since.After(app.Since) {
+			app.Since = row.Since.UTC()
+		}
+		apps[name] = app
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	if len(apps) > 1 {
+		delete(apps, unnamed)
+	}
+	return slices.SortedFunc(maps.Values(apps), func(a, b App) int { return strings.Compare(a.Name, b.Name) }), err
+}
+
+// Silent returns the first timer function that is late: it last ran, or the app began to run, too long ago. It returns
+// an empty name if none is, or if that is unknown.
+func (a App) Silent(now time.Time) string {
+	for _, limit := range []struct {
+		timer string
+		ran   time.Time
+		late  time.Duration
+	}{
+		{functionapp.MonitorTimer, a.Monitor, monitorLate},
+		{functionapp.KeeperTimer, a.Keeper, keeperLate},
+	} {
+		latest := limit.ran
+		if a.Since.After(latest) {
+			latest = a.Since
+		}
+		if !latest.IsZero() && now.Sub(latest) > limit.late {
+			return limit.timer
+		}
+	}
+	return ""
+}
