@@ -163,7 +163,11 @@ func TestQueries(t *testing.T) {
 			if !isMember && !strings.Contains(query, `tostring(line.message) startswith "`+message+`"`) {
 				t.Errorf("%s: a sender can write what the query searches for: %s", page, query)
 			}
-			if !strings.Contains(code, `"`+message) {
+			logged := `Msgf?\("` + regexp.QuoteMeta(message)
+			if strings.HasSuffix(text, `"`) {
+				logged += `"`
+			}
+			if !regexp.MustCompile(logged).MatchString(code) {
 				t.Errorf("%s: the handler logs no message %q", page, message)
 			}
 			for _, field := range group(query, `\bline\.(\w+)`) {
@@ -176,8 +180,8 @@ func TestQueries(t *testing.T) {
 	mustMatch(t, read(t, "../docs/operating.md"), `\n## Delivery objective\n[^#]*\n {4}[^\n#]*tolong\(line\.age\) <= `)
 }
 
-// TestLogCost: the table of docs/log.md is computed as the page says, and the template has the settings that the pages
-// name for an app without it, and the cap.
+// TestLogCost: the table of docs/log.md is computed as the page says. The template has the level that it recommends,
+// the settings that the pages name for an app without the template, and the cap.
 func TestLogCost(t *testing.T) {
 	page, text := read(t, "../docs/log.md"), read(t, template)
 	number := func(pattern string) float64 {
@@ -219,6 +223,8 @@ func TestLogCost(t *testing.T) {
 	if len(named) < 2 {
 		t.Error("the pages name no settings")
 	}
+	level := mustMatch(t, page, `"logLevel": \{"default": "Information", "Function": "(\w+)"\}`)[0]
+	mustMatch(t, text, `\n  AzureFunctionsJobHost__logging__logLevel__Function: '`+level+`'\n`)
 	mustMatch(t, text, `\nparam dailyQuotaGb int = -1\n`)
 	mustMatch(t, text, `\n    workspaceCapping: \{\n      dailyQuotaGb: dailyQuotaGb\n    \}\n`)
 }
