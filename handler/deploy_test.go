@@ -245,20 +245,27 @@ func TestTemplateInWorkflow(t *testing.T) {
 		t.Error("the linter is off")
 	}
 	for rule, setting := range core.Rules {
-		// Whether a version is recent depends on the date, so it must not stop a change of something else.
-		if want := map[bool]string{true: "warning", false: "error"}[rule == "use-recent-api-versions"]; setting.Level != want {
+		want := "error"
+		if rule == "use-recent-api-versions" {
+			want = "warning" // it depends on the date, so it must not stop a change of something else
+		}
+		if setting.Level != want {
 			t.Errorf("the rule %s has the level %s, want %s", rule, setting.Level, want)
 		}
 	}
-	for _, rule := range []string{"no-unused-params", "use-description-params", "use-description-vars",
-		"use-description-outputs", "use-recent-api-versions", "use-user-defined-types"} {
+	for _, rule := range []string{
+		"no-unused-params", "use-description-params", "use-description-vars", "use-description-outputs",
+		"use-recent-api-versions", "use-user-defined-types",
+	} {
 		if _, exists := core.Rules[rule]; !exists {
 			t.Errorf("the rule %s is missing", rule)
 		}
 	}
 	job := mustMatch(t, read(t, "../.github/workflows/ci.yml"), `(?s)\n  template:\n(.*?)\n  \w+:\n`)[0]
-	for _, command := range []string{"cp ../.ci/bicepconfig.json .", "az bicep build --file main.bicep", "az bicep lint",
-		"for file in *.parameters.json", "bicep snapshot"} {
+	for _, command := range []string{
+		"cp ../.ci/bicepconfig.json .", "az bicep build --file main.bicep", "az bicep lint",
+		"for file in *.parameters.json", "bicep snapshot",
+	} {
 		if !strings.Contains(job, command) {
 			t.Errorf("the job template does not run %q", command)
 		}
@@ -287,7 +294,8 @@ func TestAzd(t *testing.T) {
 	}
 }
 
-// TestDevContainer: the container has what `make check`, `make start` and a deployment need, in the workflow's versions.
+// TestDevContainer: the container has what `make check`, `make start` and a deployment need, in the versions of the
+// workflow.
 func TestDevContainer(t *testing.T) {
 	container, workflow := read(t, "../.devcontainer/devcontainer.json"), read(t, "../.github/workflows/ci.yml")
 	for _, tool := range []string{"go", "node"} {
@@ -327,8 +335,9 @@ func TestDeployReadme(t *testing.T) {
 	}
 	zones := fmt.Sprintf("for each of the %d functions", len(functions)) // Flex Consumption scales each of its own
 	for _, promise := range []string{
-		"user " + user + ", not as root", "port " + port, zones, "`azd down` deletes", "calls leave through the network",
-		"az functionapp list-flexconsumption-locations --zone-redundant=true", "az provider register -n Microsoft.App",
+		"user " + user + ", not as root", "port " + port, zones, "`azd down` deletes",
+		"calls leave through the network", "az provider register -n Microsoft.App",
+		"az functionapp list-flexconsumption-locations --zone-redundant=true",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(page), " "), promise) {
 			t.Errorf("the page does not say %q", promise)
