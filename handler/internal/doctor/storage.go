@@ -71,9 +71,11 @@ func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Tim
 	begin := time.Now()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, http.NoBody)
 	var response *http.Response
+	client := http.Client{Transport: azure.NewTransport(endpoint)}
+	defer client.CloseIdleConnections()
 	if err == nil {
 		request.Header.Set("x-ms-version", hostAPIVersion)
-		response, err = http.DefaultClient.Do(request)
+		response, err = client.Do(request)
 	}
 	if err != nil {
 		report.failed("storage", err, "")

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// outcomesKept is how long outcomes stay in the table, runsKept is how long the rows of runs do, and appsKept is how
-	// long those of a target that nobody calls do, or of an app that does not run: longer than a message waits for its
-	// next attempt.
+	// outcomesKept is how long outcomes stay in the table, runsKept is how long the rows of runs do, and appsKept is
+	// how long those of a target that nobody calls do, or of an app that does not run: longer than a message waits for
+	// its next attempt.
 	outcomesKept = 24 * time.Hour
 	runsKept     = 90 * 24 * time.Hour
 	appsKept     = 8 * 24 * time.Hour

@@ -119,7 +119,8 @@ func TestMonitorLines(t *testing.T) {
 		app.put(t, "async-caller-poison", "no envelope")
 		contains(t, app.run(functionapp.MonitorTimer), `"depth":1,"poison":1,"scheduled":2,"oldest":"`,
 			`"age":18000000`)
-		if row, found, err := app.rows.Get(t.Context(), storage.Heartbeats, functionapp.MonitorTimer+",local"); !found ||
+		const id = functionapp.MonitorTimer + ",local"
+		if row, found, err := app.rows.Get(t.Context(), storage.Heartbeats, id); !found ||
 			time.Since(row.WrittenAt) > 0 {
 			t.Errorf("heartbeat %v, %v", row, err)
 		}

@@ -24,12 +24,12 @@ func Advice(err error, roles string) string {
 			"or assign the " + roles + " to the identity"
 	case errors.Is(err, storage.ErrRefused) && strings.Contains(err.Error(), skipVersionCheck):
 		return "a newer Azurite starts with `make azurite`"
-	case network != nil && network.Op == "proxyconnect":
-		return "the proxy that HTTPS_PROXY or HTTP_PROXY names does not answer: correct the variable, " +
+	case network != nil && network.Op == proxyConnect:
+		return "the proxy that HTTPS_PROXY or HTTP_PROXY names does not answer, or refuses the account: correct the variable, " +
 			"or name the host of the account in NO_PROXY"
 	case isUntrusted(err):
-		return "the certificate of the account's host is not trusted: if its issuer is unknown, for example because a " +
-			"proxy inspects TLS, trust the issuer on this machine (SSL_CERT_FILE on Linux); " +
+		return "the certificate of the account's host is not trusted: if its issuer is unknown, for example because " +
+			"a proxy inspects TLS, trust the issuer on this machine (SSL_CERT_FILE on Linux); " +
 			"if it is for another host, correct the endpoint in " + setting
 	case errors.Is(err, syscall.ECONNREFUSED) && isElsewhere(network):
 		return "nothing listens at this address: check " + setting +

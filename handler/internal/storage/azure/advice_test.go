@@ -25,7 +25,7 @@ func TestAdvice(t *testing.T) {
 		t.Fatal(err)
 	}
 	get := func(address, proxy string) error {
-		transport := &http.Transport{}
+		transport := NewTransport(address)
 		if proxy != "" {
 			transport.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})
 		}
@@ -40,6 +40,8 @@ func TestAdvice(t *testing.T) {
 		}
 		return describe("list queues", err)
 	}
+	unwilling := httptest.NewServer(http.NotFoundHandler())
+	defer unwilling.Close()
 	elsewhere := &net.OpError{Op: "dial", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 4)}, Err: syscall.ECONNREFUSED}
 	for name, row := range map[string]struct {
 		err  error
@@ -48,7 +50,8 @@ func TestAdvice(t *testing.T) {
 		"refused_here":      {get("http://"+nobody, ""), "start Azurite"},
 		"refused_elsewhere": {fmt.Errorf("list queues: %w", elsewhere), "private endpoints"},
 		"refused_by_proxy":  {get("https://acme.queue.core.windows.net", nobody), "HTTPS_PROXY"},
-		"certificate":       {get(secure.URL, ""), "the certificate of the account's host is not trusted"},
+		"refused_at_proxy":  {get("https://acme.queue.core.windows.net", unwilling.Listener.Addr().String()), "NO_PROXY"},
+		"certificate":       {get(secure.URL, ""), "SSL_CERT_FILE"},
 		"other":             {errors.New("no answer"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

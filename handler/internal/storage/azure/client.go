@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -34,8 +35,8 @@ const (
 	azuriteIdleTimeout = 3 * time.Second
 )
 
-// newTransport returns the transport for one endpoint. The caller's context limits the time of a request.
-func newTransport(endpoint string) *http.Transport {
+// NewTransport returns the transport for one endpoint. The caller's context limits the time of a request.
+func NewTransport(endpoint string) *http.Transport {
 	idle := idleTimeout
 	if loopback(endpoint) {
 		idle = azuriteIdleTimeout
@@ -43,15 +44,28 @@ func newTransport(endpoint string) *http.Transport {
 	var http1 http.Protocols
 	http1.SetHTTP1(true) // HTTP/2 has one connection, and a request that times out leaves it in use
 	return &http.Transport{
-		Protocols:           &http1,
-		Proxy:               http.ProxyFromEnvironment, // never applies to a loopback address
-		DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
-		TLSHandshakeTimeout: handshakeTimeout,
-		MaxConnsPerHost:     storage.MaxConnections,
-		MaxIdleConnsPerHost: storage.MaxConnections,
-		IdleConnTimeout:     idle,
+		Protocols:              &http1,
+		Proxy:                  http.ProxyFromEnvironment, // never applies to a loopback address
+		OnProxyConnectResponse: checkProxyAnswer,
+		DialContext:            (&net.Dialer{Timeout: connectTimeout}).DialContext,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		MaxConnsPerHost:        storage.MaxConnections,
+		MaxIdleConnsPerHost:    storage.MaxConnections,
+		IdleConnTimeout:        idle,
 	}
 }
+
+// checkProxyAnswer returns a proxy's refusal of CONNECT, of which net/http has only a text, as it returns that a proxy
+// cannot be reached.
+func checkProxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
+	if answer.StatusCode == http.StatusOK {
+		return nil
+	}
+	return &net.OpError{Op: proxyConnect, Net: "tcp", Err: fmt.Errorf("the proxy answered %d", answer.StatusCode)}
+}
+
+// proxyConnect is the operation in net/http's errors about a proxy.
+const proxyConnect = "proxyconnect"
 
 func loopback(endpoint string) bool {
 	u, err := url.Parse(endpoint)

@@ -177,7 +177,7 @@ func TestTransport(t *testing.T) {
 		"http://azurite:10001/devstoreaccount1":   idleTimeout,
 		"://":                                     idleTimeout,
 	} {
-		transport := newTransport(endpoint)
+		transport := NewTransport(endpoint)
 		if transport.IdleConnTimeout != want {
 			t.Errorf("%s: idle timeout %s, want %s", endpoint, transport.IdleConnTimeout, want)
 		}

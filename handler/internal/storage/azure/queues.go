@@ -38,7 +38,7 @@ var _ storage.Queues = (*Queues)(nil)
 // Open returns the account of a connection. It sends no request: the first operation detects a wrong key. The caller
 // closes the store.
 func Open(conn Connection) (*Queues, error) {
-	return open(conn, newCredential, newHTTPClient(newTransport(conn.Endpoint)))
+	return open(conn, newCredential, newHTTPClient(NewTransport(conn.Endpoint)))
 }
 
 // open is Open with the parts that tests replace.

@@ -39,7 +39,7 @@ func OpenTable(conn Connection, name string) (*Table, error) {
 	if conn.TableEndpoint == "" {
 		return nil, ErrNoTables
 	}
-	client := newHTTPClient(newTransport(conn.TableEndpoint))
+	client := newHTTPClient(NewTransport(conn.TableEndpoint))
 	service, err := newTableServiceClient(conn, client)
 	if err != nil {
 		return nil, describe("open table storage", err)
