@@ -36,10 +36,11 @@ var disabling = regexp.MustCompile(`(?i)^AzureWebJobs[._](.+)[._]Disabled=(?:1|t
 
 // nextWithoutApp returns what to do about a folder that is not an app folder.
 func nextWithoutApp(dir string, environ []string) string {
-	switch root := functionapp.RootPath(config.Getenv(environ)); root {
-	case ".":
+	root := functionapp.RootPath(config.Getenv(environ))
+	switch {
+	case root == ".": // the host passes no folder
 		return "name the app folder: `async-caller doctor --app dist`, if `make build` has staged it"
-	case dir:
+	case functionapp.SameFolder(dir, root):
 		return "deploy again, with host.json at the top of the package"
 	default: // doctor does not follow the host's variable
 		return "name the app folder of the host: `async-caller doctor --app " + root + "`"
@@ -56,8 +57,9 @@ func (report Reporter) folder(app *functionapp.App, environ []string) {
 	for _, timer := range app.Timers {
 		err := timer.CheckSchedule()
 		if err != nil {
-			report.broken("schedule", fmt.Sprintf("%s/function.json: schedule %q: %v, and no interval such as 00:05:00: "+
-				"the host does not run this function", timer.Name, timer.ScheduleAsWritten, err), redeploy)
+			text := fmt.Sprintf("%s/function.json: schedule %q: %v, and no interval such as 00:05:00: "+
+				"the host does not run this function", timer.Name, timer.ScheduleAsWritten, err)
+			report.broken("schedule", text, redeploy)
 		}
 	}
 	_, err := os.Stat(filepath.Join(app.Dir, offlineFile))

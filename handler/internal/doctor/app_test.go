@@ -3,8 +3,8 @@ package doctor
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -36,7 +36,7 @@ func newFolder(t *testing.T) *folder {
 			if err != nil {
 				t.Fatal(err)
 			}
-			name := strings.TrimPrefix(path, root+"/")
+			name := strings.TrimPrefix(filepath.ToSlash(path), root+"/")
 			f.write(strings.TrimPrefix(name, "functions/"), string(content))
 		}
 	}
@@ -119,7 +119,7 @@ func TestAppFaults(t *testing.T) {
 		check, text, next string
 	}{
 		"no_queue_function_listed": {
-			host(`"version": "2.0"`, `"version": "2.0", "functions": ["AC-monitor", "AC-poison-keeper", "AC-standart"]`),
+			host(`"version": "2.0"`, `"version": "2.0", "functions": ["AC-monitor", "AC-poison-keeper"]`),
 			Broken, "functions", "does not list: AC-priority01, AC-priority02", `remove "functions" from host.json`,
 		},
 		"one_function_not_listed": {
@@ -214,17 +214,20 @@ func TestAppFaults(t *testing.T) {
 		"arguments_other":   {arguments(`["status"]`), Broken, "executable", `["status"]`, "deploy again"},
 		"working_directory": {
 			host(`"arguments"`, `"workingDirectory": "bin", "arguments"`),
-			Broken, "executable", "/bin, which is no folder", "deploy again",
+			Broken, "executable", "bin, which is no folder", "deploy again",
 		},
 		"working_directory_file": {
 			host(`"arguments"`, `"workingDirectory": "host.json", "arguments"`),
-			Broken, "executable", "/host.json, which is no folder", "deploy again",
+			Broken, "executable", "host.json, which is no folder", "deploy again",
 		},
 		"other_go_program": {
 			func(f *folder) {
 				f.remove("async-caller")
-				tool := filepath.Join(runtime.GOROOT(), "bin", "go")
-				if err := os.Symlink(tool, f.path("async-caller")); err != nil {
+				tool, err := exec.LookPath("go")
+				if err == nil {
+					err = os.Symlink(tool, f.path("async-caller"))
+				}
+				if err != nil {
 					f.t.Fatal(err)
 				}
 			},
@@ -241,7 +244,7 @@ func TestAppFaults(t *testing.T) {
 			Broken, "executable", "is not async-caller, or is damaged", "make package",
 		},
 		"host_json_missing": {
-			func(f *folder) { f.remove("host.json"); f.environ = []string{"FUNCTIONS_APP_ROOT_PATH=" + f.dir} },
+			func(f *folder) { f.remove("host.json"); f.environ = []string{"FUNCTIONS_APP_ROOT_PATH=" + f.dir + "/"} },
 			Broken, "app folder", "FUNCTIONS_APP_ROOT_PATH names this folder", "deploy again, with host.json",
 		},
 		"host_json_elsewhere": {

@@ -95,14 +95,21 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 
 // appAdvice says what to do about a folder without host.json. Root is what the host passes as the app folder, or "".
 func appAdvice(dir, root string) string {
-	switch root {
-	case "":
+	switch {
+	case root == "":
 		return "name one with --app (`make build` stages dist), or for serve with " + rootPathVariable
-	case dir:
-		return fmt.Sprintf("%s names this folder: deploy again, with host.json at the top of the package", rootPathVariable)
+	case SameFolder(dir, root):
+		return rootPathVariable + " names this folder: deploy again, with host.json at the top of the package"
 	default:
 		return fmt.Sprintf("%s names another folder: give --app %s", rootPathVariable, root)
 	}
+}
+
+// SameFolder reports whether two paths name the same folder. It does not follow links.
+func SameFolder(a, b string) bool {
+	absoluteA, errA := filepath.Abs(a)
+	absoluteB, errB := filepath.Abs(b)
+	return errors.Join(errA, errB) == nil && absoluteA == absoluteB
 }
 
 // decodeRelaxed decodes JSON with comments, as the host's configuration reader does.

@@ -31,7 +31,7 @@ func (a *App) Unloaded() []error {
 		case err != nil:
 			found.add("%w", err)
 			return fs.SkipDir
-		case entry.IsDir() && file != "." && (depth == maxDepth || strings.HasPrefix(name, ".") || name == "node_modules"):
+		case entry.IsDir() && (depth == maxDepth || isForeign(name)):
 			return fs.SkipDir
 		case entry.IsDir() && depth == 0 && strings.HasPrefix(name, ownPrefix) && !exists(root, file+"/"+fileName):
 			found.add("%s has no %s", file, fileName)
@@ -46,6 +46,11 @@ func (a *App) Unloaded() []error {
 		return nil
 	})
 	return found
+}
+
+// isForeign reports whether a folder can contain much, but no function that the host was meant to load.
+func isForeign(name string) bool {
+	return name == "node_modules" || strings.HasPrefix(name, ".") && name != "."
 }
 
 // unloadable returns why the host does not load a function that start-up accepts.
