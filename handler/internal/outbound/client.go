@@ -18,12 +18,12 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/socket"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -259,11 +259,11 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 	case errors.Is(err, errHandshake), errors.Is(err, http.ErrSchemeMismatch), is[tls.AlertError](err),
 		is[tls.RecordHeaderError](err), op == "remote error", op == "local error":
 		return decision.FailureTLS, errHandshake.Error()
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case socket.IsRefused(err):
 		return decision.FailureConnect, "connection refused"
 	case op == "dial":
 		return decision.FailureConnect, "the host cannot be reached"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case socket.IsReset(err):
 		return decision.FailureConnection, "connection reset"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return decision.FailureConnection, "connection closed before the answer"

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/socket"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -69,7 +69,7 @@ func (a *Account) Reach(ctx context.Context) ([]string, error) {
 		case a.Reached == nil:
 		case err == nil:
 			a.Reached.Store(true)
-		case errors.Is(err, syscall.ECONNREFUSED) && !a.Reached.Load():
+		case socket.IsRefused(err) && !a.Reached.Load():
 			cancel() // this was the last try
 		}
 		return all, err

@@ -202,6 +202,7 @@ func (f *flaky) Names(ctx context.Context, prefix string) ([]string, error) {
 // does the handler.
 func TestReach(t *testing.T) {
 	refused, slow := syscall.ECONNREFUSED, context.DeadlineExceeded
+	onWindows := syscall.Errno(10061)
 	for name, c := range map[string]struct {
 		reached *atomic.Bool
 		errs    []error
@@ -209,6 +210,7 @@ func TestReach(t *testing.T) {
 		fails bool
 	}{
 		"refused":           {new(atomic.Bool), []error{refused, refused}, true},
+		"on_windows":        {new(atomic.Bool), []error{onWindows, onWindows}, true},
 		"slow":              {new(atomic.Bool), []error{slow, slow}, false},
 		"slow_then_refused": {new(atomic.Bool), []error{slow, refused}, true},
 		"handler":           {nil, []error{refused, refused}, false},

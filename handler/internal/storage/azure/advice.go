@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"syscall"
 
+	"asynccaller/handler/internal/socket"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -31,10 +31,10 @@ func Advice(err error, roles string) string {
 		return "the certificate of the account's host is not trusted: if its issuer is unknown, for example because " +
 			"a proxy inspects TLS, trust the issuer on this machine (SSL_CERT_FILE on Linux); " +
 			"if it is for another host, correct the endpoint in " + setting
-	case errors.Is(err, syscall.ECONNREFUSED) && isElsewhere(network):
+	case socket.IsRefused(err) && isElsewhere(network):
 		return "nothing listens at this address: check " + setting +
 			", and the DNS and private endpoints of the network"
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case socket.IsRefused(err):
 		return "nothing listens at this address: start Azurite with `make azurite`, or check " + setting
 	case errors.Is(err, ErrNoBlobs):
 		return "add BlobEndpoint to the connection string, or set " + setting + "__blobServiceUri"

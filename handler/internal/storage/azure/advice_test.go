@@ -47,12 +47,13 @@ func TestAdvice(t *testing.T) {
 		err  error
 		want string
 	}{
-		"refused_here":      {get("http://"+nobody, ""), "start Azurite"},
-		"refused_elsewhere": {fmt.Errorf("list queues: %w", elsewhere), "private endpoints"},
-		"refused_by_proxy":  {get("https://acme.queue.core.windows.net", nobody), "HTTPS_PROXY"},
-		"refused_at_proxy":  {get("https://acme.queue.core.windows.net", unwilling.Listener.Addr().String()), "NO_PROXY"},
-		"certificate":       {get(secure.URL, ""), "SSL_CERT_FILE"},
-		"other":             {errors.New("no answer"), ""},
+		"refused_here":       {get("http://"+nobody, ""), "start Azurite"},
+		"refused_on_windows": {fmt.Errorf("list queues: %w", syscall.Errno(10061)), "start Azurite"},
+		"refused_elsewhere":  {fmt.Errorf("list queues: %w", elsewhere), "private endpoints"},
+		"refused_by_proxy":   {get("https://acme.queue.core.windows.net", nobody), "HTTPS_PROXY"},
+		"refused_at_proxy":   {get("https://acme.queue.core.windows.net", unwilling.Listener.Addr().String()), "NO_PROXY"},
+		"certificate":        {get(secure.URL, ""), "SSL_CERT_FILE"},
+		"other":              {errors.New("no answer"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Advice(row.err, Roles)

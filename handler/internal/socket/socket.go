@@ -1,0 +1,32 @@
+// Package socket names failures of connections on every platform: Windows reports them by numbers of its own, which
+// syscall.ECONNREFUSED and the like do not match.
+package socket
+
+import (
+	"errors"
+	"syscall"
+)
+
+// The numbers of Windows Sockets. No error of another platform has such a number.
+const (
+	wsaConnectionAborted = syscall.Errno(10053)
+	wsaConnectionReset   = syscall.Errno(10054)
+	wsaConnectionRefused = syscall.Errno(10061)
+)
+
+// IsRefused reports whether nothing listens at the address.
+func IsRefused(err error) bool { return isOneOf(err, syscall.ECONNREFUSED, wsaConnectionRefused) }
+
+// IsReset reports whether the other side, or this machine, has broken off the connection.
+func IsReset(err error) bool {
+	return isOneOf(err, syscall.ECONNRESET, syscall.EPIPE, wsaConnectionReset, wsaConnectionAborted)
+}
+
+func isOneOf(err error, numbers ...syscall.Errno) bool {
+	for _, number := range numbers {
+		if errors.Is(err, number) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,58 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// TestFailures has what Unix and Windows report.
+func TestFailures(t *testing.T) {
+	for name, row := range map[string]struct {
+		err              error
+		isRefused, isCut bool
+	}{
+		"refused":            {syscall.ECONNREFUSED, true, false},
+		"refused_on_windows": {syscall.Errno(10061), true, false},
+		"reset":              {syscall.ECONNRESET, false, true},
+		"closed":             {syscall.EPIPE, false, true},
+		"reset_on_windows":   {syscall.Errno(10054), false, true},
+		"aborted_on_windows": {syscall.Errno(10053), false, true},
+		"unreachable":        {syscall.EHOSTUNREACH, false, false},
+		"timeout_on_windows": {syscall.Errno(10060), false, false},
+		"end":                {io.EOF, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wrapped := fmt.Errorf("call: %w", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", row.err)})
+			if got := IsRefused(wrapped); got != row.isRefused {
+				t.Errorf("IsRefused is %v", got)
+			}
+			if got := IsReset(wrapped); got != row.isCut {
+				t.Errorf("IsReset is %v", got)
+			}
+		})
+	}
+}
+
+// TestRefusedHere: what this platform reports is recognized.
+func TestRefusedHere(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+	if err == nil {
+		err = errors.Join(errors.New("connected"), conn.Close())
+	}
+	if !IsRefused(err) {
+		t.Errorf("IsRefused does not recognize %v", err)
+	}
+}
