@@ -329,7 +329,8 @@ func TestDoctorFindsFaults(t *testing.T) {
 		},
 		{
 			"host_log_level", func(p *patient) {
-				p.edit("host.json", `"version": "2.0"`, `"version": "2.0", "logging": {"logLevel": {"Default": "Error"}}`)
+				p.edit("host.json", `"version": "2.0"`,
+					`"version": "2.0", "logging": {"logLevel": {"Default": "Error"}}`)
 			}, "warning", "log", `logging.logLevel.default is "Error"`, `"Host.Function.Console": "Information"`,
 		},
 		{
@@ -348,7 +349,8 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{
 			"storage_proxy", func(p *patient) {
 				p.environ["https_proxy"] = canary(closed.URL)
-				p.environ[storage.ConnectionName] = "AccountName=acme;AccountKey=QzRuYXJ5;EndpointSuffix=core.windows.net"
+				p.environ[storage.ConnectionName] = "AccountName=acme;AccountKey=QzRuYXJ5;" +
+					"EndpointSuffix=core.windows.net"
 			}, "broken", "proxy", "HTTPS_PROXY: the proxy does not answer", "acme.queue.core.windows.net in NO_PROXY",
 		},
 		{

@@ -46,7 +46,8 @@ func TestStatusScreen(t *testing.T) {
 		}
 		got := d.mustStatus(t)
 		for _, want := range []string{
-			"running yes", "timers local: AC-monitor 0s ago, AC-poison-keeper not yet", "async-caller 1 5h 3 2 0 1 malformed 1",
+			"running yes", "timers local: AC-monitor 0s ago, AC-poison-keeper not yet",
+			"async-caller 1 5h 3 2 0 1 malformed 1",
 			"TARGET CAUSE SINCE BREAKER WAITING 1 HOUR NEXT two.example - - - 2 2 0s one.example - - - 1 1 30m",
 			"note 1 idle priority queue not shown: --all shows them",
 			"storage will delete at least 1 message on async-caller-poison",

@@ -25,8 +25,8 @@ func Advice(err error, roles string) string {
 	case errors.Is(err, storage.ErrRefused) && strings.Contains(err.Error(), skipVersionCheck):
 		return "a newer Azurite starts with `make azurite`"
 	case network != nil && network.Op == proxyConnect:
-		return "the proxy that HTTPS_PROXY or HTTP_PROXY names does not answer, or refuses the account: correct the variable, " +
-			"or name the host of the account in NO_PROXY"
+		return "the proxy that HTTPS_PROXY or HTTP_PROXY names does not answer, or refuses the account: " +
+			"correct the variable, or name the host of the account in NO_PROXY"
 	case isUntrusted(err):
 		return "the certificate of the account's host is not trusted: if its issuer is unknown, for example because " +
 			"a proxy inspects TLS, trust the issuer on this machine (SSL_CERT_FILE on Linux); " +
