@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/logview"
+	"asynccaller/handler/internal/socket"
 )
 
 // drainLimit is how long the log is read after Ctrl-C. The program before the pipe gets Ctrl-C as well: its last lines
@@ -92,7 +93,7 @@ func isPiped(stream io.Reader) bool {
 
 // unlessClosed returns nil if nobody reads standard output any more, as in: async-caller log | head.
 func unlessClosed(err error) error {
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+	if socket.IsClosedPipe(err) || errors.Is(err, io.ErrClosedPipe) {
 		return nil
 	}
 	return err

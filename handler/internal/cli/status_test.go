@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,12 +26,23 @@ func (d *testSession) mustStatus(t *testing.T) string {
 	return strings.Join(strings.Fields(d.stdout.String()), " ")
 }
 
+// absolute returns a path as it is shown, which has a drive on Windows.
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestStatusScreen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
 			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", 20*time.Second))
 		d.runs.AppQueues = []string{"async-caller", "async-caller-1"}
-		d.app = "/no/app"
+		folder := absolute(t, "/no/app")
+		d.app = folder
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().
 			Add(-5*time.Hour).Format(time.RFC3339))
 		for name, item := range map[string]storage.Item{
@@ -51,7 +63,7 @@ func TestStatusScreen(t *testing.T) {
 			"TARGET CAUSE SINCE BREAKER WAITING 1 HOUR NEXT two.example - - - 2 2 0s one.example - - - 1 1 30m",
 			"note 1 idle priority queue not shown: --all shows them",
 			"storage will delete at least 1 message on async-caller-poison",
-			"app none in /no/app: the queues are the usual ones; --app names the folder of an app, such as dist",
+			"app none in " + folder + ": the queues are the usual ones; --app names the folder of an app, such as dist",
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%q is missing in %s", want, got)
@@ -77,7 +89,8 @@ func TestStatusOfTargets(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "b.example", 30*time.Minute),
 			rowAt("bbbbbbbb-2", "b.example", time.Minute), rowAt("cccccccc-3", "z.example", time.Hour))
 		app := &memory.Table{}
-		d.runs.AppTable, d.hasApp, d.app = app, true, "/the/app"
+		folder := absolute(t, "/the/app")
+		d.runs.AppTable, d.hasApp, d.app = app, true, folder
 		now := time.Now()
 		fail := func(name, host, cause, answer string, since, latest time.Duration, open bool) {
 			row := storage.Row{
@@ -106,7 +119,7 @@ z.example                        -                               -  -           
 answer         b.example: {"error":"down"}
 `
 		got := d.stdout.String()
-		if !strings.Contains(got, want) || !strings.Contains(got, "app            /the/app\n") {
+		if !strings.Contains(got, want) || !strings.Contains(got, "app            "+folder+"\n") {
 			t.Errorf("got %s\nwant %s", got, want)
 		}
 		d.json = true

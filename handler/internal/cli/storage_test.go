@@ -70,7 +70,7 @@ func TestStorageErrors(t *testing.T) {
 		},
 		"not_started": {
 			connectionTo(unusedAddress(t)),
-			[]string{"connection refused", "start Azurite with `make azurite`"},
+			[]string{" refused", "start Azurite with `make azurite`"},
 			[]string{"credential", "role "},
 			[]string{"storage cannot be reached: list queues: ", "; check AzureWebJobsStorage"},
 		},

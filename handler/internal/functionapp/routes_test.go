@@ -104,8 +104,6 @@ func TestForgeableApps(t *testing.T) {
 		changed["host.json"] = mustReplace(t, open["host.json"], old, replacement)
 		return changed
 	}
-	named := forwarding(t, `""`, trigger)
-	named["WORK/function.json"], named["Open/function.json"] = named["Open/function.json"], ""
 	for name, row := range map[string]struct {
 		files   files
 		environ []string
@@ -115,13 +113,8 @@ func TestForgeableApps(t *testing.T) {
 			forwarding(t, `""`, `{"Type":"HTTPTRIGGER","direction":"in","name":"req","Route":"{*rest}"}`),
 			nil, "Open/function.json",
 		},
-		"text":         {with("Request\": true", "Request\": \" True \""), nil, "enableForwardingHttpRequest"},
-		"proxying":     {with("enableForwarding", "enableProxying"), nil, "enableProxyingHttpRequest"},
-		"default_name": {app(named), nil, `WORK/function.json: route "WORK"`},
-		"empty_route": {
-			app(files{"host.json": open["host.json"], "work/function.json": function(httpTrigger(""))}),
-			nil, `work/function.json: route "work"`,
-		},
+		"text":     {with("Request\": true", "Request\": \" True \""), nil, "enableForwardingHttpRequest"},
+		"proxying": {with("enableForwarding", "enableProxying"), nil, "enableProxyingHttpRequest"},
 		"on_by_variable": {
 			with("true", "false"),
 			[]string{"AzureFunctionsJobHost__customHandler__enableForwardingHttpRequest=true"},

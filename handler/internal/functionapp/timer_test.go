@@ -144,15 +144,6 @@ func TestTimerProblems(t *testing.T) {
 			app(files{"host/function.json": function(validTimer)}),
 			[]string{"host/function.json: ", "not host"},
 		},
-		"name_of_a_queues": {
-			app(files{"WORK/function.json": function(validTimer)}),
-			[]string{"functions Work and WORK differ only in case"},
-		},
-		"name_of_a_timers": {app(files{
-			"Clock/function.json": function(validTimer),
-			"clock/function.json": function(validTimer),
-		}), []string{"functions " +
-			"Clock and clock differ only in case"}},
 		"timers_only": {
 			app(files{"Work/function.json": "", "Clock/function.json": function(validTimer)}),
 			[]string{"queueTrigger", "exactly one " +

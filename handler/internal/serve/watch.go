@@ -2,12 +2,11 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"io"
-	"syscall"
 	"time"
 
 	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/socket"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -40,7 +39,7 @@ type hostPipe struct {
 
 func (p hostPipe) Write(lines []byte) (int, error) {
 	n, err := p.Writer.Write(lines)
-	if errors.Is(err, syscall.EPIPE) {
+	if socket.IsClosedPipe(err) {
 		p.end(delivery.ErrHostGone)
 	}
 	return n, err

@@ -1,9 +1,10 @@
-// Package socket names failures of connections on every platform: Windows reports them by numbers of its own, which
-// syscall.ECONNREFUSED and the like do not match.
+// Package socket names failures of connections and pipes on every platform: Windows reports them by numbers of its own,
+// which syscall.ECONNREFUSED and the like do not match.
 package socket
 
 import (
 	"errors"
+	"runtime"
 	"syscall"
 )
 
@@ -20,6 +21,17 @@ func IsRefused(err error) bool { return isOneOf(err, syscall.ECONNREFUSED, wsaCo
 // IsReset reports whether the other side, or this machine, has broken off the connection.
 func IsReset(err error) bool {
 	return isOneOf(err, syscall.ECONNRESET, syscall.EPIPE, wsaConnectionReset, wsaConnectionAborted)
+}
+
+// The numbers of Windows for pipes. On other platforms they are those of other errors.
+const (
+	brokenPipe  = syscall.Errno(109)
+	pipeClosing = syscall.Errno(232)
+)
+
+// IsClosedPipe reports whether nobody can read a pipe any more.
+func IsClosedPipe(err error) bool {
+	return isOneOf(err, syscall.EPIPE) || runtime.GOOS == "windows" && isOneOf(err, brokenPipe, pipeClosing)
 }
 
 func isOneOf(err error, numbers ...syscall.Errno) bool {

@@ -56,3 +56,21 @@ func TestRefusedHere(t *testing.T) {
 		t.Errorf("IsRefused does not recognize %v", err)
 	}
 }
+
+// TestClosedPipeHere: what this platform reports is recognized.
+func TestClosedPipeHere(t *testing.T) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Close() }()
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.WriteString("x"); !IsClosedPipe(err) {
+		t.Errorf("IsClosedPipe does not recognize %v", err)
+	}
+	if IsClosedPipe(syscall.EBADF) {
+		t.Error("IsClosedPipe recognizes a file that is not open")
+	}
+}

@@ -435,16 +435,26 @@ func (j *Journal) Close() error {
 	}
 	err := errors.Join(j.file.Sync(), j.file.Close())
 	if j.Ended {
-		_ = os.Remove(j.lock.Path())
+		return errors.Join(err, j.unlock())
 	}
 	return errors.Join(err, j.lock.Close())
+}
+
+// unlock removes the lock. It is removed while it is held, so that it is never that of another process. On Windows,
+// which removes no file that a process has open, it is removed afterwards.
+func (j *Journal) unlock() error {
+	failure := os.Remove(j.lock.Path())
+	err := j.lock.Close()
+	if failure != nil {
+		_ = os.Remove(j.lock.Path())
+	}
+	return err
 }
 
 // Discard removes the journal of a run that was not started.
 func (j *Journal) Discard() error {
 	_ = j.file.Close()
-	_ = os.Remove(j.lock.Path())
-	_ = j.lock.Close()
+	_ = j.unlock()
 	return os.Remove(j.file.Name())
 }
 
