@@ -46,8 +46,7 @@ func licencesIn(folder string) ([]string, error) {
 	}
 	var ids []string
 	for _, entry := range entries {
-		name := strings.ToUpper(entry.Name())
-		if !strings.HasPrefix(name, "LICENSE") && !strings.HasPrefix(name, "COPYING") || !entry.Type().IsRegular() {
+		if !strings.HasPrefix(entry.Name(), "LICENSE") || !entry.Type().IsRegular() {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(folder, entry.Name()))

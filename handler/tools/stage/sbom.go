@@ -77,8 +77,8 @@ func setLicences(bom object, licences map[string][]string) error {
 			choices = append(choices, object{"license": object{"id": id}})
 		}
 		if choices == nil {
-			return fmt.Errorf("module %s has no known licence in a file LICENSE or COPYING: "+
-				"replace the module, or add its licence to licences.go", name)
+			return fmt.Errorf("module %s has no known licence in a file LICENSE: "+
+				"replace the module, or extend licences.go", name)
 		}
 		component["licenses"] = choices
 	}
