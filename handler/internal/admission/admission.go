@@ -1,6 +1,7 @@
 // Package admission decides whether a call that is due may begin now. It keeps a target that hangs or is down from
 // taking the slots of the others: each target has a share of the slots and a circuit breaker, and may have limits of
-// its own. A message that is refused does not wait, because that would hold a slot: it is rescheduled.
+// its own. Those that are not known to answer have only a part of the slots together. A message that is refused does
+// not wait, because that would hold a slot: it is rescheduled.
 //
 // The state is in memory, for this instance only, and none of it has to survive. There is no I/O, and the time is an
 // argument.
@@ -45,6 +46,10 @@ type Gate struct {
 	// inFlight has the slots taken of each queue function, and bytes the memory of all.
 	inFlight map[string]int
 	bytes    int
+	// calls are those that have not ended, in no order.
+	calls []*Slot
+	// lines has the lines of messages that wait because the targets of a class hold too many slots.
+	lines map[lineOf]*line
 	// shares has the calls of each target by function, totals those of all functions; limits has those of each scope of
 	// a profile. Each is a table of its own: making room for one entry of a call must not forget another of the call.
 	shares, totals, limits *table[flow]
@@ -62,6 +67,7 @@ func New(newBatchThreshold, callBytes int) *Gate {
 		poolSize:  newBatchThreshold,
 		callBytes: callBytes,
 		inFlight:  map[string]int{},
+		lines:     map[lineOf]*line{},
 		shares:    newTable((*flow).atRest),
 		totals:    newTable((*flow).atRest),
 		limits:    newTable((*flow).atRest),
@@ -130,6 +136,8 @@ type Slot struct {
 	// bytes is the memory of the call.
 	bytes int
 	began time.Time
+	// index is its place in the gate's calls.
+	index int
 	// share has the target's calls of the function, all those of all functions.
 	share, all *entry[flow]
 	// limit is nil if the profile has no limits, breaker if the profile turns it off or there is no room for it.
@@ -197,26 +205,36 @@ func (s *Slot) limited(r Request, now time.Time, jitter float64) *Refusal {
 
 // busy refuses a call for which there is no slot.
 func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
-	free := s.gate.poolSize - s.gate.inFlight[s.function]
-	freeOfAll := (poolBytes - s.gate.bytes) / s.gate.callBytes
-	share := max(shareOf(free, s.share.calls), minShare)
-	if s.breaker == nil && !r.Profile.Breaker.Off { // nothing would notice that the target is down
-		share = minShare
+	g := s.gate
+	freeOfAll := (poolBytes - g.bytes) / g.callBytes
+	share := max(shareOf(g.poolSize-g.inFlight[s.function], s.share.calls), minShare)
+	var bounds []bound
+	if class := s.all.value.trust.class(now); class > trusted {
+		held := g.held(s.function, now)
+		for c := untrusted; c <= class; c++ {
+			h, size, sizeOfAll := held[c], max(g.poolSize>>c, minShare), poolBytes>>c/g.callBytes
+			bounds = append(bounds,
+				bound{c.String(), g.line(s.function, c), h.calls, size, paceOf(size, h.longest)},
+				bound{c.String(), g.line(allFunctions, c), h.bytes / g.callBytes, sizeOfAll, paceOf(sizeOfAll, h.longest)})
+			freeOfAll = min(freeOfAll, sizeOfAll-h.bytes/g.callBytes)
+			share = (max(size-h.calls, 0) + s.share.calls + 1) / 2 // half, so that others of the class find a slot, too
+		}
 	}
-	bounds := []bound{
-		{"instance", &s.all.value, s.all.calls, shareOf(freeOfAll, s.all.calls)},
-		{"share", &s.share.value, s.share.calls, share},
+	if s.breaker == nil && !r.Profile.Breaker.Off { // nothing would notice that the target is down
+		share = min(share, minShare)
 	}
 	if concurrency := r.Profile.Concurrency; concurrency > 0 { // instead of the shares
-		bounds = []bound{
-			{"instance", &s.all.value, s.all.calls, s.all.calls + max(freeOfAll, 0)},
-			{"concurrency", &s.limit.value, s.limit.calls, concurrency},
-		}
+		bounds = append(bounds,
+			boundOf("instance", s.all, s.all.calls+max(freeOfAll, 0), now),
+			boundOf("concurrency", s.limit, concurrency, now))
+	} else {
+		bounds = append(bounds,
+			boundOf("instance", s.all, shareOf(freeOfAll, s.all.calls), now),
+			boundOf("share", s.share, share, now))
 	}
 	for _, b := range bounds {
 		if b.calls >= b.limit {
-			pace := b.flow.pace(b.calls, b.limit, now)
-			return &Refusal{decision.Busy, b.name, b.flow.line.queueDelay(pace, b.limit, now, jitter)}
+			return &Refusal{decision.Busy, b.name, b.line.queueDelay(b.pace, b.limit, now, jitter)}
 		}
 	}
 	if r.Profile.Rate > 0 {
@@ -237,11 +255,17 @@ func (s *Slot) tooFast(p targets.Profile, now time.Time, jitter float64) *Refusa
 	return &Refusal{decision.Busy, "rate", scope.rateLine.queueDelay(float64(p.Rate), p.Burst, now, jitter)}
 }
 
-// bound is a limit on the calls of a flow.
+// bound is a limit on calls in flight.
 type bound struct {
 	name         string
-	flow         *flow
+	line         *line
 	calls, limit int
+	// pace is how many of them end in a second, if the limit is reached.
+	pace float64
+}
+
+func boundOf(name string, e *entry[flow], limit int, now time.Time) bound {
+	return bound{name, &e.value.line, e.calls, limit, e.value.pace(e.calls, limit, now)}
 }
 
 // shareOf returns a target's share of a pool, from the slots that are free for all targets and the target's calls in
@@ -252,6 +276,9 @@ func shareOf(free, calls int) int { return (max(free, 0) + calls + sharePart) / 
 func (s *Slot) take() {
 	s.gate.inFlight[s.function]++
 	s.gate.bytes += s.bytes
+	s.index = len(s.gate.calls)
+	s.gate.calls = append(s.gate.calls, s)
+	s.all.value.trust.began = append(s.all.value.trust.began, s.began)
 	for _, f := range []*entry[flow]{s.share, s.all, s.limit} {
 		if f != nil {
 			f.calls++
@@ -270,6 +297,7 @@ func (s *Slot) Ended(o decision.Outcome, now time.Time) Change {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
 	s.leave(now)
+	s.all.value.trust.ended(now.Sub(s.began), judge(o), now)
 	if s.breaker == nil {
 		return Change{}
 	}
@@ -284,6 +312,8 @@ func (s *Slot) leave(now time.Time) {
 		return
 	}
 	s.ended = true
+	s.gate.remove(s)
+	s.all.value.trust.leave(s.began)
 	for _, f := range []*entry[flow]{s.share, s.all, s.limit} {
 		if f != nil {
 			f.calls--

@@ -87,8 +87,8 @@ func (b *breaker) limitWait(now time.Time, jitter float64) time.Duration {
 
 // ended records the outcome of a call.
 func (b *breaker) ended(settings targets.Breaker, o decision.Outcome, began, now time.Time, probe bool) Change {
-	limitedUntil := now.Add(min(o.LimitWait(), decision.MaxSharedWait))
-	if limitedUntil.After(b.limitedUntil) {
+	limitWait := min(o.LimitWait(), decision.MaxSharedWait)
+	if limitedUntil := now.Add(limitWait); limitWait > 0 && limitedUntil.After(b.limitedUntil) {
 		b.limitedUntil = limitedUntil
 	}
 	switch judge(o) {

@@ -28,13 +28,17 @@ type flow struct {
 	// refused.
 	rate     *rate.Limiter
 	rateLine line
+	// trust is that of a target over all functions.
+	trust trust
 }
 
-// atRest reports whether the flow is as if it were new, but for the mean duration, which is an estimate: no message
-// waits for its turn, and the limit on calls per second has all its tokens.
+// atRest reports whether the flow is as if it were new, but for what is an estimate, the mean duration and whether a
+// target hangs: no message waits for its turn, the limit on calls per second has all its tokens, and the target is not
+// trusted.
 func (f *flow) atRest(now time.Time) bool {
 	waiting := f.line.until.After(now) || f.rateLine.until.After(now)
-	return !waiting && (f.rate == nil || f.rate.TokensAt(now) >= float64(f.rate.Burst()))
+	isFull := f.rate == nil || f.rate.TokensAt(now) >= float64(f.rate.Burst())
+	return !waiting && isFull && !f.trust.answeredLately(now)
 }
 
 // meanWeight is the weight of the latest call in the average.
@@ -54,12 +58,17 @@ func (f *flow) end(began, now time.Time) {
 // pace returns how many slots become free in a second, if the flow has a limit. The age of the calls in flight shows a
 // target that hangs before the first of them has ended.
 func (f *flow) pace(calls, limit int, now time.Time) float64 {
-	const shortest = 0.001 // seconds
 	age := 0.0
 	if calls > 0 {
 		age = (float64(now.UnixMilli()) - float64(f.began)/float64(calls)) / 1000
 	}
-	return float64(max(limit, 1)) / max(f.mean, age, shortest)
+	return paceOf(limit, max(f.mean, age))
+}
+
+// paceOf returns how many of so many slots become free in a second, if each is held for so many seconds.
+func paceOf(slots int, held float64) float64 {
+	const shortest = 0.001
+	return float64(max(slots, 1)) / max(held, shortest)
 }
 
 // line is the line of messages that were rescheduled because there was no slot. They come back spread over the time in

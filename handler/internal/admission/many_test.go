@@ -311,3 +311,27 @@ func BenchmarkManyTargets(b *testing.B) {
 		admit()
 	}
 }
+
+// BenchmarkHangingTargets admits messages while as many targets as the gate remembers hang.
+func BenchmarkHangingTargets(b *testing.B) {
+	const hosts = 4096
+	profile := targets.Profiles{}.For(&url.URL{})
+	gate := admission.New(10*poolSize, 400<<10) // so that the memory is the limit
+	var requests []admission.Request
+	for i := range hosts {
+		target := &url.URL{Scheme: "https", Host: fmt.Sprintf("t%d.example", i)}
+		requests = append(requests, admission.Request{Function: function, Target: target, Profile: profile})
+	}
+	for _, r := range requests {
+		gate.Admit(r, begin, 0.5)
+	}
+	now, n := begin.Add(time.Minute), 0
+	b.ReportAllocs()
+	for b.Loop() {
+		slot, _ := gate.Admit(requests[n%hosts], now, 0.5)
+		if slot != nil {
+			slot.Release(now)
+		}
+		n++
+	}
+}

@@ -139,6 +139,10 @@ type target struct {
 	answer func() decision.Outcome
 	// from is the time since which the calls are measured that become due.
 	from time.Duration
+	// lifetime is the time from due to the deadline of a call, if it has one of its own. Expired is how many were
+	// given up.
+	lifetime time.Duration
+	expired  int
 
 	sent, delivered, failed, inFlight int
 	// busy and down are the reschedules without a call; most is the largest number of calls in flight.
@@ -184,6 +188,9 @@ func (t *target) send(calls int, from, to time.Duration, attempts int) {
 		at := from + time.Duration(t.random.Float64()*float64(to-from))
 		e := &envelope.Envelope{RequestID: "r1", State: envelope.State{CreatedAt: begin.Add(at), Attempts: attempts}}
 		e.Call.Target = t.url
+		if t.lifetime > 0 {
+			e.Deadline = begin.Add(at + t.lifetime)
+		}
 		if attempts > 0 {
 			e.NextAttemptAt = e.CreatedAt
 		}
@@ -324,6 +331,9 @@ func (i *instance) settle(c *call, d decision.Decision, slot *admission.Slot) {
 	if d.Action != decision.Reschedule {
 		i.undelivered--
 		c.target.delivered++
+		if d.Reason == decision.Expired {
+			c.target.expired++
+		}
 		c.target.deliveredAt = append(c.target.deliveredAt, i.now)
 		settled()
 		return

@@ -12,64 +12,101 @@ import (
 const quick = 50 * time.Millisecond
 
 // TestIsolation: nine in ten of 40 calls a second for each instance go to targets that hang, and the calls to the other
-// target begin in time. docs/targets.md quotes the figures.
+// targets begin in time. docs/targets.md quotes the figures.
 func TestIsolation(t *testing.T) {
-	rows := []struct {
-		name      string
-		slots     hostJSON
-		instances int
-	}{
-		{"128_slots", hostJSON{32, 96}, 1},
-		{"2_instances", shipped, 2},
-		{"3_instances", shipped, 3},
-		{"1_instance", shipped, 1},
+	rows := []isolation{
+		{"128_slots", hostJSON{32, 96}, 1, 0},
+		{"2_instances", shipped, 2, 0},
+		{"3_instances", shipped, 3, 0},
+		{"1_instance", shipped, 1, 0},
+		{"1_instance_with_deadlines", shipped, 1, 5 * time.Minute},
 	}
 	if divisor > 1 {
-		rows = rows[len(rows)-1:]
+		rows = rows[len(rows)-2:]
 	}
 	for _, row := range rows {
-		for _, hanging := range []int{1, 5, 20} {
+		for _, hanging := range []int{1, 5, 20, 60, 300, 1000} {
 			t.Run(fmt.Sprintf("%s_%d_hang_from_the_start", row.name, hanging), func(t *testing.T) {
 				t.Parallel()
-				isolation(t, row.slots, row.instances, hanging, 0)
+				row.run(t, hanging, 0)
 			})
 			t.Run(fmt.Sprintf("%s_%d_begin_to_hang", row.name, hanging), func(t *testing.T) {
 				t.Parallel()
-				isolation(t, row.slots, row.instances, hanging, time.Minute)
+				row.run(t, hanging, time.Minute)
 			})
 		}
 	}
 }
 
-func isolation(t *testing.T, slots hostJSON, instances, hanging int, healthyFor time.Duration) {
+// isolation is an app whose calls have so long until their deadlines, if they have any.
+type isolation struct {
+	name      string
+	slots     hostJSON
+	instances int
+	lifetime  time.Duration
+}
+
+func (row isolation) run(t *testing.T, hanging int, healthyFor time.Duration) {
 	t.Helper()
 	const trouble = 5 * time.Minute
-	a, end := newApp(slots, instances), healthyFor+trouble
-	seconds := int(end.Seconds()) * instances
-	healthy := a.target("healthy", answers(200, quick))
-	healthy.from = healthyFor
-	healthy.send(4*seconds, 0, end, 0)
+	a, end := newApp(row.slots, row.instances), healthyFor+trouble
+	seconds := int(end.Seconds()) * row.instances
+	send := func(calls int, name string, answer func() decision.Outcome) *target {
+		x := a.target(name, answer)
+		x.from, x.lifetime = healthyFor, row.lifetime
+		x.send(calls, 0, end, 0)
+		return x
+	}
+	healthy := send(4*seconds, "healthy", answers(200, quick))
 	var others []*target
 	for i := range hanging {
-		other := a.target(fmt.Sprintf("t%d", i), a.during(healthyFor, end, hangs, answers(200, quick)))
-		other.send(36*seconds/hanging, 0, end, 0)
-		others = append(others, other)
+		others = append(others, send(36*seconds/hanging, fmt.Sprintf("t%d", i),
+			a.during(healthyFor, end, hangs, answers(200, quick))))
+	}
+	var rare []*target // healthy ones that are called once a minute
+	for i := range 30 {
+		rare = append(rare, send(seconds/60, fmt.Sprintf("rare%d", i), answers(200, quick)))
 	}
 	a.run(end)
 	reschedules, transactions := 0, a.transactions
 	for _, other := range others {
 		reschedules += other.busy + other.down
 	}
-	a.run(end + time.Hour)
+	a.run(end + 2*time.Hour)
 	mustDeliver(t, healthy)
-	p99 := percentile(healthy.waits, 0.99)
-	t.Logf("p99 %v, longest %v; %d reschedules of %d calls and %d transactions within %v", p99.Round(time.Millisecond),
-		percentile(healthy.waits, 1).Round(time.Millisecond), reschedules, 36*seconds, transactions, end)
+	var waits []time.Duration
+	for _, x := range rare {
+		mustDeliver(t, x)
+		waits = append(waits, x.waits...)
+	}
+	p99, rareP90 := percentile(healthy.waits, 0.99), percentile(waits, 0.9)
+	t.Logf("p99 %v, longest %v; called once a minute: p90 %v, longest %v; "+
+		"%d reschedules of %d calls and %d transactions within %v", p99.Round(time.Millisecond),
+		percentile(healthy.waits, 1).Round(time.Millisecond), rareP90.Round(time.Millisecond),
+		percentile(waits, 1).Round(time.Millisecond), reschedules, 36*seconds, transactions, end)
 	switch {
-	case slots == shipped && (p99 > 500*time.Millisecond || healthy.busy > 0):
-		t.Errorf("p99 is %v, and %d calls were refused", p99, healthy.busy)
-	case slots == shipped && reschedules > 60*seconds:
+	case row.instances > 2 && hanging > 60: // its calls are not distributed evenly: an instance can see none for seconds
+	case p99 > 500*time.Millisecond || healthy.busy > 0 || healthy.expired > 0:
+		t.Errorf("p99 is %v, %d calls were refused, and %d expired", p99, healthy.busy, healthy.expired)
+	case row.slots == shipped && row.instances == 1 && hanging <= 60 && rareP90 > 500*time.Millisecond:
+		t.Errorf("p90 of targets called once a minute is %v", rareP90)
+	case row.lifetime == 0 && reschedules > 60*seconds:
 		t.Errorf("%d reschedules", reschedules)
+	}
+}
+
+// TestDurationsVary: a healthy target is trusted although some calls take much longer than others.
+func TestDurationsVary(t *testing.T) {
+	a := newApp(shipped, 1)
+	varies := a.target("varies", nil)
+	varies.answer = func() decision.Outcome {
+		return answers(200, time.Duration(a.random.ExpFloat64()*float64(2*time.Second)))()
+	}
+	varies.send(20*600, 0, 10*time.Minute, 0)
+	a.run(time.Hour)
+	mustDeliver(t, varies)
+	if p99 := percentile(varies.waits, 0.99); p99 > 2*time.Second {
+		t.Errorf("p99 is %v", p99)
 	}
 }
 
@@ -86,9 +123,9 @@ func TestSlowTarget(t *testing.T) {
 		rate, mean float64
 		longest    time.Duration
 	}{
-		"backlog":              {0, 1, 3000, 0, 25, 1.5, 3 * time.Minute},
+		"backlog":              {0, 1, 3000, 0, 25, 1.6, 3 * time.Minute},
 		"backlog_2_instances":  {0, 2, 6000, 0, 2 * 21, 1.7, 3 * time.Minute},
-		"backlog_3_instances":  {0, 3, 9000, 0, 3 * 20, 1.7, 3 * time.Minute},
+		"backlog_3_instances":  {0, 3, 9000, 0, 3 * 20, 1.8, 3 * time.Minute},
 		"backlog_and_more":     {0, 1, 3000, 20, 25, 1.5, 10 * time.Minute},
 		"overload":             {0, 1, 0, 40, 25, 1.5, 20 * time.Minute},
 		"overload_2_instances": {0, 2, 0, 80, 2 * 24, 1.5, 20 * time.Minute},
@@ -132,7 +169,8 @@ func TestTargetDown(t *testing.T) {
 	}{
 		"503_sent_at_first":       {answers(503, 20*time.Millisecond), 100_000, time.Minute, 0, 30, 20 * time.Minute},
 		"503_sent_over_the_hour":  {answers(503, 20*time.Millisecond), 100_000, time.Hour, 0, 12, 20 * time.Minute},
-		"503_late_in_the_backoff": {answers(503, 20*time.Millisecond), 100_000, time.Hour, 8, 12, 30 * time.Minute},
+		// A call that failed twice as a probe comes back 43 min later.
+		"503_late_in_the_backoff": {answers(503, 20*time.Millisecond), 100_000, time.Hour, 8, 12, 50 * time.Minute},
 		"hangs_sent_at_first":     {hangs, 20_000, time.Minute, 0, 22, 20 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

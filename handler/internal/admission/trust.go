@@ -1,0 +1,128 @@
+package admission
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// A target is trusted for minTrusted after its latest answer. When all targets begin to hang at one moment, those
+	// called in that time hold slots before it shows: 180 of 224 at 36 calls a second.
+	minTrusted = 5 * time.Second
+	// A call takes too long after patienceFactor times the longest answer, but not before minPatience.
+	patienceFactor = 2
+	minPatience    = time.Second
+	// forgetting is after how many shorter answers the longest is about forgotten. A mean would not do: where
+	// durations vary, one of many calls in flight has always lasted several times the mean.
+	forgetting = 32
+)
+
+// class says how likely the calls of a target hold their slots for long. The targets that are not trusted get half of
+// the slots together, and of that those that hang get half.
+type class int
+
+const (
+	trusted class = iota
+	// untrusted is a target that has not answered lately, or that has a call that takes too long.
+	untrusted
+	// hanging is a target with a call that takes too long or did so, and without an answer for about that time.
+	hanging
+)
+
+// String is the detail of a refusal because the targets of a class hold too many slots.
+func (c class) String() string { return [...]string{"trusted", "untrusted", "hanging"}[c] }
+
+// trust has what decides on the class of a target.
+type trust struct {
+	// began has when the calls in flight began, in the order in which they did.
+	began []time.Time
+	// answered is when the target answered last, longest how long its answers took at most, lately.
+	answered time.Time
+	longest  time.Duration
+	// hung says that a call took too long and ended without an answer, and none was answered since.
+	hung bool
+}
+
+func (t *trust) class(now time.Time) class {
+	takesLong := t.hung || len(t.began) > 0 && now.Sub(t.began[0]) > t.patience()
+	switch {
+	case takesLong && now.Sub(t.answered) > 2*t.patience():
+		return hanging
+	case takesLong || !t.answeredLately(now):
+		return untrusted
+	}
+	return trusted
+}
+
+func (t *trust) answeredLately(now time.Time) bool {
+	return now.Sub(t.answered) <= max(minTrusted, t.patience())
+}
+
+// patience is how long a call may take before the target is no longer trusted.
+func (t *trust) patience() time.Duration { return max(minPatience, patienceFactor*t.longest) }
+
+// leave removes a call.
+func (t *trust) leave(began time.Time) {
+	i := slices.Index(t.began, began)
+	t.began = slices.Delete(t.began, i, i+1)
+}
+
+// ended records how a call ended.
+func (t *trust) ended(took time.Duration, s state, now time.Time) {
+	if s != up {
+		t.hung = t.hung || took > t.patience()
+		return
+	}
+	t.longest = max(took, t.longest-(t.longest-took)/forgetting)
+	t.answered, t.hung = now, false
+}
+
+// held is what the calls of the targets of a class, and of those after it, hold.
+type held struct {
+	// calls are those of a function, bytes the memory of all. The longest has lasted so many seconds.
+	calls, bytes int
+	longest      float64
+}
+
+// held looks at all calls rather than keep sums, because a target changes its class by the mere passing of time. Only
+// messages for targets that are not trusted pay for it.
+func (g *Gate) held(function string, now time.Time) (classes [hanging + 1]held) {
+	for _, s := range g.calls {
+		class := s.all.value.trust.class(now)
+		for c := untrusted; c <= class; c++ {
+			h := &classes[c]
+			if s.function == function {
+				h.calls++
+			}
+			h.bytes += s.bytes
+			h.longest = max(h.longest, now.Sub(s.began).Seconds())
+		}
+	}
+	return classes
+}
+
+// remove removes a call that has ended.
+func (g *Gate) remove(s *Slot) {
+	last := len(g.calls) - 1
+	g.calls[s.index] = g.calls[last]
+	g.calls[s.index].index = s.index
+	g.calls[last] = nil
+	g.calls = g.calls[:last]
+}
+
+// lineOf identifies the line of a class of targets in a function, or in all.
+type lineOf struct {
+	function string
+	class    class
+}
+
+// line returns the line of messages that wait because the targets of a class hold too many slots.
+func (g *Gate) line(function string, c class) *line {
+	key := lineOf{function, c}
+	l := g.lines[key]
+	if l == nil {
+		l = &line{}
+		g.lines[key] = l
+	}
+	return l
+}
