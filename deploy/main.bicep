@@ -594,7 +594,7 @@ var alerts = [
     resolves: true
     query: '''
       traces | where timestamp > ago(30m) and message has '"message":"settled"' | extend line = parse_json(message)
-      | where tostring(line.reason) !in ("busy", "not_due", "interrupted", "host_gone", "bad_setting", "malformed")
+      | where tostring(line.reason) !in ("busy", "paused", "not_due", "interrupted", "host_gone", "bad_setting", "malformed")
       | summarize attempts = count(), failures = countif(tostring(line.reason) != "delivered") by host = tostring(line.target_host)
       | where failures > 20 and failures * 2 > attempts
     '''

@@ -377,6 +377,22 @@ func TestDoctorFindsFaults(t *testing.T) {
 			}, "warning", "calls that wait", "targets that fail (1): crm.example for 1h", "async-caller status",
 		},
 		{
+			"target_paused", func(p *patient) {
+				account := newAccount(p.t) // of its own, as above
+				beat(p.t, account)
+				p.environ = newPatient(p.t, account, p.queue).environ
+				table, err := azure.OpenTable(p.connect(account), storage.AppTable)
+				if err != nil {
+					p.t.Fatal(err)
+				}
+				defer table.Close()
+				pause := record.Pause{Host: "crm.example", Since: time.Now(), By: "anna@ops-7", Reason: "INC-4711"}
+				if _, err := record.WritePause(p.t.Context(), table, pause); err != nil {
+					p.t.Fatal(err)
+				}
+			}, "warning", "pauses", "by anna@ops-7 until it is resumed: INC-4711", "async-caller targets resume HOST",
+		},
+		{
 			"no_app", func(p *patient) {
 				p.dir = p.t.TempDir()
 				p.environ = map[string]string{"ASYNC_CALLER_RETRY": "of retry.json"} // and no connection
@@ -634,7 +650,7 @@ func TestDoctorHealthyApp(t *testing.T) {
 	account := newAccount(t)
 	p := newPatient(t, account, "healthy")
 	fresh, _, code := p.examine()
-	if last := fresh[len(fresh)-3]; code != 0 || last.State != doctor.Warning ||
+	if last := fresh[len(fresh)-4]; code != 0 || last.State != doctor.Warning ||
 		last.Text != "AC-monitor has not run yet, or cannot record that it runs" {
 		t.Errorf("before its first start: %d, %+v", code, fresh)
 	}
@@ -650,7 +666,7 @@ func TestDoctorHealthyApp(t *testing.T) {
 		checks = append(checks, l.Check)
 	}
 	const want = "settings, app folder, functions, timers, executable, log, connection, storage, emulator, clock, " +
-		"queue access, queues, encoding, poison, table access, heartbeats, calls that wait, blob access"
+		"queue access, queues, encoding, poison, table access, heartbeats, calls that wait, pauses, blob access"
 	if got := strings.Join(checks, ", "); code != 0 || got != want {
 		t.Errorf("exit code %d, checks %s, want %s", code, got, want)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -17,10 +18,14 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // explainOptions are the flags of explain.
@@ -40,7 +45,8 @@ decisions. With --status or --failure, also show what would follow that result o
 that applies, the time of the next attempt, and the message that would be written.
 
 The envelope comes from FILE, or standard input for "-", as JSON or base64; or, with --queue and
---request-id, from the first 32 visible messages of a queue or of its poison queue.
+--request-id, from the first 32 visible messages of a queue or of its poison queue. Only then does
+the explanation know whether the target is paused.
 
 Settings come from the environment and from local.settings.json, host.json, retry.json and
 targets.json in the app folder. Query strings, user info, header values, bodies and the context are
@@ -143,6 +149,9 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	if err != nil {
 		return err
 	}
+	if o.requestID != "" { // otherwise nothing in the account is read
+		o.readPauses(ctx, env, a)
+	}
 	explanation := explain.About(a.Settings.Rules, o.Question)
 	if o.json {
 		return printJSON(env.Stdout, explanation)
@@ -206,6 +215,28 @@ func (o *explainOptions) peek(ctx context.Context, a config.App) (source string,
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return o.find(ctx, store, a)
+}
+
+// readPauses reads which targets are paused. If that is not known, it says so, and the explanation does not depend on it.
+func (o *explainOptions) readPauses(ctx context.Context, env Env, a config.App) {
+	app := account.Account{AppTable: operation.OpenTables(a).App}
+	pauses, err := app.Pauses(ctx)
+	if err != nil && !errors.Is(err, account.ErrNoPauses) {
+		fmt.Fprintf(env.Stderr, "whether the target is paused is unknown: %s\n", strictjson.ReplaceUnprintable(err.Error()))
+	}
+	o.Paused = pausedTargets(pauses, o.Now)
+}
+
+// pausedTargets returns what an explanation needs to know about pauses.
+func pausedTargets(pauses []record.Pause, now time.Time) func(*url.URL) explain.Pause {
+	paused := record.InForce(pauses, now)
+	return func(target *url.URL) explain.Pause {
+		p, isPaused := paused.Of(target, now)
+		if !isPaused {
+			return explain.Pause{}
+		}
+		return explain.Pause{Why: p.Text(), Until: p.Until}
+	}
 }
 
 func (o *explainOptions) find(ctx context.Context, store storage.Queues, a config.App) (source string, err error) {
@@ -285,6 +316,7 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	if e.RefusedIfShort != "" {
 		printLine(out, "", "if only the handler's search list knows the host, %s", e.RefusedIfShort)
 	}
+	printField(out, "paused", e.Paused)
 	printField(out, "headers", strings.Join(e.Headers, ", "))
 	printLine(out, "body", "%d bytes", e.BodyBytes)
 	printField(out, "callback", e.Callback)

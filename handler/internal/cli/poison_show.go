@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -137,13 +138,17 @@ func (s *session) previewRequeue(ctx context.Context, f account.Found) requeuePr
 		preview.Refused = err.Error()
 		return preview
 	}
-	preview.Explanation = new(s.explain(preview.To, f.ID, rules.Content(text), now))
+	preview.Explanation = new(s.explain(ctx, preview.To, f.ID, rules.Content(text), now))
 	return preview
 }
 
 // explain returns what the handler does with a message of a queue at a time.
-func (s *session) explain(queueName, id string, content []byte, at time.Time) explain.Explanation {
+func (s *session) explain(ctx context.Context, queueName, id string, content []byte, at time.Time) explain.Explanation {
 	rules := s.runs.Rules
+	pauses, err := s.runs.Pauses(ctx)
+	if err != nil && !errors.Is(err, account.ErrNoPauses) {
+		s.progress.printf("warning: %v", err)
+	}
 	return explain.About(rules.Decision, explain.Question{
 		Queue:           queueName,
 		MessageID:       id,
@@ -151,6 +156,7 @@ func (s *session) explain(queueName, id string, content []byte, at time.Time) ex
 		Now:             at,
 		MaxContentBytes: rules.Encoding.MaxContentBytes(),
 		Guard:           rules.Guard,
+		Paused:          pausedTargets(pauses, at),
 	})
 }
 

@@ -137,7 +137,7 @@ func withExitCode(ctx context.Context, err error) error {
 	}
 	is := func(kind error) bool { return errors.Is(err, kind) }
 	usage := []error{
-		account.ErrAmbiguous, account.ErrAppQueue, account.ErrNoTable,
+		account.ErrAmbiguous, account.ErrAppQueue, account.ErrNoTable, account.ErrNoPauses,
 		operation.ErrNoOutcomes, operation.ErrOtherQueue,
 		run.ErrOtherAccount, storage.ErrNoQueue, fs.ErrExist,
 	}

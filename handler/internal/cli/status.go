@@ -93,6 +93,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 	if status.RecordProblem != "" {
 		printLine(out, "scheduled", "unknown: %s", strictjson.ReplaceUnprintable(status.RecordProblem))
 	}
+	printPaused(out, status)
 	fmt.Fprintln(out)
 	notes := printQueueStates(out, status, all)
 	if len(status.Targets) > 0 {
@@ -113,6 +114,22 @@ func (s *session) printStatus(status account.Status, all bool) {
 		printLine(out, "note", "%s", note)
 	}
 	printFurther(out, status)
+}
+
+// mostPauses is the largest number of paused targets that the status names.
+const mostPauses = 10
+
+// printPaused names the targets that are paused.
+func printPaused(out io.Writer, s account.Status) {
+	for _, p := range s.Pauses[:min(len(s.Pauses), mostPauses)] {
+		printLine(out, "paused", "%s %s", p.Host, p.Text())
+	}
+	if more := len(s.Pauses) - mostPauses; more > 0 {
+		printLine(out, "paused", "%s more: `async-caller targets list`", thousands(more))
+	}
+	if s.PauseProblem != "" {
+		printLine(out, "paused", "unknown: %s", strictjson.ReplaceUnprintable(s.PauseProblem))
+	}
 }
 
 // printFurther names the commands that say more about what waits, or change it.

@@ -55,6 +55,7 @@ const (
 	HostGone    Reason = "host_gone"
 	Busy        Reason = "busy"        // no slot for the target
 	TargetDown  Reason = "target_down" // the target's circuit breaker is open
+	Paused      Reason = "paused"      // an operator has paused the target
 	Cancelled   Reason = "cancelled"   // an operator has deleted the scheduled message
 )
 
@@ -174,9 +175,9 @@ func (r Rules) IsLastAttempt(e *envelope.Envelope, now time.Time) bool {
 	return !now.Before(e.GiveUpAt(r.Expiration).Add(-lastAttemptLead))
 }
 
-// Refuse decides about a message that is due, but whose call must not begin now because of [Busy] or [TargetDown]. It
-// comes back after the delay, but not after the time of the last attempt. From then on it comes back every second or
-// two, until in the last second before its deadline it is given up.
+// Refuse decides about a message that is due, but whose call must not begin now because of [Busy], [TargetDown] or
+// [Paused]. It comes back after the delay, but not after the time of the last attempt. From then on it comes back every
+// second or two, until in the last second before its deadline it is given up.
 func (r Rules) Refuse(
 	in Intake, reason Reason, detail string, delay time.Duration, now time.Time, jitter float64,
 ) Decision {
@@ -198,6 +199,22 @@ func (r Rules) Refuse(
 		d.State.NextAttemptAt = e.NextAttemptAt // it stays due, however the clocks of the instances differ
 	}
 	return d
+}
+
+// pausedWait and a quarter of it, which spreads the messages, is the longest time until a message for a paused target
+// comes back. It need not be long: the message also finds out when the pause is longer.
+const pausedWait = 8 * time.Minute
+
+// Pause decides about a message that is due, but whose target an operator has paused; until is zero if the pause has no
+// end. The message comes back when the pause ends, or after some minutes, as [Rules.Refuse] says. So its last attempt is
+// not made.
+func (r Rules) Pause(in Intake, until, now time.Time, jitter float64) Decision {
+	detail, wait := "until an operator resumes the target", pausedWait
+	if !until.IsZero() {
+		detail = "until " + until.UTC().Format(time.RFC3339)
+		wait = min(wait, max(until.Sub(now), time.Second))
+	}
+	return r.Refuse(in, Paused, detail, wait+time.Duration(jitter*float64(wait/4)), now, jitter)
 }
 
 // AfterCall decides what to do with a message whose call began at started and has just ended. The jitter is a

@@ -95,6 +95,8 @@ type Deliverer struct {
 	// text without secrets.
 	Targets    *record.Targets
 	AnswerText func(*envelope.Answer) string
+	// Pauses says which targets an operator has paused; nil if none can be.
+	Pauses *record.Pauses
 	// Log receives the lines about messages.
 	Log zerolog.Logger
 	// Hold is how long hold mode keeps a message before putting it back; zero delivers messages.
@@ -171,8 +173,11 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	r = Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
 	decided := arrived
 	refused := ""
+	var pause record.Pause
+	isPaused := false
 	if r.Action == decision.Call {
 		refused = d.Guard.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host)
+		pause, isPaused = d.Pauses.Of(in.Envelope.Call.Target, arrived)
 	}
 	switch {
 	case d.Hold > 0:
@@ -181,6 +186,8 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 		outcome := decision.Outcome{Failure: decision.FailureTargetRefused, Detail: refused}
 		r.Decision = d.Rules.AfterCall(in, outcome, arrived, arrived, d.Jitter())
 		r.Attempt = in.Envelope.Attempts + 1
+	case isPaused:
+		r.Decision = d.Rules.Pause(in, pause.Until, arrived, d.Jitter())
 	case r.Action == decision.Call:
 		admitted, refusal := d.admit(m, in, arrived)
 		if refusal != nil {

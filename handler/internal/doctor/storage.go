@@ -236,10 +236,11 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 			report(line)
 		}
 		report.waiting(ctx, conn, table, now)
+		report.pauses(ctx, conn, now)
 	}
 }
 
-// maxWaiting is how many calls that wait are counted, and maxFailing how many targets are named.
+// maxWaiting is how many calls that wait are counted, and maxFailing how many targets are named that fail or are paused.
 const (
 	maxWaiting = 1000
 	maxFailing = 3
@@ -294,6 +295,43 @@ func (report Reporter) waiting(ctx context.Context, conn azure.Connection, table
 		text += ", and others"
 	}
 	report(Line{State: Warning, Check: check, Text: text, Next: "`async-caller status`"})
+}
+
+// pauses reports the targets that are paused.
+func (report Reporter) pauses(ctx context.Context, conn azure.Connection, now time.Time) {
+	const check = "pauses"
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	table, err := azure.OpenTable(conn, storage.AppTable)
+	if err != nil {
+		return // the record has reported it
+	}
+	defer table.Close()
+	pauses, err := record.ReadPauses(ctx, table)
+	if err != nil {
+		report.failed(check, err, "role "+storage.TableRole)
+		return
+	}
+	var names []string
+	paused := 0
+	for _, p := range pauses {
+		if !p.IsInForce(now) {
+			continue
+		}
+		paused++
+		if paused <= maxFailing {
+			names = append(names, p.Host+" "+p.Text())
+		}
+	}
+	if paused > maxFailing {
+		names = append(names, fmt.Sprintf("and %d more", paused-maxFailing))
+	}
+	report.items(names, Line{
+		State: Warning,
+		Check: check,
+		Text:  "no calls are made to targets that are paused",
+		Next:  "`async-caller targets resume HOST`, when the target may be called again",
+	}, "no target is paused")
 }
 
 // failed reports an error of storage. Roles are those that the operation needs.

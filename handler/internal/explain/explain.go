@@ -39,8 +39,16 @@ type Question struct {
 	MaxContentBytes int
 	// Guard are the rules that say which targets may be called.
 	Guard guard.Rules
+	// Paused returns the pause of a target, or the zero value. It is nil if pauses are not known.
+	Paused func(target *url.URL) Pause
 	// Outcome is the assumed outcome of the call, or nil. It does not matter if the target is refused.
 	Outcome *decision.Outcome
+}
+
+// Pause is an operator's pause of a target. Why is a text about it, and Until its end; zero means that it has none.
+type Pause struct {
+	Why   string
+	Until time.Time
 }
 
 // Explanation describes how the handler would process a message.
@@ -108,8 +116,14 @@ type Write struct {
 // About explains a message under the operator's rules.
 func About(rules decision.Rules, q Question) Explanation {
 	m := message{Question: q, rules: rules, in: rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)}
-	arrival := rules.BeforeCall(m.in, q.Now)
-	explanation := Explanation{Unknown: envelope.UnknownMembers(q.Content), Arrival: m.step(q.Now, arrival)}
+	arrivals := []decision.Decision{rules.BeforeCall(m.in, q.Now)}
+	if pause := m.pause(); pause.Why != "" && arrivals[0].Action == decision.Call {
+		arrivals = []decision.Decision{
+			rules.Pause(m.in, pause.Until, q.Now, lowestJitter), rules.Pause(m.in, pause.Until, q.Now, highestJitter),
+		}
+	}
+	arrival := arrivals[0]
+	explanation := Explanation{Unknown: envelope.UnknownMembers(q.Content), Arrival: m.step(q.Now, arrivals...)}
 	if m.in.Envelope != nil {
 		explanation.Envelope = m.describe()
 		if refused := explanation.Envelope.Refused; refused != "" {
@@ -120,7 +134,7 @@ func About(rules decision.Rules, q Question) Explanation {
 		return explanation
 	}
 	at := q.Now
-	if arrival.Action == decision.Reschedule { // one long wait, although several delays may make it up
+	if arrival.Reason == decision.NotDue { // one long wait, although several delays may make it up
 		at = arrival.State.NextAttemptAt
 		m.in.Envelope = m.in.Envelope.WithState(arrival.State)
 		arrival = rules.BeforeCall(m.in, at)
@@ -136,6 +150,15 @@ type message struct {
 	Question
 	rules decision.Rules
 	in    decision.Intake
+}
+
+// pause returns the pause of the message's target. It does not matter if the target is refused.
+func (m message) pause() Pause {
+	e := m.in.Envelope
+	if m.Paused == nil || e == nil || m.Guard.JudgeCall(e.Call.Target, e.Call.Host) != "" {
+		return Pause{}
+	}
+	return m.Paused(e.Call.Target)
 }
 
 func (m message) afterCall(started time.Time) (step, otherwise *Step) {
@@ -238,6 +261,8 @@ type Envelope struct {
 	// RefusedIfShort says why the target is refused if its host, a name without a dot, exists only with the search list
 	// of the handler.
 	RefusedIfShort string `json:"refusedIfShort,omitempty"`
+	// Paused says since when, by whom and until when the target is paused; empty if it is not, or that is not known.
+	Paused string `json:"paused,omitempty"`
 	// Headers are names.
 	Headers   []string  `json:"headers,omitempty"`
 	BodyBytes int       `json:"bodyBytes"`
@@ -327,6 +352,7 @@ func (m message) describe() *Envelope {
 		Method:            e.Call.Method,
 		Target:            Target(e.Call.Target.String()),
 		Refused:           m.Guard.JudgeCall(e.Call.Target, e.Call.Host),
+		Paused:            m.pause().Why,
 		BodyBytes:         len(e.Call.Body),
 		Bytes:             len(m.Content),
 		Attempts:          e.Attempts,

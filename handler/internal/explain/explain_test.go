@@ -3,6 +3,7 @@ package explain_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/storage"
 )
@@ -60,6 +62,25 @@ func TestAnswerToACallThatIsNotDue(t *testing.T) {
 	}
 	if longest := x.Arrival.Next.Longest; longest != explain.Seconds(storage.MaxDelay) {
 		t.Errorf("a wait of a month is made of several, the first %v", longest)
+	}
+}
+
+// TestPausedTarget: no call is made to a paused target, and the explanation says why and when the message comes back.
+func TestPausedTarget(t *testing.T) {
+	o := answer(200)
+	q := question(fmt.Sprintf(plain, ""), &o)
+	q.Paused = func(target *url.URL) explain.Pause {
+		return explain.Pause{Why: target.Host + " by anna", Until: midnight.Add(4 * time.Minute)}
+	}
+	x := explain.About(rules(), q)
+	next := x.Arrival.Next
+	if x.Arrival.Reason != decision.Paused || x.AfterCall != nil || !strings.HasSuffix(x.Envelope.Paused, " by anna") ||
+		!next.Earliest.Equal(midnight.Add(4*time.Minute)) || next.Latest.Sub(midnight).Round(time.Second) != 5*time.Minute {
+		t.Errorf("%+v, next %+v", x, next)
+	}
+	q.Guard.Deny, _ = guard.ParseDeny("*.example")
+	if x := explain.About(rules(), q); x.Envelope.Paused != "" || x.Arrival.Action != decision.Call {
+		t.Errorf("a refused target: %+v", x)
 	}
 }
 

@@ -36,7 +36,9 @@ type App struct {
 
 // Beat records that a timer function of an app runs now.
 func Beat(ctx context.Context, table storage.Table, app, timer string) error {
-	row := storage.Row{ID: timer + "," + escape(app), App: app, Since: time.Now(), Writes: storage.RunTable}
+	row := storage.Row{
+		ID: timer + "," + escape(app), App: app, Since: time.Now(), Writes: storage.RunTable, Reads: PausesPartition,
+	}
 	last, found, err := table.Get(ctx, storage.Heartbeats, row.ID)
 	if err != nil {
 		return err

@@ -100,6 +100,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Outcomes:   records.outcomes,
 		Targets:    records.targets,
 		AnswerText: message.AnswerText,
+		Pauses:     records.pauses,
 		Log:        log,
 		Hold:       c.hold(),
 		Stopping:   ctx,
@@ -107,6 +108,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Jitter:     rand.Float64,
 	}
 	tasks := c.timers(records).tasks(ctx)
+	records.pauses.Read(ctx, firstRead)
 
 	server, err := Listen(ctx, c.Port, ingress.Handler(c.App.Functions.Functions, tasks, deliverer, log), log)
 	if err != nil {
@@ -118,17 +120,24 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	background := c.startBackground(ctx, gate, log)
 	background.Go(func() { records.targets.Run(ctx) })
+	background.Go(func() { records.pauses.Run(ctx) })
 	defer background.Wait()
 	defer stop()
 	return server.Run(ctx)
 }
 
-// records are what the handler writes to the tables of the account. They are nil if nothing is recorded.
+// firstRead is how long the start may wait for the pauses, so that an instance does not begin with calls to targets that
+// are paused.
+const firstRead = 5 * time.Second
+
+// records are what the handler writes to the tables of the account, and reads there. They are nil if nothing is
+// recorded.
 type records struct {
-	// scheduled is that of scheduled messages, outcomes that of messages of runs, and targets has the targets that
-	// fail, in the table app.
+	// scheduled is that of scheduled messages, outcomes that of messages of runs. Targets has the targets that fail, and
+	// pauses those that are paused, in the table app.
 	scheduled, outcomes *record.Recorder
 	targets             *record.Targets
+	pauses              *record.Pauses
 	app                 storage.Table
 }
 
@@ -149,6 +158,7 @@ func openRecords(c Config, log zerolog.Logger) (r records) {
 	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
+	r.pauses = record.NewPauses(r.app, log)
 	return r
 }
 

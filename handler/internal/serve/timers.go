@@ -148,10 +148,37 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		}
 		line.Msg("queue")
 	}
+	text := fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues))
 	tableErr := withTable(t.scheduled, func(table storage.Table) error {
-		return t.beat(ctx, table, functionapp.MonitorTimer)
+		paused, err := t.logPauses(ctx, log)
+		if paused > 0 {
+			text += fmt.Sprintf(", %d targets are paused", paused)
+		}
+		return errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
 	})
-	return fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues)), errors.Join(err, tableErr)
+	return text, errors.Join(err, tableErr)
+}
+
+// maxPauseLines limits the lines about pauses. The text of the task has the number of all.
+const maxPauseLines = 20
+
+// logPauses logs a line about each target that is paused, and returns their number.
+func (t timers) logPauses(ctx context.Context, log *zerolog.Logger) (paused int, err error) {
+	now := time.Now()
+	pauses, err := record.ReadPauses(ctx, t.app)
+	if err != nil {
+		return 0, fmt.Errorf("read which targets are paused: %w", err)
+	}
+	for _, p := range pauses {
+		if !p.IsInForce(now) {
+			continue
+		}
+		paused++
+		if paused <= maxPauseLines {
+			log.Info().Str(logs.TargetHost, p.Host).Str(logs.Detail, p.Text()).Msg("paused")
+		}
+	}
+	return paused, nil
 }
 
 // beat records that a timer function of the app runs.

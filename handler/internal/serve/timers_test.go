@@ -127,6 +127,36 @@ func TestMonitorLines(t *testing.T) {
 	})
 }
 
+// TestMonitorNamesPauses: the monitor logs which targets are paused, few of many, and says in its heartbeat that the app
+// reads the pauses.
+func TestMonitorNamesPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		app := newTimers(t)
+		for n := range 25 {
+			pause := record.Pause{Host: fmt.Sprintf("h%d.example", n), Since: time.Now().UTC(), By: "anna@ops-7"}
+			if n > 0 {
+				pause.Until = pause.Since.Add(time.Hour)
+			}
+			if _, err := record.WritePause(t.Context(), &app.targets, pause); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := app.run(functionapp.MonitorTimer)
+		contains(t, got, `"target_host":"h0.example","detail":"since 2000-01-01T00:00:00Z by anna@ops-7 until it is resumed"`,
+			", 25 targets are paused error: <nil>")
+		if n := strings.Count(got, `"message":"paused"`); n != 20 {
+			t.Errorf("%d lines", n)
+		}
+		if problem, err := record.PauseReaders(t.Context(), &app.rows, time.Now()); problem != "" || err != nil {
+			t.Errorf("heartbeat: %q, %v", problem, err)
+		}
+		<-time.After(time.Hour)
+		contains(t, app.run(functionapp.MonitorTimer), ", 1 targets are paused")
+		app.targets.Fail(fmt.Errorf("no answer"))
+		contains(t, app.run(functionapp.MonitorTimer), "error: read which targets are paused: no answer")
+	})
+}
+
 // TestAlerts: the queries of the documentation find the lines of the monitor.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/operating.md")

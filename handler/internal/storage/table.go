@@ -11,7 +11,8 @@ const (
 	ScheduledTable = "asynccallerscheduled"
 	// RunTable has the outcomes of messages of runs, and the runs.
 	RunTable = "asynccallerrun"
-	// AppTable has what the instances of an app know together: the targets that fail.
+	// AppTable has what the instances of an app know together: the targets that fail, and those that an operator has
+	// paused.
 	AppTable = "asynccallerapp"
 )
 
@@ -34,11 +35,11 @@ type Row struct {
 	// Repeated says that the write of the message got no answer at first and was repeated. There may be a second
 	// message of the call, which has no row.
 	Repeated bool
-	// Called, Action and At are those of an [Outcome], and Writes is that of a heartbeat: the further table that its
-	// handler writes.
-	Called         bool
-	Action, Writes string
-	At             time.Time
+	// Called, Action and At are those of an [Outcome]. Writes and Reads are those of a heartbeat: the further table that
+	// its handler writes, and what it reads in AppTable.
+	Called                bool
+	Action, Writes, Reads string
+	At                    time.Time
 	// Cause says in a few words why the target's latest call failed, and Answer is the beginning of its latest answer,
 	// with its secrets masked.
 	Cause, Answer string
@@ -46,6 +47,10 @@ type Row struct {
 	// the circuit breaker of an instance was last open.
 	App           string
 	Since, OpenAt time.Time
+	// By is who has paused a target, and Until when the pause ends; zero means that it has no end. Reason and Since are
+	// those of the pause.
+	By    string
+	Until time.Time
 	// Content is the message's decoded content, at most 64 KiB. It is nil if it was not asked for.
 	Content []byte
 	// Version changes with each write of the row, at WrittenAt. Storage sets both.

@@ -133,6 +133,17 @@ func parsePattern(text string) (key, scope string, err error) {
 	return host, "", nil
 }
 
+// ParseHost reads a host, or a host and port, and returns the form that is the same for all texts that mean it: an
+// address, or a name in ASCII and lower case without a final dot.
+func ParseHost(text string) (string, error) {
+	key, _, err := parsePattern(text)
+	if err != nil || strings.HasPrefix(text, star) {
+		return "", fmt.Errorf("%.80q: want a host name or address, with or without a port, such as "+
+			"api.example.com or api.example.com:8443", text)
+	}
+	return key, nil
+}
+
 // eachMember calls the function of each member of an object. Its error joins all problems.
 func eachMember(value json.RawMessage, known map[string]func(json.RawMessage) error) error {
 	return inEach(value, func(m strictjson.Member) error {

@@ -81,7 +81,7 @@ func (p Profiles) find(host string, target *url.URL) Profile {
 	if len(p.entries) == 0 {
 		return defaultProfile
 	}
-	for _, key := range []string{Address(target), host} {
+	for _, key := range Keys(target) {
 		if profile, ok := p.entries[key]; ok {
 			return profile
 		}
@@ -114,6 +114,11 @@ func (p Profiles) Patterns() []string {
 
 // LongestTimeout returns the longest timeout of any entry; 0 if none has one.
 func (p Profiles) LongestTimeout() time.Duration { return p.longest }
+
+// Keys returns the texts that name exactly this target, in the form of [ParseHost]: its host and port, and its host.
+func Keys(target *url.URL) []string {
+	return []string{Address(target), guard.Canonical(target.Hostname())}
+}
 
 // Address returns the host and port of a target. It is the same for all URLs that mean the same host and port.
 func Address(target *url.URL) string {

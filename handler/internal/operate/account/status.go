@@ -16,7 +16,7 @@ import (
 
 // The longest time that the record may take, so that a slow table does not delay what the queues say.
 const (
-	beatsTimeout = 5 * time.Second // also for the targets that fail
+	beatsTimeout = 5 * time.Second // also for the targets that fail or are paused
 	rowsTimeout  = 30 * time.Second
 )
 
@@ -33,6 +33,9 @@ type Status struct {
 	// OtherTargets is the number of the others.
 	Targets      []TargetStatus `json:"targets"`
 	OtherTargets int            `json:"otherTargets,omitempty"`
+	// Pauses are the targets that are paused. PauseProblem says why that is unknown.
+	Pauses       []record.Pause `json:"pauses,omitempty"`
+	PauseProblem string         `json:"pauseProblem,omitempty"`
 	// Apps are those whose timer functions have recorded runs.
 	Apps []AppStatus `json:"apps"`
 	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are. TargetProblem
@@ -162,6 +165,7 @@ func (a *Account) queueStatus(ctx context.Context, name string, exists bool) Que
 // readRecord completes the status with what the record says, and returns the scheduled messages by queue, nil if they
 // are unknown.
 func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
+	a.readPauses(ctx, s)
 	if a.Table == nil {
 		s.RecordProblem = ErrNoTable.Error()
 		return nil
@@ -206,6 +210,15 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 		record[group.Key] = &group
 	}
 	return record
+}
+
+// readPauses completes the status with the targets that are paused. Without a table none is.
+func (a *Account) readPauses(ctx context.Context, s *Status) {
+	pauses, err := a.Pauses(ctx)
+	if err != nil && !errors.Is(err, ErrNoPauses) {
+		s.PauseProblem = RecordProblem(err)
+	}
+	s.Pauses = slices.DeleteFunc(pauses, func(p record.Pause) bool { return !p.IsInForce(s.At) })
 }
 
 // earliest returns the earlier of two times; zero is none.

@@ -2,6 +2,7 @@ package account
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,6 +30,24 @@ func (a *Account) Failing(ctx context.Context) ([]record.Target, error) {
 		return nil, fmt.Errorf("read which targets fail: %w", err)
 	}
 	return failing, nil
+}
+
+// ErrNoPauses means that no target can be paused.
+var ErrNoPauses = errors.New("no target can be paused: the storage connection names no table service " +
+	"(add TableEndpoint), or ASYNC_CALLER_SCHEDULED is off")
+
+// Pauses returns the rows of pauses, also those that have ended or are invalid, or [ErrNoPauses].
+func (a *Account) Pauses(ctx context.Context) ([]record.Pause, error) {
+	if a.AppTable == nil {
+		return nil, ErrNoPauses
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
+	defer cancel()
+	pauses, err := record.ReadPauses(ctx, a.AppTable)
+	if err != nil {
+		return nil, fmt.Errorf("read which targets are paused: %w", err)
+	}
+	return pauses, nil
 }
 
 // recentFailure is how long a target without scheduled messages is shown after its latest failure.

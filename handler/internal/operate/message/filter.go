@@ -131,7 +131,7 @@ func Reasons() []string {
 
 // ScheduledReasons lists the reasons why messages are rescheduled.
 func ScheduledReasons() []string {
-	return withFailures(decision.Status, decision.NotDue, decision.TargetDown)
+	return withFailures(decision.Status, decision.NotDue, decision.TargetDown, decision.Busy, decision.Paused)
 }
 
 // withFailures adds the failures to other reasons. An interrupted call is repeated, after a delay that is not recorded.

@@ -12,11 +12,12 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 )
 
 // PlanExpedite prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets
-// that are down: their calls are not made then.
+// that are down or paused: their calls are not made then.
 func (rs *Runs) PlanExpedite(ctx context.Context, s account.ScheduledSource, pace journal.Pace) (*Plan, error) {
 	if err := rs.checkOutcomes(ctx, pace); err != nil {
 		return nil, err
@@ -30,6 +31,11 @@ func (rs *Runs) PlanExpedite(ctx context.Context, s account.ScheduledSource, pac
 		total = max(selected, 1)
 	}
 	now, used, run := time.Now(), hosts{}, paced("expedite", pace)
+	pauses, err := rs.Pauses(ctx)
+	if err != nil && !errors.Is(err, account.ErrNoPauses) {
+		rs.observer().Note("warning: " + err.Error())
+	}
+	paused := record.InForce(pauses, now)
 	expedite := func(p *Plan, in decision.Intake, row storage.Row, _ bool) (journal.Step, error) {
 		delay := time.Duration(float64(pace.Spread) * min(float64(p.Total)/float64(total), 1))
 		if p.Total < pace.Canary {
@@ -37,7 +43,11 @@ func (rs *Runs) PlanExpedite(ctx context.Context, s account.ScheduledSource, pac
 		}
 		text, err := rs.expedited(in, row.Deadline, now, delay, run.Token)
 		if err == nil {
-			used.add(row, rs.Rules.Decision.Profiles.For(in.Envelope.Call.Target))
+			target := in.Envelope.Call.Target
+			used.add(row, rs.Rules.Decision.Profiles.For(target))
+			if pause, isPaused := paused.Of(target, now); isPaused {
+				p.warn("no call is made while "+pause.Host+" is paused, "+pause.Text(), nameOf(row))
+			}
 		}
 		return journal.Step{Set: &journal.Set{Text: text, Delay: delay}}, err
 	}

@@ -172,6 +172,8 @@ func refusedText(row storage.Row) string {
 		why = "the circuit breaker of " + host + " is open"
 	case decision.Busy:
 		why = "busy: " + host + " has no free slot"
+	case decision.Paused:
+		why = host + " is paused by an operator"
 	case decision.BadSetting:
 		why = "the app is in hold mode"
 	default:

@@ -215,8 +215,8 @@ func (t *Table) Get(ctx context.Context, queueName, id string) (row storage.Row,
 
 // selected are the properties of a row without its content.
 const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt,nextAttemptAt," +
-	"deadline,organization,environment,popReceipt,repeated,called,action,writes,at,cause,answer," +
-	"app,since,openAt,Timestamp"
+	"deadline,organization,environment,popReceipt,repeated,called,action,writes,reads,at,cause,answer," +
+	"app,since,openAt,by,until,Timestamp"
 
 // List implements [storage.Table].
 func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
@@ -273,6 +273,7 @@ func encodeRow(queueName string, row storage.Row) aztables.EDMEntity {
 		"requestId": row.RequestID, "targetHost": row.TargetHost, "route": row.Route, "reason": row.Reason,
 		"organization": row.Organization, "environment": row.Environment, "popReceipt": row.PopReceipt,
 		"action": row.Action, "writes": row.Writes, "cause": row.Cause, "answer": row.Answer, "app": row.App,
+		"reads": row.Reads, "by": row.By,
 	} {
 		if text != "" {
 			properties[name] = clip(text)
@@ -283,7 +284,7 @@ func encodeRow(queueName string, row storage.Row) aztables.EDMEntity {
 	}
 	for name, at := range map[string]time.Time{
 		"createdAt": row.CreatedAt, "nextAttemptAt": row.NextAttemptAt, "deadline": row.Deadline, "at": row.At,
-		"since": row.Since, "openAt": row.OpenAt,
+		"since": row.Since, "openAt": row.OpenAt, "until": row.Until,
 	} {
 		at = at.UTC()
 		if at.Year() > minYear && at.Year() <= maxYear { // a sender chooses the times
@@ -340,6 +341,7 @@ func (t *Table) decodeRow(encoded []byte) (storage.Row, error) {
 		Organization: text("organization"), Environment: text("environment"), Repeated: repeated,
 		Called: called, Action: text("action"), Writes: text("writes"), At: at("at"),
 		Cause: text("cause"), Answer: text("answer"), App: text("app"), Since: at("since"), OpenAt: at("openAt"),
+		Reads: text("reads"), By: text("by"), Until: at("until"),
 		Content: content, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).UTC(),
 	}, nil
 }

@@ -106,6 +106,7 @@ func example(id string) storage.Row {
 		Called: true, Action: "reschedule", Writes: "another", At: due.Add(-time.Minute),
 		Cause: "connection refused", Answer: "{\"error\":\"down\"}", App: "app-1",
 		Since: due.Add(-time.Hour), OpenAt: due.Add(-time.Second),
+		Reads: "pause", By: "anna@ops-7", Until: due.Add(time.Minute),
 	}
 }
 

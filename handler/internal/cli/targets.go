@@ -1,0 +1,254 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/targets"
+)
+
+func newTargets(env Env) *cobra.Command {
+	shared := &sharedFlags{env: env, group: "targets"}
+	command := &cobra.Command{
+		Use:   shared.group,
+		Short: "Pause and resume the calls to a target",
+		Long: `Stop the calls to a target for a while, for example during its maintenance. HOST is the host of its
+URLs, which means all ports, or host:port. The apps of the storage account read the pauses from a
+table every 15 s. Messages for a paused target are rescheduled without a call, attempts unchanged.
+Their deadlines do not wait: a message whose deadline comes first expires, without a last attempt.`,
+		Example: `  async-caller targets pause crm.example.com --for 2h --reason 'maintenance, INC-4711'
+  async-caller targets list
+  async-caller targets resume crm.example.com --rate 50/s`,
+	}
+	onlyCommands(command)
+	shared.declare(command)
+	command.AddCommand(newTargetsPause(shared), newTargetsResume(shared), newTargetsList(shared))
+	return command
+}
+
+func newTargetsPause(shared *sharedFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "pause HOST",
+		Short: "Stop the calls to a target",
+		Long: `Stop the calls to a target within 20 s. Calls in flight end as usual. Without --for, the pause lasts
+until "targets resume". Pausing a paused target changes the end and the reason.
+
+The command says how many scheduled messages for the target expire before the pause ends or, without
+--for, within 24 hours. Messages that are not scheduled yet are not counted. If that number is not
+known, or whether the app notices the pause, the exit code is 4.`,
+		Example: `  async-caller targets pause crm.example.com --for 2h --reason 'maintenance, INC-4711'
+  async-caller targets pause '[2001:db8::1]:8443'`,
+		Args: cobra.ExactArgs(1),
+	}
+	var pause record.Pause
+	var lasts time.Duration
+	flags := flagsOf(command)
+	parsed(flags, &lasts, "for", "`duration` of the pause, at least 1m (default until it is resumed)",
+		durationFrom(time.Minute))
+	parsed(flags, &pause.Reason, "reason", "why, as `text` for colleagues", parsePauseText)
+	command.RunE = withHost(flags, func(host string) runFunc {
+		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+			pause.Host, pause.Since = host, time.Now().UTC().Truncate(time.Second)
+			if lasts > 0 {
+				pause.Until = pause.Since.Add(lasts)
+			}
+			operator := s.runs.Operator
+			pause.By = strictjson.Clip(operator.User+"@"+operator.Machine, record.MaxPauseText)
+			return s.pauseTarget(ctx, pause)
+		})
+	}, func() {})
+	return command
+}
+
+// withHost returns the RunE of a command whose argument is a target. Check refuses flags.
+func withHost(flags *flagSet, work func(host string) runFunc, check func()) runFunc {
+	return func(cmd *cobra.Command, args []string) error {
+		check()
+		host, err := targets.ParseHost(args[0])
+		if err != nil {
+			flags.problems = append(flags.problems, err)
+		}
+		if err := flags.err(); err != nil {
+			return err
+		}
+		return work(host)(cmd, args)
+	}
+}
+
+func parsePauseText(text string) (string, error) {
+	if len(text) > record.MaxPauseText {
+		return "", fmt.Errorf("want at most %d bytes", record.MaxPauseText)
+	}
+	return text, nil
+}
+
+func (s *session) pauseTarget(ctx context.Context, pause record.Pause) error {
+	paused, err := s.runs.PauseTarget(ctx, pause)
+	if err != nil {
+		return err
+	}
+	end, counted := "until it is resumed", "within 24h"
+	if !paused.Until.IsZero() {
+		end, counted = "until "+moment(paused.Until), "before the pause ends"
+	}
+	s.progress.printf("paused %s in %s %s", paused.Host, paused.Account, end)
+	var unknown []string
+	if paused.NotNoticed == "" {
+		s.progress.printf("the app notices it within %s; calls in flight end as usual", exactly(record.PauseNotice))
+	} else {
+		unknown = append(unknown, "whether the app notices the pause is unknown: "+paused.NotNoticed)
+	}
+	if paused.CountProblem == "" {
+		text := fmt.Sprintf("scheduled messages for it: %s; %s of them expire %s",
+			thousands(*paused.Scheduled), thousands(*paused.Expiring), counted)
+		if *paused.Expiring > 0 {
+			text += ", the first at " + moment(paused.FirstExpiry)
+		}
+		s.progress.printf("%s", text)
+	} else {
+		unknown = append(unknown, "how many scheduled messages expire is unknown: "+paused.CountProblem)
+	}
+	s.progress.printf("end: `async-caller targets resume %s`", shellWord(paused.Host))
+	if s.json {
+		_ = printJSON(s.out, paused) // output keeps the error
+	}
+	if len(unknown) > 0 {
+		return &codeError{exitPartly, errors.New(strings.Join(unknown, "\n"))}
+	}
+	return s.out.err
+}
+
+func newTargetsResume(shared *sharedFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "resume HOST",
+		Short: "Allow the calls to a target again, and make its scheduled messages due",
+		Long: `End the pause of a target, wait 20 s until the app has noticed it, and expedite the scheduled
+messages that have the reason "paused". The other messages come back at their next attempt. --rate,
+--spread, --canary and --stop-at-failure-ratio limit the load on the target, as in "scheduled
+expedite". The run is one of "scheduled runs", and "scheduled resume" continues it.`,
+		Example: `  async-caller targets resume crm.example.com
+  async-caller targets resume crm.example.com --canary 3 --rate 50/s`,
+		Args: cobra.ExactArgs(1),
+	}
+	var pace journal.Pace
+	flags := flagsOf(command)
+	addPace(flags, &pace)
+	command.RunE = withHost(flags, func(host string) runFunc {
+		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+			s.runs.Operator.Filter = pausedFilter(host)
+			return s.resumeTarget(ctx, host, pace)
+		})
+	}, func() { checkPace(flags, pace) })
+	return command
+}
+
+func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pace) error {
+	pause, err := s.runs.ResumeTarget(ctx, host)
+	later := fmt.Sprintf("`async-caller scheduled expedite %s`", pausedFilter(host))
+	switch {
+	case errors.Is(err, operation.ErrNotPaused):
+		return &codeError{exitNothing, fmt.Errorf("%w in %s; messages that still wait: %s", err, s.runs.Name, later)}
+	case err != nil:
+		return err
+	}
+	s.progress.printf("resumed %s in %s, which was paused %s", host, s.runs.Name, pause.Text())
+	if s.json {
+		_ = printJSON(s.out, pause) // output keeps the error
+	}
+	s.progress.printf("waiting %s until the app has noticed it", exactly(record.PauseNotice))
+	if !storage.Sleep(ctx, record.PauseNotice) {
+		err = errors.New("interrupted")
+	}
+	var plan *operation.Plan
+	if err == nil {
+		source := account.ScheduledSource{}
+		source.Filter.Hosts, source.Filter.Reasons = []string{hostOf(host)}, []string{string(decision.Paused)}
+		plan, err = s.runs.PlanExpedite(ctx, source, pace)
+	}
+	if err != nil {
+		return &codeError{exitPartly, fmt.Errorf(
+			"the target is resumed, but its scheduled messages wait for their next attempt: %w\nmake them due: %s", err, later)}
+	}
+	if plan.Total+plan.Refused == 0 {
+		plan.Discard(ctx)
+		s.progress.printf("no scheduled message for it is recorded as %s", decision.Paused)
+		return s.out.err
+	}
+	s.group, s.yes = "scheduled", true // the run is one of scheduled messages, and the operator has asked for it
+	return s.execute(ctx, plan, nil)
+}
+
+// pausedFilter is the selection of the messages for a target that were paused, as a person would write it.
+func pausedFilter(host string) string {
+	return fmt.Sprintf("--host %s --reason %s", shellWord(hostOf(host)), decision.Paused)
+}
+
+// hostOf returns a host in the form of [targets.ParseHost] without its port. The record does not have the port of a URL
+// that has none, so the filter selects all.
+func hostOf(host string) string {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil { // it has none
+		return host
+	}
+	return name
+}
+
+func newTargetsList(shared *sharedFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "list",
+		Short: "List the targets that are paused",
+		Long: `List the targets that are paused, since when, until when, by whom and why. A host without a port is
+paused on all ports. Rows of the table that are no valid pauses have no effect and are named.`,
+		Example: "  async-caller targets list --json",
+		Args:    cobra.NoArgs,
+	}
+	command.RunE = shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+		return s.listPauses(ctx)
+	})
+	return command
+}
+
+func (s *session) listPauses(ctx context.Context) error {
+	pauses, err := s.runs.Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	listed := slices.DeleteFunc(pauses, func(p record.Pause) bool { return p.Problem == "" && !p.IsInForce(now) })
+	if len(listed) == 0 {
+		return &codeError{exitNothing, fmt.Errorf("no target is paused in %s", s.runs.Name)}
+	}
+	printAll(s, listed, func(out io.Writer, pauses []record.Pause) { printPauses(out, pauses, now) })
+	return s.out.err
+}
+
+func printPauses(out io.Writer, pauses []record.Pause, now time.Time) {
+	rows := newTable(out, flexColumn("TARGET", 32), rightColumn("SINCE", 5), rightColumn("ENDS", 5),
+		flexColumn("BY", 20), flexColumn("REASON", 0))
+	for _, p := range pauses {
+		if p.Problem != "" {
+			rows.row(p.Host, "-", "-", "-", p.Problem)
+			continue
+		}
+		ends := "never"
+		if !p.Until.IsZero() {
+			ends = age(p.Until.Sub(now))
+		}
+		rows.row(p.Host, age(now.Sub(p.Since)), ends, p.By, p.Reason)
+	}
+}

@@ -1,0 +1,261 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+)
+
+// newPauseSession returns a session of an app that runs, with n messages that wait for t.example, paused, and one that
+// has failed.
+func newPauseSession(t *testing.T, n int) *testSession {
+	t.Helper()
+	d := newScheduledSession(t, n+1, 0)
+	d.group = "targets"
+	d.runs.AppTable = &memory.Table{}
+	isFirst := true
+	err := d.runs.Table.List(t.Context(), storage.Query{Content: true}, func(row storage.Row) error {
+		if !isFirst {
+			row.Reason, row.Deadline = "paused", time.Now().Add(time.Hour)
+		}
+		isFirst = false
+		return d.runs.Table.Put(t.Context(), row.Queue, []storage.Row{row})
+	})
+	if err == nil {
+		err = record.Beat(t.Context(), d.runs.Table, "local", functionapp.MonitorTimer)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func pauseAt(host string, lasts time.Duration) record.Pause {
+	p := record.Pause{Host: host, Since: time.Now().UTC(), By: "anna@ops-7", Reason: "INC-4711"}
+	if lasts > 0 {
+		p.Until = p.Since.Add(lasts)
+	}
+	return p
+}
+
+// TestPauseSaysWhatExpires: the command counts the scheduled messages that expire while the target is paused, and says
+// what it cannot know.
+func TestPauseSaysWhatExpires(t *testing.T) {
+	for name, test := range map[string]struct {
+		host    string
+		lasts   time.Duration
+		change  func(*testing.T, *testSession)
+		printed string
+		code    int
+		unknown string
+	}{
+		"expire": {
+			host: "t.example", lasts: 2 * time.Hour,
+			printed: "scheduled messages for it: 4; 3 of them expire before the pause ends, the first at 2000-01-01T01:00:00Z\n",
+		},
+		"in_time": {
+			host: "t.example:443", lasts: 30 * time.Minute,
+			printed: "scheduled messages for it: 4; 0 of them expire before the pause ends\n",
+		},
+		"other_port": {host: "t.example:8443", lasts: 2 * time.Hour, printed: "scheduled messages for it: 0; 0 of them"},
+		"no_end":     {host: "t.example", printed: "until it is resumed\nthe app notices it within 20s"},
+		"no_end_day": {host: "t.example", printed: "4; 3 of them expire within 24h"},
+		"no_record": {
+			host: "t.example", printed: "paused t.example in test until", code: exitPartly,
+			unknown: "expire is unknown: list scheduled messages: no answer",
+			change:  func(_ *testing.T, d *testSession) { d.runs.Table.(*memory.Table).Fail(errors.New("no answer")) },
+		},
+		"old_app": {
+			host: "t.example", code: exitPartly, unknown: "the app notices the pause is unknown: an app of the account runs in a version",
+			change: func(t *testing.T, d *testSession) {
+				row := storage.Row{ID: functionapp.MonitorTimer}
+				if err := d.runs.Table.Put(t.Context(), storage.Heartbeats, []storage.Row{row}); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		"no_app": {
+			host: "t.example", code: exitPartly, unknown: "no timer function of the app has recorded a run in the last",
+			change: func(*testing.T, *testSession) { <-time.After(10 * time.Minute) },
+		},
+		"denied": {
+			host: "t.example", code: exitFailed, unknown: "pause t.example: ",
+			change: func(_ *testing.T, d *testSession) { d.runs.AppTable.(*memory.Table).Fail(storage.ErrDenied) },
+		},
+		"no_table": {
+			host: "t.example", code: exitUsage, unknown: "add TableEndpoint",
+			change: func(_ *testing.T, d *testSession) { d.runs.AppTable = nil },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newPauseSession(t, 3)
+				if test.change != nil {
+					test.change(t, d)
+				}
+				err := withExitCode(t.Context(), d.pauseTarget(t.Context(), pauseAt(test.host, test.lasts)))
+				if err == nil && test.code != exitDone || err != nil && (codeOf(err) != test.code ||
+					!strings.Contains(err.Error(), test.unknown)) {
+					t.Errorf("exit code %d: %v", codeOf(err), err)
+				}
+				if !strings.Contains(d.err.String(), test.printed) {
+					t.Errorf("printed %s", d.err.String())
+				}
+			})
+		})
+	}
+}
+
+// TestResume: the pause ends, and when the app has noticed that, the messages that it has rescheduled are due.
+func TestResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPauseSession(t, 3)
+		if err := d.pauseTarget(t.Context(), pauseAt("t.example:443", 0)); err != nil {
+			t.Fatal(err)
+		}
+		d.err.Reset()
+		began := time.Now()
+		if err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < record.PauseNotice {
+			t.Errorf("expedited after %v", took)
+		}
+		due := 0
+		for _, m := range d.store.All("async-caller") {
+			if !m.NextVisibleAt.After(time.Now()) {
+				due++
+			}
+		}
+		if due != 3 || !strings.Contains(d.err.String(), "expedited 3 of 3 in test") ||
+			strings.Contains(d.err.String(), "warning") {
+			t.Errorf("%d messages are due\n%s", due, d.err.String())
+		}
+		if runs, err := d.runs.Journals.List(); err != nil || len(runs) != 1 {
+			t.Errorf("runs %q, %v", runs, err)
+		}
+		err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{})
+		if codeOf(err) != exitNothing || !strings.Contains(err.Error(),
+			"is not paused in test; messages that still wait: `async-caller scheduled expedite --host t.example --reason paused`") {
+			t.Errorf("resumed again: exit code %d, %v", codeOf(err), err)
+		}
+	})
+}
+
+// TestResumePartOfAPause: a port that is resumed stays paused with its host, and the plan warns of that.
+func TestResumePartOfAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPauseSession(t, 3)
+		for _, host := range []string{"t.example", "t.example:443"} {
+			if err := d.pauseTarget(t.Context(), pauseAt(host, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{}); err != nil ||
+			!strings.Contains(d.err.String(), "warning: 3 messages: no call is made while t.example is paused, since 2000") {
+			t.Errorf("%v\n%s", err, d.err.String())
+		}
+	})
+}
+
+// TestManyOperatorsPause: whatever operators do at the same time, the table has what the last of them was told.
+func TestManyOperatorsPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPauseSession(t, 0)
+		var operators sync.WaitGroup
+		for n := range 4 {
+			operators.Go(func() {
+				p := pauseAt("t.example", 0)
+				p.By = fmt.Sprintf("operator-%d", n)
+				if _, err := d.runs.PauseTarget(t.Context(), p); err != nil {
+					t.Errorf("pause: %v", err)
+				}
+			})
+		}
+		operators.Wait()
+		ended := make(chan error, 4)
+		for range cap(ended) {
+			go func() {
+				_, err := d.runs.ResumeTarget(t.Context(), "t.example")
+				ended <- err
+			}()
+		}
+		for range cap(ended) {
+			if err := <-ended; err != nil && !errors.Is(err, operation.ErrNotPaused) {
+				t.Errorf("resume: %v", err)
+			}
+		}
+		if pauses, err := d.runs.Pauses(t.Context()); err != nil || len(pauses) != 0 {
+			t.Errorf("%+v, %v", pauses, err)
+		}
+	})
+}
+
+// TestListPauses: the list and the status have the pauses that are in force, and the list names invalid rows.
+func TestListPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPauseSession(t, 0)
+		list := func() (string, int) {
+			t.Helper()
+			d.stdout.Reset()
+			err := d.listPauses(t.Context())
+			return strings.Join(strings.Fields(d.stdout.String()), " "), codeOf(err)
+		}
+		if got, code := list(); code != exitNothing {
+			t.Errorf("exit code %d: %s", code, got)
+		}
+		for host, lasts := range map[string]time.Duration{"a.example": 0, "b.example:8443": 3 * time.Hour, "c.example": time.Minute} {
+			if err := d.pauseTarget(t.Context(), pauseAt(host, lasts)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hostile := storage.Row{ID: "=2A", TargetHost: "*", Since: time.Now(), Reason: "all\x1b[2J"}
+		if err := d.runs.AppTable.Put(t.Context(), record.PausesPartition, []storage.Row{hostile}); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Hour)
+		got, code := list()
+		want := "TARGET SINCE ENDS BY REASON " +
+			"=2A - - - ignored: invalid " +
+			"a.example 1h never anna@ops-7 INC-4711 b.example:8443 1h 2h anna@ops-7 INC-4711"
+		if got != want || code != exitDone {
+			t.Errorf("exit code %d, %q\nwant %q", code, got, want)
+		}
+		status := d.mustStatus(t)
+		for _, want := range []string{
+			"paused a.example since 2000-01-01T00:00:00Z by anna@ops-7 until it is resumed: INC-4711",
+			"paused b.example:8443 since 2000-01-01T00:00:00Z by anna@ops-7 until 2000-01-01T03:00:00Z: INC-4711",
+		} {
+			if !strings.Contains(status, want) {
+				t.Errorf("status without %q:\n%s", want, status)
+			}
+		}
+		if strings.Contains(status, "=2A") || strings.Contains(status, "c.example") {
+			t.Errorf("status: %s", status)
+		}
+		d.json = true
+		list()
+		line, _, _ := strings.Cut(d.stdout.String(), "\n")
+		var first record.Pause
+		if err := json.Unmarshal([]byte(line), &first); err != nil || first.Problem == "" {
+			t.Errorf("%s, %v", line, err)
+		}
+		d.runs.AppTable.(*memory.Table).Fail(storage.ErrDenied)
+		d.json = false
+		if status := d.mustStatus(t); !strings.Contains(status, "paused unknown: read which targets are paused: ") {
+			t.Errorf("status without permission: %s", status)
+		}
+	})
+}

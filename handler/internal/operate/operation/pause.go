@@ -1,0 +1,159 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+)
+
+// PauseResult says what a pause of a target means.
+type PauseResult struct {
+	record.Pause
+
+	Account string `json:"account"`
+	// Scheduled is how many messages for the target the record has, and Expiring how many of them expire before Until,
+	// FirstExpiry the earliest. Both are nil if the record cannot be read, for which CountProblem is the reason. A
+	// message on its queue that is not scheduled is not among them.
+	Scheduled    *int      `json:"scheduled,omitempty"`
+	Expiring     *int      `json:"expiring,omitempty"`
+	FirstExpiry  time.Time `json:"firstExpiry,omitzero"`
+	CountProblem string    `json:"countProblem,omitempty"`
+	// CountedUntil is Until or, without an end, a day from now.
+	CountedUntil time.Time `json:"countedUntil"`
+	// NotNoticed says why it is not known whether the app notices the pause; empty if it does.
+	NotNoticed string `json:"notNoticed,omitempty"`
+}
+
+const (
+	// changeTries is how often a pause is written again that another operator has changed at the same time.
+	changeTries = 5
+	// countTimeout limits the reading of the record, which can have any number of messages.
+	countTimeout = 30 * time.Second
+	// uncertainEnd is the time for which expiring messages are counted if a pause has no end.
+	uncertainEnd = 24 * time.Hour
+)
+
+// PauseTarget pauses a target: Host, Since, Until, By and Reason are those of the result, except that an earlier pause
+// that is still in force goes on. An error means that it is not known to be paused.
+func (rs *Runs) PauseTarget(ctx context.Context, p record.Pause) (PauseResult, error) {
+	now := p.Since
+	if rs.AppTable == nil {
+		return PauseResult{}, account.ErrNoPauses
+	}
+	var written record.Pause
+	err := record.ErrPauseChanged
+	for range changeTries {
+		if !errors.Is(err, record.ErrPauseChanged) {
+			break
+		}
+		err = changePause(ctx, func(ctx context.Context) (err error) {
+			written, err = record.WritePause(ctx, rs.AppTable, p)
+			return err
+		})
+	}
+	if err != nil {
+		return PauseResult{}, fmt.Errorf("pause %s: %w", p.Host, err)
+	}
+	rs.removeEnded(ctx, now)
+	result := PauseResult{Pause: written, Account: rs.Name, CountedUntil: p.Until}
+	if p.Until.IsZero() {
+		result.CountedUntil = now.Add(uncertainEnd)
+	}
+	if err := rs.countPaused(ctx, &result, now); err != nil {
+		result.CountProblem = account.RecordProblem(err)
+	}
+	result.NotNoticed = rs.whyNotNoticed(ctx, now)
+	return result, nil
+}
+
+// changePause makes a change until storage acknowledges it, or another operator has made one at the same time.
+func changePause(ctx context.Context, change func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
+	defer cancel()
+	return storage.Persist(ctx, account.ReachTimeout/3, change, storage.ErrRefused, record.ErrPauseChanged)
+}
+
+// removeEnded removes the rows of pauses that have ended. They have no effect, so an error does not matter.
+func (rs *Runs) removeEnded(ctx context.Context, now time.Time) {
+	pauses, err := rs.Pauses(ctx)
+	if err == nil {
+		err = record.RemoveEnded(ctx, rs.AppTable, pauses, now)
+	}
+	if err != nil {
+		rs.observer().Note(fmt.Sprintf("rows of pauses that have ended were not removed: %v", err))
+	}
+}
+
+// countPaused counts the scheduled messages for a target that is paused.
+func (rs *Runs) countPaused(ctx context.Context, r *PauseResult, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	isStale := rs.StaleCheck(ctx, now)
+	scheduled, expiring := 0, 0
+	_, err := rs.ListScheduled(ctx, account.ScheduledSource{}, false, func(m message.Scheduled) error {
+		row := m.Row
+		if !r.Covers(row.TargetHost) || isStale(row) {
+			return nil
+		}
+		scheduled++
+		if row.Deadline.IsZero() || !row.Deadline.Before(r.CountedUntil) {
+			return nil
+		}
+		expiring++
+		if r.FirstExpiry.IsZero() || row.Deadline.Before(r.FirstExpiry) {
+			r.FirstExpiry = row.Deadline.UTC()
+		}
+		return nil
+	})
+	if err == nil {
+		r.Scheduled, r.Expiring = &scheduled, &expiring
+	}
+	return err
+}
+
+// whyNotNoticed returns why it is not known whether the app reads the pauses, or an empty text.
+func (rs *Runs) whyNotNoticed(ctx context.Context, now time.Time) string {
+	if rs.Table == nil {
+		return account.ErrNoTable.Error()
+	}
+	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
+	defer cancel()
+	problem, err := record.PauseReaders(ctx, rs.Table, now)
+	if err != nil {
+		return account.RecordProblem(err)
+	}
+	return problem
+}
+
+// ErrNotPaused means that a target is not paused.
+var ErrNotPaused = errors.New("is not paused")
+
+// ResumeTarget ends the pause of a target, which is in the form of [targets.ParseHost], and returns it. The error is an
+// [ErrNotPaused] if there is none. Until [record.PauseNotice] later, an instance of the app may still reschedule the
+// target's messages.
+func (rs *Runs) ResumeTarget(ctx context.Context, host string) (p record.Pause, err error) {
+	if rs.AppTable == nil {
+		return p, account.ErrNoPauses
+	}
+	wasThere := false // a try that got no answer may have removed it
+	err = changePause(ctx, func(ctx context.Context) error {
+		removed, found, err := record.RemovePause(ctx, rs.AppTable, host)
+		if found {
+			p, wasThere = removed, true
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("resume %s: %w", host, err)
+	case !wasThere:
+		return p, fmt.Errorf("%s %w", host, ErrNotPaused)
+	}
+	return p, nil
+}

@@ -1,0 +1,281 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/targets"
+)
+
+// Pause says that an operator has paused a target: no app of the account calls it.
+type Pause struct {
+	// Host is the target, in the form of [targets.ParseHost]. A host without a port means all ports.
+	Host string `json:"host"`
+	// Since is when the pause began, and Until when it ends; zero means that an operator has to end it.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// By is the user and his machine, and Reason why. Both are what the operator says.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Problem says why the row is ignored; empty if it is valid.
+	Problem string `json:"problem,omitempty"`
+
+	version string
+}
+
+// PausesPartition is the PartitionKey of the rows of pauses.
+const PausesPartition = "pause"
+
+// MaxPauseText limits the texts of a pause, in bytes.
+const MaxPauseText = 200
+
+// IsInForce reports whether no calls are made because of the pause.
+func (p Pause) IsInForce(now time.Time) bool {
+	return p.Problem == "" && (p.Until.IsZero() || p.Until.After(now))
+}
+
+// Text says since when the target is paused, by whom, until when, and why.
+func (p Pause) Text() string {
+	text := "since " + p.Since.Format(time.RFC3339)
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	if p.Until.IsZero() {
+		text += " until it is resumed"
+	} else {
+		text += " until " + p.Until.Format(time.RFC3339)
+	}
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return text
+}
+
+// Covers reports whether the pause is for the host of a row, which has a port only if the URL has one.
+func (p Pause) Covers(rowHost string) bool {
+	return slices.ContainsFunc([]string{"http", "https"}, func(scheme string) bool {
+		return slices.Contains(targets.Keys(&url.URL{Scheme: scheme, Host: rowHost}), p.Host)
+	})
+}
+
+func (p Pause) row() storage.Row {
+	return storage.Row{
+		Queue: PausesPartition, ID: escape(p.Host), TargetHost: p.Host, Since: p.Since, Until: p.Until, By: p.By,
+		Reason: p.Reason, Version: p.version,
+	}
+}
+
+// pauseOf reads a row, which anyone who can write to the table may have written.
+func pauseOf(r storage.Row) Pause {
+	text := func(s string) string {
+		return strings.Clone(strictjson.ReplaceUnprintable(strictjson.Clip(s, MaxPauseText)))
+	}
+	p := Pause{
+		Host: text(r.TargetHost), Since: r.Since.UTC(), Until: r.Until.UTC(), By: text(r.By), Reason: text(r.Reason),
+		version: r.Version,
+	}
+	host, err := targets.ParseHost(r.TargetHost)
+	isValid := err == nil && host == p.Host && r.ID == escape(host) && !r.Since.IsZero()
+	if !isValid {
+		p.Host = text(r.ID)
+		p.Problem = "ignored: invalid"
+	}
+	return p
+}
+
+// ReadPauses returns the rows of pauses of an account, at most 1,000, also those that have ended or are invalid.
+func ReadPauses(ctx context.Context, table storage.Table) (pauses []Pause, err error) {
+	err = table.List(ctx, storage.Query{Queue: PausesPartition}, func(row storage.Row) error {
+		if len(pauses) == maxReadRows {
+			return errEnough
+		}
+		pauses = append(pauses, pauseOf(row))
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return pauses, err
+}
+
+// ErrPauseChanged means that other operators change the same pause at the same time.
+var ErrPauseChanged = errors.New("another operator has paused or resumed the target at the same time")
+
+// WritePause pauses a target, or changes its pause, which then has begun when the earlier one did. It returns the pause
+// as it was written. The error is an [ErrPauseChanged] if the pause was changed meanwhile.
+func WritePause(ctx context.Context, table storage.Table, p Pause) (Pause, error) {
+	row, found, err := table.Get(ctx, PausesPartition, escape(p.Host))
+	if err != nil {
+		return p, err
+	}
+	if earlier := pauseOf(row); found && earlier.IsInForce(p.Since) {
+		p.Since = earlier.Since
+	}
+	p.version = row.Version
+	done, err := table.Replace(ctx, PausesPartition, p.row())
+	if err == nil && !done {
+		err = ErrPauseChanged
+	}
+	return p, err
+}
+
+// RemovePause ends the pause of a host in the form of [targets.ParseHost]. It reports false if there is none. The error
+// is an [ErrPauseChanged] if another operator has changed the pause meanwhile, or paused the host again: he was told that
+// it is paused.
+func RemovePause(ctx context.Context, table storage.Table, host string) (p Pause, found bool, err error) {
+	row, found, err := table.Get(ctx, PausesPartition, escape(host))
+	if err != nil || !found {
+		return p, false, err
+	}
+	p = pauseOf(row)
+	err = table.Delete(ctx, PausesPartition, []storage.Key{{ID: row.ID, Version: row.Version}})
+	if err != nil {
+		return p, true, err
+	}
+	_, isBack, err := table.Get(ctx, PausesPartition, row.ID)
+	if err == nil && isBack {
+		err = ErrPauseChanged
+	}
+	return p, true, err
+}
+
+// RemoveEnded removes the rows of pauses that have ended.
+func RemoveEnded(ctx context.Context, table storage.Table, pauses []Pause, now time.Time) error {
+	var keys []storage.Key
+	for _, p := range pauses {
+		if p.Problem == "" && !p.IsInForce(now) && len(keys) < maxTransaction {
+			keys = append(keys, storage.Key{ID: p.row().ID, Version: p.version})
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return table.Delete(ctx, PausesPartition, keys)
+}
+
+// Paused has the pauses of an account by host.
+type Paused map[string]Pause
+
+// InForce returns those pauses that are in force.
+func InForce(pauses []Pause, now time.Time) Paused {
+	paused := Paused{}
+	for _, p := range pauses {
+		if p.IsInForce(now) {
+			paused[p.Host] = p
+		}
+	}
+	return paused
+}
+
+// Of returns the pause of a target that is in force, if there is one.
+func (p Paused) Of(target *url.URL, now time.Time) (pause Pause, isPaused bool) {
+	if len(p) == 0 {
+		return Pause{}, false
+	}
+	for _, key := range targets.Keys(target) {
+		if pause := p[key]; pause.Host != "" && pause.IsInForce(now) {
+			return pause, true
+		}
+	}
+	return Pause{}, false
+}
+
+const (
+	// pauseEvery is the time between two readings of the pauses, so that a change is noticed within 20 s.
+	pauseEvery = 15 * time.Second
+	// pauseTimeout limits a reading. It is longer than the 5 s that remain: a late pause is better than none.
+	pauseTimeout = 15 * time.Second
+	// PauseNotice is how long it takes until the instances of an app have noticed a pause, or its end.
+	PauseNotice = 20 * time.Second
+)
+
+// Pauses are the pauses of an account, as an instance of an app knows them. While the table does not answer, those that
+// are known stay in force until they end. It is safe for concurrent use, except that Run is called once, after Read. A
+// nil Pauses has none.
+type Pauses struct {
+	table storage.Table
+	log   zerolog.Logger
+	known atomic.Pointer[Paused]
+	// isAway says that the latest reading has failed.
+	isAway bool
+}
+
+// NewPauses returns the pauses in a table. They are read by [Pauses.Read], and while [Pauses.Run] runs.
+func NewPauses(table storage.Table, log zerolog.Logger) *Pauses {
+	return &Pauses{table: table, log: log}
+}
+
+// Of returns the pause of a target that is in force, if there is one. It never waits.
+func (p *Pauses) Of(target *url.URL, now time.Time) (pause Pause, isPaused bool) {
+	if p == nil {
+		return Pause{}, false
+	}
+	known := p.known.Load()
+	if known == nil {
+		return Pause{}, false
+	}
+	return known.Of(target, now)
+}
+
+// Read reads the pauses, within a limited time.
+func (p *Pauses) Read(ctx context.Context, limit time.Duration) {
+	if p == nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	pauses, err := ReadPauses(limited, p.table)
+	wasAway := p.isAway
+	switch {
+	case ctx.Err() != nil: // the handler stops
+	case err != nil:
+		p.isAway = true
+		if !wasAway {
+			p.log.Warn().Err(err).Msg("pauses of targets cannot be read: those that are known stay in force until " +
+				"they end, and others are not noticed")
+		}
+	default:
+		p.isAway = false
+		p.known.Store(new(InForce(pauses, time.Now())))
+		if wasAway {
+			p.log.Info().Msg("pauses of targets can be read again")
+		}
+	}
+}
+
+// Run reads the pauses until ctx ends.
+func (p *Pauses) Run(ctx context.Context) {
+	for p != nil && storage.Sleep(ctx, pauseEvery) {
+		p.Read(ctx, pauseTimeout)
+	}
+}
+
+// PauseReaders returns why it is not known whether the apps of the account that run now read the pauses; empty if they
+// do. The table is the record.
+func PauseReaders(ctx context.Context, table storage.Table, now time.Time) (problem string, err error) {
+	problem = "no timer function of the app has recorded a run in the last minutes"
+	isOld := false
+	err = table.List(ctx, storage.Query{Queue: storage.Heartbeats}, func(row storage.Row) error {
+		switch {
+		case isOld || !row.IsHeartbeat() || now.Sub(row.WrittenAt) > monitorLate:
+		case row.Reads == PausesPartition:
+			problem = ""
+		default:
+			isOld = true
+		}
+		return nil
+	})
+	if isOld {
+		problem = "an app of the account runs in a version that knows no pauses"
+	}
+	return problem, err
+}

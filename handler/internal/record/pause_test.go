@@ -1,0 +1,265 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+)
+
+// pausesOf starts an instance that reads pauses.
+func (b *bench) pausesOf(log *bytes.Buffer) *Pauses {
+	pauses := NewPauses(b.table, zerolog.New(log))
+	ctx, stop := context.WithCancel(b.t.Context())
+	done := make(chan struct{})
+	pauses.Read(ctx, time.Second)
+	go func() { pauses.Run(ctx); close(done) }()
+	b.stops = append(b.stops, func() { stop(); <-done })
+	return pauses
+}
+
+func mustURL(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func (b *bench) pause(host string, lasts time.Duration) Pause {
+	b.t.Helper()
+	p := Pause{Host: host, Since: time.Now().UTC(), By: "anna@ops-7", Reason: "INC-4711"}
+	if lasts > 0 {
+		p.Until = p.Since.Add(lasts)
+	}
+	p, err := WritePause(b.t.Context(), b.table, p)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return p
+}
+
+func (b *bench) resume(host string) {
+	b.t.Helper()
+	if _, found, err := RemovePause(b.t.Context(), b.table, host); err != nil || !found {
+		b.t.Fatalf("%t, %v", found, err)
+	}
+}
+
+// TestPauseReachesInstances: each instance notices a pause and its end within 20 s. While the table is away, what is
+// known lasts until its own end, and the log says once that the table is away.
+func TestPauseReachesInstances(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var logs [2]bytes.Buffer
+		before := b.pause("before.example", 0)
+		first, second := b.pausesOf(&logs[0]), b.pausesOf(&logs[1])
+		wantLine := func(text string) {
+			t.Helper()
+			for n := range logs {
+				if count := strings.Count(logs[n].String(), text); count != 1 {
+					t.Errorf("%d times %q:\n%s", count, text, logs[n].String())
+				}
+			}
+		}
+		want := func(host string, paused bool) {
+			t.Helper()
+			for _, instance := range []*Pauses{first, second} {
+				p, isPaused := instance.Of(mustURL(t, "https://"+host+"/orders"), time.Now())
+				if isPaused != paused || isPaused && p.By != "anna@ops-7" {
+					t.Errorf("%s: paused %t, want %t", host, isPaused, paused)
+				}
+			}
+		}
+		want("before.example", true) // from the start
+		b.pause("t.example", 0)
+		b.pause("short.example", 10*time.Minute)
+		b.after(PauseNotice)
+		want("t.example", true)
+		want("other.example", false)
+
+		b.table.Fail(errors.New("no answer"))
+		b.after(9 * time.Minute)
+		want("t.example", true)
+		want("short.example", true)
+		b.after(time.Minute)
+		want("short.example", false)
+		wantLine("cannot be read")
+
+		b.table.Fail(nil)
+		b.resume("t.example")
+		b.resume(before.Host)
+		b.after(PauseNotice)
+		want("t.example", false)
+		want("before.example", false)
+		wantLine("can be read again")
+	})
+}
+
+// TestPausedTargets: which targets a pause stops.
+func TestPausedTargets(t *testing.T) {
+	now := time.Now()
+	for host, urls := range map[string]map[string]bool{
+		"t.example": {
+			"https://t.example/": true, "http://T.Example./x": true, "https://t.example:8443/": true,
+			"https://a.t.example/": false, "https://t.example.evil/": false,
+		},
+		"t.example:443":      {"https://t.example/": true, "https://t.example:0443/": true, "http://t.example/": false},
+		"[2001:db8::1]:8443": {"https://[2001:DB8:0::1]:8443/": true, "https://[2001:db8::1]/": false},
+		"2001:db8::1":        {"https://[2001:db8::1]/": true},
+		"xn--bcher-kva.de":   {"https://B%C3%BCcher.de/": true, "https://xn--bcher-kva.de/": true},
+		"10.0.0.1":           {"http://[::ffff:10.0.0.1]/": true, "http://10.0.0.2/": false},
+	} {
+		p := pauseOf(Pause{Host: host, Since: now}.row())
+		if p.Problem != "" {
+			t.Errorf("%s: %s", host, p.Problem)
+		}
+		paused := InForce([]Pause{p}, now)
+		for text, want := range urls {
+			u := mustURL(t, text)
+			if _, got := paused.Of(u, now); got != want {
+				t.Errorf("%s paused: %s is paused %t, want %t", host, text, got, want)
+			}
+			if want && !p.Covers(u.Host) {
+				t.Errorf("%s does not cover the row of %s", host, text)
+			}
+		}
+	}
+}
+
+// TestHostileRowsOfPauses: a row that the command has not written has no effect, and is named. The number and the
+// texts of rows are limited.
+func TestHostileRowsOfPauses(t *testing.T) {
+	now := time.Now()
+	long := strings.Repeat("x\u202e", 5000)
+	for name, row := range map[string]storage.Row{
+		"no_host":       {ID: "t.example", Since: now},
+		"other_id":      {ID: "other.example", TargetHost: "t.example", Since: now},
+		"upper_case":    {ID: "T.example", TargetHost: "T.example", Since: now},
+		"all":           {ID: "=2A", TargetHost: "*", Since: now},
+		"suffix":        {ID: "=2A.example", TargetHost: "*.example", Since: now},
+		"no_since":      {ID: "t.example", TargetHost: "t.example"},
+		"long":          {ID: long, TargetHost: long, Since: now, Reason: long, By: long},
+		"escape":        {ID: "t.example", TargetHost: "t.example\x1b[2J", Since: now},
+		"with_user":     {ID: escape("u@t.example"), TargetHost: "u@t.example", Since: now},
+		"valid_but_old": {ID: "t.example", TargetHost: "t.example", Since: now.Add(-time.Hour), Until: now},
+	} {
+		p := pauseOf(row)
+		if p.IsInForce(now) || (p.Problem == "") != (name == "valid_but_old") || len(p.Host)+len(p.Text()) > 8*MaxPauseText ||
+			strings.ContainsAny(p.Host+p.Text(), "\x1b\u202e") {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	var table memory.Table
+	var rows []storage.Row
+	for n := range 3 * maxReadRows {
+		rows = append(rows, Pause{Host: fmt.Sprintf("h%d.example", n), Since: now}.row())
+	}
+	if err := table.Put(t.Context(), PausesPartition, rows); err != nil {
+		t.Fatal(err)
+	}
+	pauses, err := ReadPauses(t.Context(), &table)
+	if err != nil || len(pauses) != maxReadRows {
+		t.Errorf("%d pauses, %v", len(pauses), err)
+	}
+}
+
+// TestPauseIsChangedByTwo: operators who change a pause at the same time never overwrite what the other was told.
+func TestPauseIsChangedByTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := &countingTable{}
+		b := &bench{t: t, table: table}
+		first := b.pause("t.example", time.Hour)
+		b.after(time.Minute)
+		if longer := b.pause("t.example", 0); !longer.Since.Equal(first.Since) || !longer.Until.IsZero() {
+			t.Errorf("changed to %+v, want the pause to go on", longer)
+		}
+		table.late = func() { b.resume("t.example") }
+		if _, err := WritePause(t.Context(), table, Pause{Host: "t.example", Since: time.Now()}); !errors.Is(err,
+			ErrPauseChanged) {
+			t.Errorf("paused while another operator resumes: %v", err)
+		}
+		b.pause("t.example", time.Hour)
+		racing := &pausedAgain{Table: table, again: func() { b.pause("t.example", 0) }}
+		if _, found, err := RemovePause(t.Context(), racing, "t.example"); !found || !errors.Is(err, ErrPauseChanged) {
+			t.Errorf("resumed while another operator pauses: %t, %v", found, err)
+		}
+		pauses, err := ReadPauses(t.Context(), table)
+		if err != nil || len(pauses) != 1 || !pauses[0].Until.IsZero() {
+			t.Errorf("%+v, %v: want the later pause to stay", pauses, err)
+		}
+		b.after(3 * time.Hour)
+		if later := b.pause("u.example", time.Minute); later.Since.IsZero() {
+			t.Error("no beginning")
+		}
+		b.after(time.Minute)
+		pauses, err = ReadPauses(t.Context(), table)
+		if err == nil {
+			err = RemoveEnded(t.Context(), table, pauses, time.Now())
+		}
+		pauses, _ = ReadPauses(t.Context(), table)
+		if err != nil || len(pauses) != 1 || pauses[0].Host != "t.example" {
+			t.Errorf("%+v, %v: want only the ended pause to be removed", pauses, err)
+		}
+	})
+}
+
+// pausedAgain is a table in which another operator changes a pause just before it is deleted.
+type pausedAgain struct {
+	storage.Table
+	once  sync.Once
+	again func()
+}
+
+func (p *pausedAgain) Delete(ctx context.Context, queue string, keys []storage.Key) error {
+	p.once.Do(p.again)
+	return p.Table.Delete(ctx, queue, keys)
+}
+
+// TestPauseReaders: only heartbeats of these minutes, all of versions that read pauses, say that the apps notice them.
+func TestPauseReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table memory.Table
+		var problems []string
+		look := func() {
+			problem, err := PauseReaders(t.Context(), &table, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			problems = append(problems, problem)
+		}
+		look()
+		if err := table.Put(t.Context(), storage.Heartbeats, []storage.Row{{ID: "AC-monitor"}}); err != nil {
+			t.Fatal(err)
+		}
+		look()
+		<-time.After(5 * time.Minute)
+		if err := Beat(t.Context(), &table, "app", "AC-monitor"); err != nil {
+			t.Fatal(err)
+		}
+		look()
+		<-time.After(5 * time.Minute)
+		look()
+		known := []bool{false, false, true, false}
+		for n, problem := range problems {
+			if (problem == "") != known[n] {
+				t.Errorf("%q", problems)
+			}
+		}
+		if slices.Equal(problems[:1], problems[1:2]) {
+			t.Errorf("an old version looks as one that does not run: %q", problems)
+		}
+	})
+}
