@@ -10,28 +10,28 @@ import (
 
 // The numbers of Windows Sockets. No error of another platform has such a number.
 const (
-	wsaConnectionAborted = syscall.Errno(10053)
-	wsaConnectionReset   = syscall.Errno(10054)
-	wsaConnectionRefused = syscall.Errno(10061)
+	errAborted = syscall.Errno(10053)
+	errReset   = syscall.Errno(10054)
+	errRefused = syscall.Errno(10061)
 )
 
 // IsRefused reports whether nothing listens at the address.
-func IsRefused(err error) bool { return isOneOf(err, syscall.ECONNREFUSED, wsaConnectionRefused) }
+func IsRefused(err error) bool { return isOneOf(err, syscall.ECONNREFUSED, errRefused) }
 
 // IsReset reports whether the other side, or this machine, has broken off the connection.
 func IsReset(err error) bool {
-	return isOneOf(err, syscall.ECONNRESET, syscall.EPIPE, wsaConnectionReset, wsaConnectionAborted)
+	return isOneOf(err, syscall.ECONNRESET, syscall.EPIPE, errReset, errAborted)
 }
 
 // The numbers of Windows for pipes. On other platforms they are those of other errors.
 const (
-	brokenPipe  = syscall.Errno(109)
-	pipeClosing = syscall.Errno(232)
+	errBrokenPipe  = syscall.Errno(109)
+	errPipeClosing = syscall.Errno(232)
 )
 
 // IsClosedPipe reports whether nobody can read a pipe any more.
 func IsClosedPipe(err error) bool {
-	return isOneOf(err, syscall.EPIPE) || runtime.GOOS == "windows" && isOneOf(err, brokenPipe, pipeClosing)
+	return isOneOf(err, syscall.EPIPE) || runtime.GOOS == "windows" && isOneOf(err, errBrokenPipe, errPipeClosing)
 }
 
 func isOneOf(err error, numbers ...syscall.Errno) bool {

@@ -32,7 +32,7 @@ const (
 func main() {
 	pack := flag.Bool("zip", false, "build and stage "+dist+"/"+inside+" instead, and pack it as "+dist+"/"+archive)
 	repository := flag.String("release", "",
-		"build a release for this repository of GitHub, as owner/name, in "+dist+"/"+releases+" instead, and the package")
+		"build a release for this repository of GitHub (owner/name) in "+dist+"/"+releases+" instead, and the package")
 	flag.Parse()
 	ctx := context.Background()
 	var err error

@@ -28,8 +28,12 @@ const (
 
 // platforms are those of a release.
 var platforms = []platform{
-	functionApp, {"linux", "arm64"}, {"darwin", "arm64"}, {"darwin", "amd64"},
-	{"windows", "amd64"}, {"windows", "arm64"},
+	functionApp,
+	{"linux", "arm64"},
+	{"darwin", "arm64"},
+	{"darwin", "amd64"},
+	{"windows", "amd64"},
+	{"windows", "arm64"},
 }
 
 // repositoryName matches the names of repositories on GitHub.

@@ -54,7 +54,8 @@ func TestPermissions(t *testing.T) {
 			job = jobs[at[0]:names[i+1][0]]
 		}
 		var got []string
-		for _, match := range regexp.MustCompile(`(?m)^      ([a-z-]+: (?:read|write))\b`).FindAllStringSubmatch(job, -1) {
+		permission := regexp.MustCompile(`(?m)^      ([a-z-]+: (?:read|write))\b`)
+		for _, match := range permission.FindAllStringSubmatch(job, -1) {
 			got = append(got, match[1])
 		}
 		slices.Sort(got)
@@ -81,7 +82,7 @@ func TestActionsArePinned(t *testing.T) {
 	for _, path := range paths {
 		for _, match := range regexp.MustCompile(`uses: *(.*)`).FindAllStringSubmatch(mustRead(t, path), -1) {
 			if !pinned.MatchString(match[1]) {
-				t.Errorf("%s: %s is not an action of GitHub's that is pinned by commit, with its version", path, match[1])
+				t.Errorf("%s: %s is no action of GitHub's, pinned by commit, with its version", path, match[1])
 			}
 		}
 	}
@@ -124,7 +125,7 @@ case "$1 $2" in
 esac
 `
 	for _, program := range []string{"make", "unzip", "docker"} {
-		if err := os.WriteFile(filepath.Join(folder, program), []byte(fake), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(folder, program), []byte(fake), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
