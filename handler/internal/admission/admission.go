@@ -212,12 +212,14 @@ func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 	if class := s.all.value.trust.class(now); class > trusted {
 		held := g.held(s.function, now)
 		for c := untrusted; c <= class; c++ {
-			h, size, sizeOfAll := held[c], max(g.poolSize>>c, minShare), poolBytes>>c/g.callBytes
+			h, part, partOfAll := held[c], max(g.poolSize>>c, minShare), poolBytes>>c/g.callBytes
+			ofAll := h.bytes / g.callBytes
 			bounds = append(bounds,
-				bound{c.String(), g.line(s.function, c), h.calls, size, paceOf(size, h.longest)},
-				bound{c.String(), g.line(allFunctions, c), h.bytes / g.callBytes, sizeOfAll, paceOf(sizeOfAll, h.longest)})
-			freeOfAll = min(freeOfAll, sizeOfAll-h.bytes/g.callBytes)
-			share = (max(size-h.calls, 0) + s.share.calls + 1) / 2 // half, so that others of the class find a slot, too
+				bound{c.String(), g.line(s.function, c), h.calls, part, paceOf(part, h.longest)},
+				bound{c.String(), g.line(allFunctions, c), ofAll, partOfAll, paceOf(partOfAll, h.longest)})
+			freeOfAll = min(freeOfAll, partOfAll-ofAll)
+			// A target gets half of what is free of its part, so that others find a slot there, too.
+			share = (max(part-h.calls, 0) + s.share.calls + 1) / 2
 		}
 	}
 	if s.breaker == nil && !r.Profile.Breaker.Off { // nothing would notice that the target is down

@@ -85,7 +85,7 @@ func (row isolation) run(t *testing.T, hanging int, healthyFor time.Duration) {
 		percentile(healthy.waits, 1).Round(time.Millisecond), rareP90.Round(time.Millisecond),
 		percentile(waits, 1).Round(time.Millisecond), reschedules, 36*seconds, transactions, end)
 	switch {
-	case row.instances > 2 && hanging > 60: // its calls are not distributed evenly: an instance can see none for seconds
+	case row.instances > 2 && hanging > 60: // an instance can receive none of its calls for seconds
 	case p99 > 500*time.Millisecond || healthy.busy > 0 || healthy.expired > 0:
 		t.Errorf("p99 is %v, %d calls were refused, and %d expired", p99, healthy.busy, healthy.expired)
 	case row.slots == shipped && row.instances == 1 && hanging <= 60 && rareP90 > 500*time.Millisecond:
@@ -167,8 +167,8 @@ func TestTargetDown(t *testing.T) {
 		transactions float64
 		drain        time.Duration
 	}{
-		"503_sent_at_first":       {answers(503, 20*time.Millisecond), 100_000, time.Minute, 0, 30, 20 * time.Minute},
-		"503_sent_over_the_hour":  {answers(503, 20*time.Millisecond), 100_000, time.Hour, 0, 12, 20 * time.Minute},
+		"503_sent_at_first":      {answers(503, 20*time.Millisecond), 100_000, time.Minute, 0, 30, 20 * time.Minute},
+		"503_sent_over_the_hour": {answers(503, 20*time.Millisecond), 100_000, time.Hour, 0, 12, 20 * time.Minute},
 		// A call that failed twice as a probe comes back 43 min later.
 		"503_late_in_the_backoff": {answers(503, 20*time.Millisecond), 100_000, time.Hour, 8, 12, 50 * time.Minute},
 		"hangs_sent_at_first":     {hangs, 20_000, time.Minute, 0, 22, 20 * time.Minute},
