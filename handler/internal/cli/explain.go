@@ -217,12 +217,14 @@ func (o *explainOptions) peek(ctx context.Context, a config.App) (source string,
 	return o.find(ctx, store, a)
 }
 
-// readPauses reads which targets are paused. If that is not known, it says so, and the explanation does not depend on it.
+// readPauses reads which targets are paused. If that is not known, it says so, and the explanation does not depend on
+// it.
 func (o *explainOptions) readPauses(ctx context.Context, env Env, a config.App) {
 	app := account.Account{AppTable: operation.OpenTables(a).App}
 	pauses, err := app.Pauses(ctx)
 	if err != nil && !errors.Is(err, account.ErrNoPauses) {
-		fmt.Fprintf(env.Stderr, "whether the target is paused is unknown: %s\n", strictjson.ReplaceUnprintable(err.Error()))
+		why := strictjson.ReplaceUnprintable(err.Error())
+		fmt.Fprintf(env.Stderr, "whether the target is paused is unknown: %s\n", why)
 	}
 	o.Paused = pausedTargets(pauses, o.Now)
 }

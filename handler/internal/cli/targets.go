@@ -181,8 +181,9 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 		plan, err = s.runs.PlanExpedite(ctx, source, pace)
 	}
 	if err != nil {
-		return &codeError{exitPartly, fmt.Errorf(
-			"the target is resumed, but its scheduled messages wait for their next attempt: %w\nmake them due: %s", err, later)}
+		const text = "the target is resumed, but its scheduled messages wait for their next attempt: %w\n" +
+			"make them due: %s"
+		return &codeError{exitPartly, fmt.Errorf(text, err, later)}
 	}
 	if plan.Total+plan.Refused == 0 {
 		plan.Discard(ctx)

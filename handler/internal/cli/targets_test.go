@@ -63,7 +63,8 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 	}{
 		"expire": {
 			host: "t.example", lasts: 2 * time.Hour,
-			printed: "scheduled messages for it: 4; 3 of them expire before the pause ends, the first at 2000-01-01T01:00:00Z\n",
+			printed: "scheduled messages for it: 4; 3 of them expire before the pause ends, " +
+				"the first at 2000-01-01T01:00:00Z\n",
 		},
 		"in_time": {
 			host: "t.example:443", lasts: 30 * time.Minute,
@@ -78,7 +79,8 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 			change:  func(_ *testing.T, d *testSession) { d.runs.Table.(*memory.Table).Fail(errors.New("no answer")) },
 		},
 		"old_app": {
-			host: "t.example", code: exitPartly, unknown: "the app notices the pause is unknown: an app of the account runs in a version",
+			host: "t.example", code: exitPartly,
+			unknown: "the app notices the pause is unknown: an app of the account runs in a version",
 			change: func(t *testing.T, d *testSession) {
 				row := storage.Row{ID: functionapp.MonitorTimer}
 				if err := d.runs.Table.Put(t.Context(), storage.Heartbeats, []storage.Row{row}); err != nil {
@@ -148,7 +150,8 @@ func TestResume(t *testing.T) {
 		}
 		err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{})
 		if codeOf(err) != exitNothing || !strings.Contains(err.Error(),
-			"is not paused in test; messages that still wait: `async-caller scheduled expedite --host t.example --reason paused`") {
+			"is not paused in test; messages that still wait: "+
+				"`async-caller scheduled expedite --host t.example --reason paused`") {
 			t.Errorf("resumed again: exit code %d, %v", codeOf(err), err)
 		}
 	})
@@ -164,7 +167,7 @@ func TestResumePartOfAPause(t *testing.T) {
 			}
 		}
 		if err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{}); err != nil ||
-			!strings.Contains(d.err.String(), "warning: 3 messages: no call is made while t.example is paused, since 2000") {
+			!strings.Contains(d.err.String(), "3 messages: no call is made while t.example is paused, since 2000") {
 			t.Errorf("%v\n%s", err, d.err.String())
 		}
 	})
@@ -216,7 +219,8 @@ func TestListPauses(t *testing.T) {
 		if got, code := list(); code != exitNothing {
 			t.Errorf("exit code %d: %s", code, got)
 		}
-		for host, lasts := range map[string]time.Duration{"a.example": 0, "b.example:8443": 3 * time.Hour, "c.example": time.Minute} {
+		pauses := map[string]time.Duration{"a.example": 0, "b.example:8443": 3 * time.Hour, "c.example": time.Minute}
+		for host, lasts := range pauses {
 			if err := d.pauseTarget(t.Context(), pauseAt(host, lasts)); err != nil {
 				t.Fatal(err)
 			}

@@ -206,8 +206,8 @@ func (r Rules) Refuse(
 const pausedWait = 8 * time.Minute
 
 // Pause decides about a message that is due, but whose target an operator has paused; until is zero if the pause has no
-// end. The message comes back when the pause ends, or after some minutes, as [Rules.Refuse] says. So its last attempt is
-// not made.
+// end. The message comes back when the pause ends, or after some minutes, as [Rules.Refuse] says. So its last attempt
+// is not made.
 func (r Rules) Pause(in Intake, until, now time.Time, jitter float64) Decision {
 	detail, wait := "until an operator resumes the target", pausedWait
 	if !until.IsZero() {

@@ -129,8 +129,8 @@ func WritePause(ctx context.Context, table storage.Table, p Pause) (Pause, error
 }
 
 // RemovePause ends the pause of a host in the form of [targets.ParseHost]. It reports false if there is none. The error
-// is an [ErrPauseChanged] if another operator has changed the pause meanwhile, or paused the host again: he was told that
-// it is paused.
+// is an [ErrPauseChanged] if another operator has changed the pause meanwhile, or paused the host again: he was told
+// that it is paused.
 func RemovePause(ctx context.Context, table storage.Table, host string) (p Pause, found bool, err error) {
 	row, found, err := table.Get(ctx, PausesPartition, escape(host))
 	if err != nil || !found {

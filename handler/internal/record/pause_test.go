@@ -157,8 +157,10 @@ func TestHostileRowsOfPauses(t *testing.T) {
 		"valid_but_old": {ID: "t.example", TargetHost: "t.example", Since: now.Add(-time.Hour), Until: now},
 	} {
 		p := pauseOf(row)
-		if p.IsInForce(now) || (p.Problem == "") != (name == "valid_but_old") || len(p.Host)+len(p.Text()) > 8*MaxPauseText ||
-			strings.ContainsAny(p.Host+p.Text(), "\x1b\u202e") {
+		isValid := p.Problem == ""
+		shown := p.Host + p.Text()
+		if p.IsInForce(now) || isValid != (name == "valid_but_old") || len(shown) > 8*MaxPauseText ||
+			strings.ContainsAny(shown, "\x1b\u202e") {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}

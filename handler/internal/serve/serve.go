@@ -126,15 +126,15 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	return server.Run(ctx)
 }
 
-// firstRead is how long the start may wait for the pauses, so that an instance does not begin with calls to targets that
-// are paused.
+// firstRead is how long the start may wait for the pauses, so that an instance does not begin with calls to targets
+// that are paused.
 const firstRead = 5 * time.Second
 
 // records are what the handler writes to the tables of the account, and reads there. They are nil if nothing is
 // recorded.
 type records struct {
-	// scheduled is that of scheduled messages, outcomes that of messages of runs. Targets has the targets that fail, and
-	// pauses those that are paused, in the table app.
+	// scheduled is that of scheduled messages, outcomes that of messages of runs. In the table app, targets has the
+	// targets that fail, and pauses those that are paused.
 	scheduled, outcomes *record.Recorder
 	targets             *record.Targets
 	pauses              *record.Pauses

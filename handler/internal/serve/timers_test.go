@@ -127,8 +127,8 @@ func TestMonitorLines(t *testing.T) {
 	})
 }
 
-// TestMonitorNamesPauses: the monitor logs which targets are paused, few of many, and says in its heartbeat that the app
-// reads the pauses.
+// TestMonitorNamesPauses: the monitor logs which targets are paused, few of many, and says in its heartbeat that the
+// app reads the pauses.
 func TestMonitorNamesPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newTimers(t)
@@ -142,7 +142,7 @@ func TestMonitorNamesPauses(t *testing.T) {
 			}
 		}
 		got := app.run(functionapp.MonitorTimer)
-		contains(t, got, `"target_host":"h0.example","detail":"since 2000-01-01T00:00:00Z by anna@ops-7 until it is resumed"`,
+		contains(t, got, `"target_host":"h0.example","detail":"since 2000-01-01T00:00:00Z by anna@ops-7 until it is re`,
 			", 25 targets are paused error: <nil>")
 		if n := strings.Count(got, `"message":"paused"`); n != 20 {
 			t.Errorf("%d lines", n)

@@ -35,8 +35,8 @@ type Row struct {
 	// Repeated says that the write of the message got no answer at first and was repeated. There may be a second
 	// message of the call, which has no row.
 	Repeated bool
-	// Called, Action and At are those of an [Outcome]. Writes and Reads are those of a heartbeat: the further table that
-	// its handler writes, and what it reads in AppTable.
+	// Called, Action and At are those of an [Outcome]. Writes and Reads are those of a heartbeat: the further table
+	// that its handler writes, and what it reads in AppTable.
 	Called                bool
 	Action, Writes, Reads string
 	At                    time.Time
