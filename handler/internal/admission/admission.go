@@ -87,16 +87,11 @@ type Request struct {
 	// Backoff is how long the message's retry policy waits after its latest attempt. While the target is down, it does
 	// not come back sooner.
 	Backoff time.Duration
+	// IsShared says that the limits of the profile are counted elsewhere, for all instances together. The message may
+	// have to wait for them: the caller calls [Slot.Begin] or [Slot.Cancel].
+	IsShared bool
 	// LastAttempt says that the deadline leaves no time for a later attempt. The circuit breaker then allows this one.
 	LastAttempt bool
-}
-
-// Refusal says why a call must not begin now, and when its message should come back.
-type Refusal struct {
-	// Reason is [decision.Busy] or [decision.TargetDown]. Detail explains it in a few words.
-	Reason decision.Reason
-	Detail string
-	Delay  time.Duration
 }
 
 // Refused identifies the refusals that [Gate.Refused] counts.
@@ -119,7 +114,7 @@ func (g *Gate) Refused() map[Refused]int {
 	return counted
 }
 
-func (g *Gate) count(target string, r *Refusal) {
+func (g *Gate) count(target string, r *decision.Refusal) {
 	counted := Refused{target, r.Reason, r.Detail}
 	_, known := g.refused[counted]
 	if !known && len(g.refused) >= maxRefused {
@@ -146,10 +141,12 @@ type Slot struct {
 	settings targets.Breaker
 	// probe says that the call tests whether the target is up again, ended that it has ended.
 	probe, ended bool
+	// waits says that the call has not begun.
+	waits bool
 }
 
 // Admit returns a slot, or a refusal. The jitter is a random number from 0 up to, not including, 1.
-func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal) {
+func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *decision.Refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	target := targets.Address(r.Target)
@@ -162,7 +159,7 @@ func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal)
 		all:      g.totals.getOrShare(target, allFunctions, now),
 		settings: r.Profile.Breaker,
 	}
-	if r.Profile.Concurrency > 0 || r.Profile.Rate > 0 {
+	if (r.Profile.Concurrency > 0 || r.Profile.Rate > 0) && !r.IsShared {
 		s.limit = g.limits.getOrShare(r.Profile.Scope, r.Profile.Pattern, now)
 	}
 	if !r.Profile.Breaker.Off {
@@ -170,44 +167,51 @@ func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal)
 	}
 	refusal := cmp.Or(s.down(r, now, jitter), s.limited(r, now, jitter))
 	if refusal == nil { // which changes the lines
-		refusal = s.busy(r, now, jitter)
+		refusal = s.noSlot(r, now, jitter)
 	}
 	if refusal != nil {
 		g.count(target, refusal)
 		return nil, refusal
 	}
 	s.take()
+	if !r.IsShared {
+		s.begin(now)
+	}
 	return s, nil
 }
 
 // down refuses a call while the circuit breaker is open.
-func (s *Slot) down(r Request, now time.Time, jitter float64) *Refusal {
+func (s *Slot) down(r Request, now time.Time, jitter float64) *decision.Refusal {
 	if s.breaker == nil || !s.breaker.value.open || r.LastAttempt {
 		return nil
 	}
 	if delay := s.breaker.value.wait(s.settings, r.Backoff, now, jitter); delay > 0 {
-		return &Refusal{decision.TargetDown, "the circuit breaker is open", delay}
+		return &decision.Refusal{Reason: decision.TargetDown, Detail: "the circuit breaker is open", Delay: delay}
 	}
 	s.probe = true
 	return nil
 }
 
 // limited refuses a call while the target says that its rate limit is reached.
-func (s *Slot) limited(r Request, now time.Time, jitter float64) *Refusal {
+func (s *Slot) limited(r Request, now time.Time, jitter float64) *decision.Refusal {
 	if s.breaker == nil || r.LastAttempt {
 		return nil
 	}
 	if delay := s.breaker.value.limitWait(now, jitter); delay > 0 {
-		return &Refusal{decision.Busy, "the target's rate limit", delay}
+		return busy("the target's rate limit", delay)
 	}
 	return nil
 }
 
-// busy refuses a call for which there is no slot.
-func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
+func busy(detail string, delay time.Duration) *decision.Refusal {
+	return &decision.Refusal{Reason: decision.Busy, Detail: detail, Delay: delay}
+}
+
+// noSlot refuses a call for which there is no slot.
+func (s *Slot) noSlot(r Request, now time.Time, jitter float64) *decision.Refusal {
 	g := s.gate
 	freeOfAll := (poolBytes - g.bytes) / g.callBytes
-	share := max(shareOf(g.poolSize-g.inFlight[s.function], s.share.calls), minShare)
+	share := max(shareOf(g.poolSize-g.inFlight[s.function], begun(s.share)), minShare)
 	var bounds []bound
 	if class := s.all.value.trust.class(now); class > trusted {
 		held := g.held(s.function, now)
@@ -219,34 +223,37 @@ func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 				bound{c.String(), g.line(allFunctions, c), ofAll, partOfAll, paceOf(partOfAll, h.longest)})
 			freeOfAll = min(freeOfAll, partOfAll-ofAll)
 			// A target gets half of what is free of its part, so that others find a slot there, too.
-			share = (max(part-h.calls, 0) + s.share.calls + 1) / 2
+			share = (max(part-h.calls, 0) + begun(s.share) + 1) / 2
 		}
 	}
 	if s.breaker == nil && !r.Profile.Breaker.Off { // nothing would notice that the target is down
 		share = min(share, minShare)
 	}
-	if concurrency := r.Profile.Concurrency; concurrency > 0 { // instead of the shares
+	switch {
+	case r.Profile.Concurrency == 0:
 		bounds = append(bounds,
-			boundOf("instance", s.all, s.all.calls+max(freeOfAll, 0), now),
-			boundOf("concurrency", s.limit, concurrency, now))
-	} else {
-		bounds = append(bounds,
-			boundOf("instance", s.all, shareOf(freeOfAll, s.all.calls), now),
+			boundOf("instance", s.all, shareOf(freeOfAll, begun(s.all)), now),
 			boundOf("share", s.share, share, now))
+	case r.IsShared: // the limit is instead of the shares
+		bounds = append(bounds, boundOf("instance", s.all, begun(s.all)+max(freeOfAll, 0), now))
+	default:
+		bounds = append(bounds,
+			boundOf("instance", s.all, begun(s.all)+max(freeOfAll, 0), now),
+			boundOf("concurrency", s.limit, r.Profile.Concurrency, now))
 	}
 	for _, b := range bounds {
 		if b.calls >= b.limit {
-			return &Refusal{decision.Busy, b.name, b.line.queueDelay(b.pace, b.limit, now, jitter)}
+			return busy(b.name, b.line.queueDelay(b.pace, b.limit, now, jitter))
 		}
 	}
-	if r.Profile.Rate > 0 {
+	if r.Profile.Rate > 0 && !r.IsShared {
 		return s.tooFast(r.Profile, now, jitter)
 	}
 	return nil
 }
 
 // tooFast refuses a call beyond the profile's limit on calls per second.
-func (s *Slot) tooFast(p targets.Profile, now time.Time, jitter float64) *Refusal {
+func (s *Slot) tooFast(p targets.Profile, now time.Time, jitter float64) *decision.Refusal {
 	scope := &s.limit.value
 	if scope.rate == nil {
 		scope.rate = rate.NewLimiter(p.Rate, p.Burst)
@@ -254,7 +261,7 @@ func (s *Slot) tooFast(p targets.Profile, now time.Time, jitter float64) *Refusa
 	if scope.rate.AllowN(now, 1) {
 		return nil
 	}
-	return &Refusal{decision.Busy, "rate", scope.rateLine.queueDelay(float64(p.Rate), p.Burst, now, jitter)}
+	return busy("rate", scope.rateLine.queueDelay(float64(p.Rate), p.Burst, now, jitter))
 }
 
 // bound is a limit on calls in flight.
@@ -267,7 +274,8 @@ type bound struct {
 }
 
 func boundOf(name string, e *entry[flow], limit int, now time.Time) bound {
-	return bound{name, &e.value.line, e.calls, limit, e.value.pace(e.calls, limit, now)}
+	calls := begun(e)
+	return bound{name, &e.value.line, calls, limit, e.value.pace(calls, limit, now)}
 }
 
 // shareOf returns a target's share of a pool, from the slots that are free for all targets and the target's calls in
@@ -278,14 +286,10 @@ func shareOf(free, calls int) int { return (max(free, 0) + calls + sharePart) / 
 func (s *Slot) take() {
 	s.gate.inFlight[s.function]++
 	s.gate.bytes += s.bytes
-	s.index = len(s.gate.calls)
-	s.gate.calls = append(s.gate.calls, s)
-	s.all.value.trust.began = append(s.all.value.trust.began, s.began)
-	for _, f := range []*entry[flow]{s.share, s.all, s.limit} {
-		if f != nil {
-			f.calls++
-			f.value.begin(s.began)
-		}
+	s.waits = true
+	for _, f := range s.flows() {
+		f.calls++
+		f.value.waiting++
 	}
 	if s.breaker != nil {
 		s.breaker.calls++
@@ -293,14 +297,44 @@ func (s *Slot) take() {
 	}
 }
 
+// Begin says that the call begins, after its message has waited for a limit that is counted elsewhere.
+func (s *Slot) Begin(now time.Time) {
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	s.begin(now)
+}
+
+// begin makes a message in flight a call.
+func (s *Slot) begin(now time.Time) {
+	s.began, s.waits = now, false
+	s.index = len(s.gate.calls)
+	s.gate.calls = append(s.gate.calls, s)
+	s.all.value.trust.began = append(s.all.value.trust.began, now)
+	for _, f := range s.flows() {
+		f.value.waiting--
+		f.value.begin(now)
+	}
+}
+
+// Cancel says that the call is not made: such a limit has refused it.
+func (s *Slot) Cancel(refusal *decision.Refusal) {
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	s.gate.count(s.all.name, refusal)
+	s.leave()
+}
+
 // Ended says how the call ended. The target has its place in the share and in its limits again; the host's slot stays
 // taken until [Slot.Release]. It returns how the outcome changed the state of the target.
 func (s *Slot) Ended(o decision.Outcome, now time.Time) Change {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
-	s.leave(now)
-	s.all.value.trust.ended(now.Sub(s.began), judge(o), now)
-	if s.breaker == nil {
+	hasBegun := !s.waits
+	s.end(now)
+	if hasBegun {
+		s.all.value.trust.ended(now.Sub(s.began), judge(o), now)
+	}
+	if s.breaker == nil || !hasBegun {
 		return Change{}
 	}
 	change := s.breaker.value.ended(s.settings, o, s.began, now, s.probe)
@@ -308,23 +342,46 @@ func (s *Slot) Ended(o decision.Outcome, now time.Time) Change {
 	return change
 }
 
-// leave ends the call for the target. The time to settle does not count, because the target has no part in it.
-func (s *Slot) leave(now time.Time) {
+// end ends the call for the target. The time to settle does not count, because the target has no part in it.
+func (s *Slot) end(now time.Time) {
 	if s.ended {
 		return
 	}
+	for _, f := range s.flows() {
+		if !s.waits {
+			f.value.took(now.Sub(s.began))
+		}
+	}
+	s.leave()
+}
+
+// leave gives back the places of the call.
+func (s *Slot) leave() {
 	s.ended = true
-	s.gate.remove(s)
-	s.all.value.trust.leave(s.began)
-	for _, f := range []*entry[flow]{s.share, s.all, s.limit} {
-		if f != nil {
-			f.calls--
-			f.value.end(s.began, now)
+	if !s.waits {
+		s.gate.remove(s)
+		s.all.value.trust.leave(s.began)
+	}
+	for _, f := range s.flows() {
+		f.calls--
+		if s.waits {
+			f.value.waiting--
+		} else {
+			f.value.leave(s.began)
 		}
 	}
 	if s.probe {
 		s.breaker.value.probing = false
 	}
+}
+
+// flows returns what counts the call.
+func (s *Slot) flows() []*entry[flow] {
+	flows := []*entry[flow]{s.share, s.all}
+	if s.limit != nil {
+		flows = append(flows, s.limit)
+	}
+	return flows
 }
 
 // Release frees the slot. A nil slot is none.
@@ -334,7 +391,7 @@ func (s *Slot) Release(now time.Time) {
 	}
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
-	s.leave(now) // a call that never ended
+	s.end(now) // a call that never ended
 	s.gate.inFlight[s.function]--
 	s.gate.bytes -= s.bytes
 	if s.breaker != nil {

@@ -41,7 +41,7 @@ func newBench(t *testing.T, size int) *bench {
 }
 
 // ask asks for a call to a host.
-func (b *bench) ask(host string) (*admission.Slot, *admission.Refusal) {
+func (b *bench) ask(host string) (*admission.Slot, *decision.Refusal) {
 	return b.Admit(b.request(host), b.now, 0.5)
 }
 
@@ -77,7 +77,7 @@ func (b *bench) mustSlot(host string) *admission.Slot {
 	return slot
 }
 
-func (b *bench) mustRefuse(host string, reason decision.Reason) *admission.Refusal {
+func (b *bench) mustRefuse(host string, reason decision.Reason) *decision.Refusal {
 	b.Helper()
 	slot, refusal := b.ask(host)
 	if slot != nil || refusal.Reason != reason {

@@ -22,6 +22,8 @@ type flow struct {
 	line line
 	// began is the sum of the times at which the calls in flight began, in Unix milliseconds, which never overflows.
 	began int64
+	// waiting is how many of the calls have not begun.
+	waiting int
 	// mean is the moving average of the duration of a call, in seconds.
 	mean float64
 	// rate and rateLine are those of a profile's scope: the limit on calls per second, and the line of those that it
@@ -41,18 +43,21 @@ func (f *flow) atRest(now time.Time) bool {
 	return !waiting && isFull && !f.trust.answeredLately(now)
 }
 
+// begun is how many calls have begun. The others are messages that wait for a limit that is counted elsewhere.
+func begun(e *entry[flow]) int { return e.calls - e.value.waiting }
+
 // meanWeight is the weight of the latest call in the average.
 const meanWeight = 1.0 / 8
 
 func (f *flow) begin(at time.Time) { f.began += at.UnixMilli() }
 
-func (f *flow) end(began, now time.Time) {
-	f.began -= began.UnixMilli()
-	took := now.Sub(began).Seconds()
+func (f *flow) leave(began time.Time) { f.began -= began.UnixMilli() }
+
+func (f *flow) took(d time.Duration) {
 	if f.mean == 0 {
-		f.mean = took
+		f.mean = d.Seconds()
 	}
-	f.mean += meanWeight * (took - f.mean)
+	f.mean += meanWeight * (d.Seconds() - f.mean)
 }
 
 // pace returns how many slots become free in a second, if the flow has a limit. The age of the calls in flight shows a

@@ -260,7 +260,7 @@ func TestCommandsPage(t *testing.T) {
 // TestFlagsInPages checks the flags that the pages name in their sentences.
 func TestFlagsInPages(t *testing.T) {
 	known := map[string]bool{"help": true}
-	for _, other := range []string{"skipApiVersionCheck", "preview", "from-package"} { // of Azurite and azd
+	for _, other := range []string{"skipApiVersionCheck", "preview", "from-package", "wait"} { // of Azurite, azd and az
 		known[other] = true
 	}
 	for _, command := range withSubcommands(newRoot(Env{})) {

@@ -175,19 +175,29 @@ func (r Rules) IsLastAttempt(e *envelope.Envelope, now time.Time) bool {
 	return !now.Before(e.GiveUpAt(r.Expiration).Add(-lastAttemptLead))
 }
 
-// Refuse decides about a message that is due, but whose call must not begin now because of [Busy], [TargetDown] or
-// [Paused]. It comes back after the delay, but not after the time of the last attempt. From then on it comes back every
-// second or two, until in the last second before its deadline it is given up.
-func (r Rules) Refuse(
-	in Intake, reason Reason, detail string, delay time.Duration, now time.Time, jitter float64,
-) Decision {
-	e := in.Envelope
-	d := Decision{Reason: reason, Detail: detail, State: e.State, Status: e.LatestStatus()}
+// Refusal says why the call of a message that is due must not begin now.
+type Refusal struct {
+	// Reason is [Busy], [TargetDown] or [Paused]. Detail explains it in a few words.
+	Reason Reason
+	Detail string
+	// Delay is when the message should come back.
+	Delay time.Duration
+	// Reserved is what the message is promised; empty if that is unchanged.
+	Reserved string
+}
+
+// Refuse decides about a message that is due, but whose call must not begin now. It comes back
+// after the delay, but not after the time of the last attempt. From then on it comes back every second or two, until
+// in the last second before its deadline it is given up.
+func (r Rules) Refuse(in Intake, refusal Refusal, now time.Time, jitter float64) Decision {
+	e, delay := in.Envelope, refusal.Delay
+	d := Decision{Reason: refusal.Reason, Detail: refusal.Detail, State: e.State, Status: e.LatestStatus()}
 	d.State.Expires = e.GiveUpAt(r.Expiration)
+	d.State.Reserved = cmp.Or(refusal.Reserved, e.Reserved)
 	left := d.State.Expires.Sub(now)
 	switch {
 	case left <= soon:
-		d.Reason, d.Detail = Expired, string(reason)
+		d.Reason, d.Detail = Expired, string(refusal.Reason)
 		return giveUp(e, d, r.GiveUp)
 	case r.IsLastAttempt(e, now):
 		delay = inTime(soon+time.Duration(jitter*float64(soon)), left)
@@ -195,7 +205,7 @@ func (r Rules) Refuse(
 		delay = min(delay, left-lastAttemptLead)
 	}
 	d = r.reschedule(d, now, now.Add(delay))
-	if reason == Busy && d.Delay < MinRecordedDelay {
+	if d.Reason == Busy && d.Delay < MinRecordedDelay {
 		d.State.NextAttemptAt = e.NextAttemptAt // it stays due, however the clocks of the instances differ
 	}
 	return d
@@ -214,7 +224,8 @@ func (r Rules) Pause(in Intake, until, now time.Time, jitter float64) Decision {
 		detail = "until " + until.UTC().Format(time.RFC3339)
 		wait = min(wait, max(until.Sub(now), time.Second))
 	}
-	return r.Refuse(in, Paused, detail, wait+time.Duration(jitter*float64(wait/4)), now, jitter)
+	wait += time.Duration(jitter * float64(wait/4))
+	return r.Refuse(in, Refusal{Reason: Paused, Detail: detail, Delay: wait}, now, jitter)
 }
 
 // AfterCall decides what to do with a message whose call began at started and has just ended. The jitter is a
@@ -225,12 +236,14 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 	d := Decision{Detail: o.detail(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
 	d.State.NextAttemptAt, d.State.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
 	if j.verdict == interrupted {
-		d.Action, d.Reason, d.Detail, d.Delay = Reschedule, Interrupted, j.rule, handBack(d.State.Expires.Sub(now), jitter)
+		d.Action, d.Reason, d.Detail = Reschedule, Interrupted, j.rule
+		d.Delay = handBack(d.State.Expires.Sub(now), jitter)
 		// as if the call had not begun
 		d.Status = e.LatestStatus()
 		d.State.NextAttemptAt = e.NextAttemptAt
 		return d
 	}
+	d.State.Reserved = ""
 	d.State.Attempts = min(d.State.Attempts+1, envelope.MaxAttempts)
 	d.State.LatestAttemptAt = started
 	d.State.Latest = cmp.Or(o.Answer(), d.State.Latest)

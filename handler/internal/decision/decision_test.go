@@ -277,8 +277,10 @@ func TestRefuse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			deadline := now.Add(row.left).Format(time.RFC3339Nano)
-			in := rules().Open(fmt.Appendf(nil, plain, `,"attempts":2,"deadline":"`+deadline+`"`), "id", limit, now)
-			d := rules().Refuse(in, decision.Busy, "share", row.delay, now, row.jitter)
+			content := fmt.Appendf(nil, plain, `,"attempts":2,"deadline":"`+deadline+`"`)
+			in := rules().Open(content, "id", limit, now)
+			refusal := decision.Refusal{Reason: decision.Busy, Detail: "share", Delay: row.delay}
+			d := rules().Refuse(in, refusal, now, row.jitter)
 			if row.want == 0 {
 				if d.Action != decision.DeadLetter || d.Reason != decision.Expired || !d.GivenUp || d.Detail != "busy" {
 					t.Errorf("%+v, want given up because it was busy", d)
@@ -287,7 +289,8 @@ func TestRefuse(t *testing.T) {
 			}
 			if d.Action != decision.Reschedule || d.Reason != decision.Busy || d.Delay != row.want ||
 				d.State.Attempts != 2 {
-				t.Errorf("%s for %s in %v, %d attempts, want %v", d.Action, d.Reason, d.Delay, d.State.Attempts, row.want)
+				t.Errorf("%s for %s in %v, %d attempts, want %v", d.Action, d.Reason, d.Delay, d.State.Attempts,
+					row.want)
 			}
 		})
 	}

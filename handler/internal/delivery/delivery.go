@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/settle"
@@ -85,8 +86,10 @@ type Deliverer struct {
 	Rules decision.Rules
 	// Guard say which targets may be called.
 	Guard guard.Rules
-	// Gate says whether a call that is due may begin.
+	// Gate says whether a call that is due may begin, and Limits whether the limits of its target allow it; nil counts
+	// them in each instance.
 	Gate    *admission.Gate
+	Limits  *limit.Limits
 	Caller  Caller
 	Settler *settle.Settler
 	// Record keeps a record of scheduled messages, and Outcomes of what becomes of messages of runs; nil keeps none.
@@ -191,12 +194,17 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	case r.Action == decision.Call:
 		admitted, refusal := d.admit(m, in, arrived)
 		if refusal != nil {
-			r.Decision = d.Rules.Refuse(in, refusal.Reason, refusal.Detail, refusal.Delay, arrived, d.Jitter())
+			r.Decision = d.Rules.Refuse(in, *refusal, arrived, d.Jitter())
 			break
 		}
 		*slot = admitted
-		outcome := d.call(in.Envelope)
+		outcome, refusal := d.call(in, admitted)
 		decided = d.Now()
+		if refusal != nil {
+			admitted.Cancel(refusal)
+			r.Decision = d.Rules.Refuse(in, *refusal, decided, d.Jitter())
+			break
+		}
 		r.Decision = d.Rules.AfterCall(in, outcome, arrived, decided, d.Jitter())
 		r.Attempt, r.Took = in.Envelope.Attempts+1, outcome.Took
 		change := admitted.Ended(outcome, decided)
@@ -217,11 +225,27 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	return r, w
 }
 
-// call makes a call. Other messages are processed meanwhile.
-func (d *Deliverer) call(e *envelope.Envelope) decision.Outcome {
+// call makes a call, unless a limit of the app refuses it. Other messages are processed meanwhile.
+func (d *Deliverer) call(in decision.Intake, slot *admission.Slot) (decision.Outcome, *decision.Refusal) {
 	d.processing.Unlock()
 	defer d.processing.Lock()
-	return d.Caller.Do(d.Stopping, e)
+	e := in.Envelope
+	profile := d.Rules.Profiles.For(e.Call.Target)
+	if d.Limits == nil || !profile.IsLimited() {
+		return d.Caller.Do(d.Stopping, e), nil
+	}
+	leave, refusal, err := d.Limits.Enter(d.Stopping, limit.Request{
+		Profile: profile, RequestID: e.RequestID, Deadline: e.GiveUpAt(d.Rules.Expiration), Reserved: e.Reserved,
+	})
+	switch {
+	case err != nil:
+		return decision.Outcome{Failure: decision.FailureInterrupted}, nil
+	case refusal != nil:
+		return decision.Outcome{}, refusal
+	}
+	defer leave()
+	slot.Begin(d.Now())
+	return d.Caller.Do(d.Stopping, e), nil
 }
 
 // recordCall records whether the target of a call that was made fails.
@@ -272,12 +296,13 @@ func (r *Result) shrink() {
 }
 
 // admit asks for a slot for the call of an intake.
-func (d *Deliverer) admit(m *Message, in decision.Intake, now time.Time) (*admission.Slot, *admission.Refusal) {
+func (d *Deliverer) admit(m *Message, in decision.Intake, now time.Time) (*admission.Slot, *decision.Refusal) {
 	e, jitter := in.Envelope, d.Jitter()
 	request := admission.Request{
 		Function: m.Function, Target: e.Call.Target, Profile: d.Rules.Profiles.For(e.Call.Target),
 		Memory: e.Memory(), LastAttempt: d.Rules.IsLastAttempt(e, now),
 	}
+	request.IsShared = d.Limits != nil && request.Profile.IsLimited()
 	if e.Attempts > 0 {
 		request.Backoff = in.Policy.Delay(e.Attempts, jitter)
 	}

@@ -40,7 +40,8 @@ func TestHostGone(t *testing.T) {
 			return l
 		}, handedBack, ""},
 		"before_deadline": {
-			decision.Outcome{Failure: decision.FailureInterrupted}, leaseUnchanged, 6 * time.Second,
+			decision.Outcome{Failure: decision.FailureInterrupted},
+			leaseUnchanged, 6 * time.Second,
 			`,"deadline":"2000-01-01T00:01:08Z"`,
 		},
 	} {

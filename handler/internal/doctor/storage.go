@@ -240,7 +240,8 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 	}
 }
 
-// maxWaiting is how many calls that wait are counted, and maxFailing how many targets are named that fail or are paused.
+// maxWaiting is how many calls that wait are counted, and maxFailing how many targets that fail or are paused are named
+// each.
 const (
 	maxWaiting = 1000
 	maxFailing = 3

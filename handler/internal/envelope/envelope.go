@@ -76,6 +76,9 @@ type State struct {
 	// Expires is the time of giving up in our latest decision, or zero before the first. Only Nexus envelopes hold
 	// it, because the C# side needs it.
 	Expires time.Time
+	// Reserved is what the message was promised when a limit refused its call (package limit), at most 128 bytes.
+	// Anyone could have written it.
+	Reserved string
 	// Latest is the target's latest answer. It is nil if there was none, or if the format does not keep it.
 	Latest *Answer
 	// Trail is the history of attempts: the first few and the last few.

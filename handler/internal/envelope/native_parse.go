@@ -112,6 +112,8 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 		e.LatestAttemptAt, err = strictjson.Time(m.Value)
 	case "nextAttemptAt":
 		e.NextAttemptAt, err = strictjson.Time(m.Value)
+	case reservedName:
+		e.Reserved = parseReserved(m.Value)
 	case "trail":
 		e.Trail, err = camelCase.parseTrail(m.Value)
 	}
@@ -165,6 +167,21 @@ func parseRequestID(value json.RawMessage) (string, error) {
 		err = fmt.Errorf("want 1 to %d visible ASCII characters", maxRequestID)
 	}
 	return id, err
+}
+
+// reservedName is the member that has State.Reserved, and maxReserved is its longest value.
+const (
+	reservedName = "reserved"
+	maxReserved  = 128
+)
+
+// parseReserved returns what a message was promised, and "" for any other value: it must never prevent a call.
+func parseReserved(value json.RawMessage) string {
+	text, err := strictjson.String(value)
+	if err != nil || len(text) > maxReserved {
+		return ""
+	}
+	return text
 }
 
 // maxRun is the length of the longest token of a run.

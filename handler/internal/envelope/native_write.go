@@ -59,6 +59,7 @@ var nativeMembers = map[string]nativeMember{
 	"priority":           {until: noExtras, nexus: true},
 	"latestAttemptAt":    {until: noTimes, state: true, text: true},
 	"nextAttemptAt":      {until: noTimes, state: true, text: true},
+	reservedName:         {until: noTimes, state: true},
 	traceName:            {until: noTrail, state: true, nexus: true},
 	"trail":              {until: noTrail, state: true},
 	"run":                {until: noTrail},
@@ -114,6 +115,9 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 	}
 	if has("nextAttemptAt") {
 		w.time("nextAttemptAt", e.NextAttemptAt)
+	}
+	if has(reservedName) && e.Reserved != "" {
+		w.text(reservedName, e.Reserved)
 	}
 	if has("run") && e.Run != "" && e.Run != n.run {
 		w.text("run", e.Run)

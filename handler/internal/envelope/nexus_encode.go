@@ -105,6 +105,13 @@ func (n *nexus) value(e *Envelope, m nexusMember, l level, bodyBytes int) json.R
 		case e.Run != n.run:
 			return quote(e.Run)
 		}
+	case nexusReserved:
+		switch {
+		case l >= essential, e.Reserved == "":
+			return nil
+		case e.Reserved != n.received.Reserved:
+			return quote(e.Reserved)
+		}
 	case nexusAttempts:
 		return fmt.Append(nil, e.Attempts)
 	case nexusCreatedAt:

@@ -54,13 +54,14 @@ const (
 	nexusTrailMember       = "Trail"
 	nexusDeadLetter        = "DeadLetter"
 	nexusRun               = "Run"
+	nexusReserved          = "Reserved"
 )
 
 // nexusNames lists these members in the order of their declaration in C#.
 var nexusNames = []string{
 	nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusAttempts, nexusCreatedAt, nexusLatestAttemptAt,
 	nexusLatestResponse, nexusDeadlineAt, nexusNextAttemptAt, nexusRawRequest, nexusTrailMember, nexusDeadLetter,
-	nexusRun,
+	nexusRun, nexusReserved,
 }
 
 // The members of a RawRequest.
@@ -87,8 +88,8 @@ func nexusMembers(members []strictjson.Member, names []string) ([]nexusMember, e
 	seen := make(map[string]bool, len(members))
 	for i, m := range members {
 		name := nameIn(names, m.Name)
-		if name == nexusRun && seen[name] {
-			name = "" // a second one is unknown: a run must not make a message malformed
+		if (name == nexusRun || name == nexusReserved) && seen[name] {
+			name = "" // a second one is unknown: they must not make a message malformed
 		}
 		known[i] = nexusMember{m, name}
 		if name != "" && seen[name] {
@@ -167,6 +168,8 @@ func (n *nexus) set(e *Envelope, m nexusMember) (err error) {
 		e.Trail, err = pascalCase.parseTrail(m.Value)
 	case nexusRun:
 		e.Run = parseRun(m.Value)
+	case nexusReserved:
+		e.Reserved = parseReserved(m.Value)
 	case nexusDeadLetter:
 		// It is only an explanation. To encoding/json, the letter case of names does not matter either.
 		e.DeadLetter = &DeadLetter{}

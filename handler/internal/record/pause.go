@@ -121,8 +121,8 @@ func WritePause(ctx context.Context, table storage.Table, p Pause) (Pause, error
 		p.Since = earlier.Since
 	}
 	p.version = row.Version
-	done, err := table.Replace(ctx, PausesPartition, p.row())
-	if err == nil && !done {
+	version, err := table.Replace(ctx, PausesPartition, p.row())
+	if err == nil && version == "" {
 		err = ErrPauseChanged
 	}
 	return p, err

@@ -72,7 +72,7 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 	return swept, nil
 }
 
-// SweepApps removes the rows of targets, or the heartbeats, that were not written for eight days.
+// SweepApps removes the rows of targets or of limits, or the heartbeats, that were not written for eight days.
 func SweepApps(ctx context.Context, table storage.Table, partition string) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()

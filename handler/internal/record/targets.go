@@ -257,11 +257,11 @@ func (t *Targets) write(ctx context.Context, changes []targetChange, now time.Ti
 			t.forget(c.known)
 			continue
 		}
-		done, err := t.table.Replace(ctx, TargetsPartition, c.next.row())
+		version, err := t.table.Replace(ctx, TargetsPartition, c.next.row())
 		if err != nil {
 			return err
 		}
-		if !done {
+		if version == "" {
 			t.notify()
 			continue
 		}

@@ -36,7 +36,7 @@ func (c *countingTable) List(ctx context.Context, q storage.Query, see func(stor
 	return c.Table.List(ctx, q, see)
 }
 
-func (c *countingTable) Replace(ctx context.Context, queue string, row storage.Row) (bool, error) {
+func (c *countingTable) Replace(ctx context.Context, queue string, row storage.Row) (string, error) {
 	if late := c.late; late != nil {
 		c.late = nil
 		late()

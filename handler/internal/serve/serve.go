@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/admission"
@@ -24,6 +25,7 @@ import (
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/ingress"
+	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/outbound"
@@ -93,6 +95,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Rules:  c.App.Settings.Rules,
 		Guard:  c.App.Settings.Guard,
 		Gate:   gate,
+		Limits: records.limits,
 		Caller: client,
 		Settler: settle.New(c.Store, queues.MessageEncoding).
 			WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
@@ -138,6 +141,7 @@ type records struct {
 	scheduled, outcomes *record.Recorder
 	targets             *record.Targets
 	pauses              *record.Pauses
+	limits              *limit.Limits
 	app                 storage.Table
 }
 
@@ -146,19 +150,24 @@ func openRecords(c Config, log zerolog.Logger) (r records) {
 		return r
 	}
 	tables := map[string]storage.Table{}
+	now := time.Now
 	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable} {
 		table, err := azure.OpenTable(c.App.Connection, name)
 		if err != nil {
-			log.Warn().Err(err).Msg("scheduled messages are not recorded")
+			log.Warn().Err(err).Msg("scheduled messages are not recorded, and limits count in each instance")
 			return r
 		}
-		tables[name] = table
+		tables[name], now = table, table.Now
 	}
 	r.scheduled = record.NewRecorder(tables[storage.ScheduledTable], message.Route, record.HandlerBytes, log)
 	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
 	r.pauses = record.NewPauses(r.app, log)
+	r.limits = limit.New(limit.Config{
+		Table: r.app, App: c.appName(), Instance: uuid.NewString(), MaxInstances: c.App.Settings.MaxInstances,
+		Now: now, Random: rand.Float64, Log: log,
+	})
 	return r
 }
 

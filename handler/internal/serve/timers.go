@@ -12,6 +12,7 @@ import (
 
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/ingress"
+	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
@@ -98,6 +99,7 @@ func (t timers) keeper() ingress.Task {
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
 			return errors.Join(err,
 				record.SweepApps(ctx, t.app, record.TargetsPartition),
+				record.SweepApps(ctx, t.app, limit.Partition),
 				record.SweepApps(ctx, table, storage.Heartbeats),
 				t.beat(ctx, table, functionapp.KeeperTimer))
 		})

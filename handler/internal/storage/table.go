@@ -101,9 +101,9 @@ type Table interface {
 	// Put writes rows of one queue, at most 100 with 1 MiB of content. A row replaces an earlier one of the same
 	// message.
 	Put(ctx context.Context, queue string, rows []Row) error
-	// Replace writes one row if it still has row.Version or, if that is empty, if there is no such row. It reports
-	// false if another client was first.
-	Replace(ctx context.Context, queue string, row Row) (done bool, err error)
+	// Replace writes one row if it still has row.Version or, if that is empty, if there is no such row. It returns its
+	// new version, which is empty if another client was first.
+	Replace(ctx context.Context, queue string, row Row) (version string, err error)
 	// Delete removes at most 100 rows of one queue. One that is missing, or has another version, is left alone and is
 	// no error.
 	Delete(ctx context.Context, queue string, keys []Key) error

@@ -98,6 +98,7 @@ func parseEntry(
 		"breaker":     p.Breaker.set,
 		"concurrency": into(&p.Concurrency, wholeNumber(maxConcurrency)),
 		"headers":     func(value json.RawMessage) error { return p.setHeaders(value, getenv) },
+		"per":         p.setPer,
 		"rate":        p.setRate,
 		"retry":       func(value json.RawMessage) error { return p.setRetry(value, policies) },
 		"timeout":     into(&p.Timeout, duration(MinTimeout, MaxTimeout)),
@@ -189,6 +190,18 @@ func duration(shortest, longest time.Duration) func(json.RawMessage) (time.Durat
 		}
 		return d, err
 	}
+}
+
+func (p *Profile) setPer(value json.RawMessage) error {
+	switch string(value) {
+	case `"app"`:
+		p.PerInstance = false
+	case `"instance"`:
+		p.PerInstance = true
+	default:
+		return errors.New(`want "app" or "instance"`)
+	}
+	return nil
 }
 
 func isString(value json.RawMessage) bool { return value[0] == '"' }

@@ -34,6 +34,8 @@ type Profile struct {
 	Rate     rate.Limit
 	Burst    int
 	RateText string
+	// PerInstance says that they are counted by each instance on its own, not for the whole app.
+	PerInstance bool
 	// Timeout is the longest duration of a call; 0 means that the setting applies.
 	Timeout time.Duration
 	// Retry is the policy of an envelope that asks for none; nil means that the setting applies.
@@ -44,6 +46,9 @@ type Profile struct {
 	Spelling dotnet.Spelling
 	Breaker  Breaker
 }
+
+// IsLimited reports whether the calls of all instances together are limited.
+func (p Profile) IsLimited() bool { return (p.Concurrency > 0 || p.Rate > 0) && !p.PerInstance }
 
 // Breaker holds the parameters of a target's circuit breaker.
 type Breaker struct {

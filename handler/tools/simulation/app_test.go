@@ -272,7 +272,7 @@ func (i *instance) deliver(c *call) {
 			c.down++
 			t.down++
 		}
-		d := i.rules.Refuse(c.intake, refusal.Reason, refusal.Detail, refusal.Delay, arrived, i.random.Float64())
+		d := i.rules.Refuse(c.intake, *refusal, arrived, i.random.Float64())
 		i.settle(c, d, nil)
 		return
 	}
@@ -292,7 +292,7 @@ func (i *instance) deliver(c *call) {
 }
 
 // admit asks the gate.
-func (i *instance) admit(c *call, now time.Time) (*admission.Slot, *admission.Refusal) {
+func (i *instance) admit(c *call, now time.Time) (*admission.Slot, *decision.Refusal) {
 	e, jitter := c.intake.Envelope, i.random.Float64()
 	request := admission.Request{
 		Function: "AC-standard", Target: c.target.url, Profile: c.target.profile,

@@ -73,7 +73,7 @@ func loadAfterOutage(t *testing.T, jitter func() float64) load {
 	w.inMemory = true
 	var after load
 	perSecond := map[int64]int{}
-	w.observe = func(d *delivery) {
+	w.observe = func(d *step) {
 		if !d.called || d.now.Before(end) {
 			return
 		}

@@ -71,7 +71,7 @@ func follow(t *testing.T, w *world, name string, envelopes int, mayShrink bool) 
 	t.Helper()
 	want := policies[name]
 	lives := map[string]*life{}
-	w.observe = func(d *delivery) { lives[d.envelope.RequestID].check(t, d, mayShrink) }
+	w.observe = func(d *step) { lives[d.envelope.RequestID].check(t, d, mayShrink) }
 	for i := range envelopes {
 		id := fmt.Sprintf("r%d", i)
 		lives[id] = &life{}
@@ -92,7 +92,7 @@ func follow(t *testing.T, w *world, name string, envelopes int, mayShrink bool) 
 }
 
 // check compares one delivery with docs/retry.md.
-func (l *life) check(t *testing.T, d *delivery, mayShrink bool) {
+func (l *life) check(t *testing.T, d *step, mayShrink bool) {
 	t.Helper()
 	id, deadline := d.envelope.RequestID, d.envelope.GiveUpAt(week)
 	if !d.called {
@@ -127,7 +127,7 @@ func (l *life) check(t *testing.T, d *delivery, mayShrink bool) {
 }
 
 // end checks why an envelope was given up.
-func (l *life) end(t *testing.T, d *delivery, deadline time.Time) {
+func (l *life) end(t *testing.T, d *step, deadline time.Time) {
 	t.Helper()
 	l.ended = true
 	first, _ := d.policy.Bounds(1)
@@ -149,7 +149,7 @@ func TestNotBeforeAMonthAhead(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(7, 8)).Float64, func(time.Time) int { return 200 })
 	notBefore := begin.Add(30 * 24 * time.Hour)
 	reschedules, calls := 0, 0
-	w.observe = func(d *delivery) {
+	w.observe = func(d *step) {
 		if !d.called {
 			reschedules++
 			if d.Action != decision.Reschedule || d.Reason != decision.NotDue || d.State.Attempts != 0 {
@@ -177,7 +177,7 @@ func TestWaitsBeyondAWeek(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(9, 10)).Float64, func(time.Time) int { return 503 })
 	var calls []time.Time
 	early := 0
-	w.observe = func(d *delivery) {
+	w.observe = func(d *step) {
 		if d.called {
 			calls = append(calls, d.now)
 		} else {

@@ -49,8 +49,8 @@ func (e *events) Pop() any {
 	return x
 }
 
-// delivery is one delivery of a message: the decision and its inputs.
-type delivery struct {
+// step is one delivery of a message: the decision and its inputs.
+type step struct {
 	now      time.Time
 	envelope *envelope.Envelope
 	policy   retry.Policy
@@ -65,7 +65,7 @@ type world struct {
 	// target returns the status of a call at that time.
 	target func(now time.Time) int
 	// observe is called with every delivery.
-	observe func(*delivery)
+	observe func(*step)
 	// inMemory keeps parsed envelopes between deliveries, without their trails. Otherwise each is encoded
 	// and parsed again, as on a real queue, which takes fifty times as long.
 	inMemory bool
@@ -112,7 +112,7 @@ func (w *world) run(t *testing.T) {
 }
 
 // deliver processes a message like the handler.
-func (w *world) deliver(t *testing.T, m *message) *delivery {
+func (w *world) deliver(t *testing.T, m *message) *step {
 	now := m.visibleAt
 	var in decision.Intake
 	if m.envelope == nil {
@@ -124,7 +124,7 @@ func (w *world) deliver(t *testing.T, m *message) *delivery {
 	if in.Malformed != nil {
 		t.Fatalf("%s: %v", m.content, in.Malformed)
 	}
-	d := &delivery{now: now, envelope: in.Envelope, policy: in.Policy, Decision: w.rules.BeforeCall(in, now)}
+	d := &step{now: now, envelope: in.Envelope, policy: in.Policy, Decision: w.rules.BeforeCall(in, now)}
 	if d.Action == decision.Call {
 		d.called = true
 		d.Decision = w.rules.AfterCall(in, decision.Outcome{Status: w.target(now)}, now, now, w.jitter())
@@ -133,7 +133,7 @@ func (w *world) deliver(t *testing.T, m *message) *delivery {
 }
 
 // reschedule makes the message its own successor. Like the queue it rounds up to whole seconds.
-func (w *world) reschedule(t *testing.T, m *message, d *delivery) {
+func (w *world) reschedule(t *testing.T, m *message, d *step) {
 	if d.Delay < 0 || d.Delay > storage.MaxDelay {
 		t.Fatalf("%s: a delay of %v, which no queue takes", d.envelope.RequestID, d.Delay)
 	}

@@ -24,6 +24,7 @@ type Table struct {
 	name    string
 	service *aztables.ServiceClient
 	table   *aztables.Client
+	clock   *clock
 	httpClient
 }
 
@@ -40,11 +41,12 @@ func OpenTable(conn Connection, name string) (*Table, error) {
 		return nil, ErrNoTables
 	}
 	client := newHTTPClient(NewTransport(conn.TableEndpoint))
-	service, err := newTableServiceClient(conn, client)
+	shown := &clock{next: client}
+	service, err := newTableServiceClient(conn, shown)
 	if err != nil {
 		return nil, describe("open table storage", err)
 	}
-	return &Table{name, service, service.NewClient(name), httpClient{client}}, nil
+	return &Table{name, service, service.NewClient(name), shown, httpClient{client}}, nil
 }
 
 func newTableServiceClient(conn Connection, transport policy.Transporter) (*aztables.ServiceClient, error) {
@@ -94,41 +96,41 @@ func (t *Table) Put(ctx context.Context, queueName string, rows []storage.Row) e
 }
 
 // Replace implements [storage.Table].
-func (t *Table) Replace(ctx context.Context, queueName string, row storage.Row) (done bool, err error) {
+func (t *Table) Replace(ctx context.Context, queueName string, row storage.Row) (version string, err error) {
 	encoded, err := json.Marshal(encodeRow(queueName, row))
 	if err != nil {
-		return false, fmt.Errorf("encode row %s: %w", row.ID, err)
+		return "", fmt.Errorf("encode row %s: %w", row.ID, err)
 	}
 	err = t.do("write", func() error {
-		err := t.replace(ctx, encoded, row.Version)
+		var err error
+		version, err = t.replace(ctx, encoded, row.Version)
 		isOther := isMissing(err) || hasCode(err, aztables.EntityAlreadyExists) ||
 			hasCode(err, aztables.UpdateConditionNotSatisfied)
 		if isOther {
 			return nil
 		}
-		done = err == nil
 		return err
 	})
-	return done, err
+	return version, err
 }
 
 // replace updates a version of an entity or, if that is empty, inserts the entity.
-func (t *Table) replace(ctx context.Context, entity []byte, version string) error {
+func (t *Table) replace(ctx context.Context, entity []byte, version string) (next string, err error) {
 	if version != "" {
-		_, err := t.table.UpdateEntity(ctx, entity, &aztables.UpdateEntityOptions{
+		response, err := t.table.UpdateEntity(ctx, entity, &aztables.UpdateEntityOptions{
 			IfMatch: new(azcore.ETag(version)), UpdateMode: aztables.UpdateModeReplace,
 		})
-		return err
+		return string(response.ETag), err
 	}
-	_, err := t.table.AddEntity(ctx, entity, nil)
+	response, err := t.table.AddEntity(ctx, entity, nil)
 	if !isMissing(err) {
-		return err
+		return string(response.ETag), err
 	}
 	if err := t.create(ctx); err != nil {
-		return err
+		return "", err
 	}
-	_, err = t.table.AddEntity(ctx, entity, nil)
-	return err
+	response, err = t.table.AddEntity(ctx, entity, nil)
+	return string(response.ETag), err
 }
 
 // create creates the table unless it exists.

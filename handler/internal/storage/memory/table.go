@@ -55,17 +55,17 @@ func (t *Table) put(queue string, row storage.Row) {
 }
 
 // Replace implements [storage.Table].
-func (t *Table) Replace(ctx context.Context, queue string, row storage.Row) (done bool, err error) {
+func (t *Table) Replace(ctx context.Context, queue string, row storage.Row) (version string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.check(ctx); err != nil {
-		return false, err
+		return "", err
 	}
 	if t.rows[key{queue, row.ID}].Version != row.Version {
-		return false, nil
+		return "", nil
 	}
 	t.put(queue, row)
-	return true, nil
+	return t.rows[key{queue, row.ID}].Version, nil
 }
 
 // Delete implements [storage.Table].

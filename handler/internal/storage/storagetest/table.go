@@ -166,10 +166,13 @@ func testReplace(a *table) {
 // replace writes a row under the condition of its version.
 func (a *table) replace(row storage.Row, want bool) {
 	a.t.Helper()
-	done, err := a.Replace(a.t.Context(), main, row)
+	version, err := a.Replace(a.t.Context(), main, row)
 	a.must(err)
-	if done != want {
-		a.t.Errorf("replaced %+v: %t, want %t", row, done, want)
+	if (version != "") != want {
+		a.t.Errorf("replaced %+v: %q, want %t", row, version, want)
+	}
+	if got, _ := a.get(row.ID); want && got.Version != version {
+		a.t.Errorf("version %q, want %q", version, got.Version)
 	}
 }
 
@@ -203,11 +206,12 @@ func testReplaceAtOnce(a *table) {
 		var done atomic.Int32
 		for client := range 4 {
 			writing.Go(func() {
-				ok, err := a.Replace(a.t.Context(), main, storage.Row{ID: "1", Version: row.Version, Attempts: client})
+				next := storage.Row{ID: "1", Version: row.Version, Attempts: client}
+				version, err := a.Replace(a.t.Context(), main, next)
 				if err != nil {
 					a.t.Error(err)
 				}
-				if ok {
+				if version != "" {
 					done.Add(1)
 				}
 			})
