@@ -48,6 +48,7 @@ func (l *Limits) enterConcurrency(
 	r := l.rowOf("concurrency", strconv.Itoa(q.Profile.Concurrency), q, func(r *row) ledger {
 		return &concurrency{row: r, limit: q.Profile.Concurrency}
 	})
+	defer l.release(r)
 	c, _ := r.ledger.(*concurrency)
 	m := l.waiter(q)
 	m.ticket = promised.ticket

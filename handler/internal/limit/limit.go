@@ -50,8 +50,11 @@ type Limits struct {
 	// waiting is the number of messages that wait in the handler.
 	waiting atomic.Int32
 
+	// mu protects rows and users. Whoever holds it may lock a row, and not the other way round.
 	mu   sync.Mutex
 	rows map[string]*row
+
+	awayMu sync.Mutex
 	// awaySince is when the table did not answer first; zero if it answers. Until awayUntil it is not asked again.
 	awaySince, awayUntil time.Time
 }
@@ -131,19 +134,21 @@ func (l *Limits) waiter(q Request) *waiter {
 	return &waiter{deadline: q.Deadline, since: l.now(), answer: make(chan answer, 1)}
 }
 
-// rowOf returns the row of a target's limit. A changed limit has another row: while a deployment rolls out, both apply.
+// rowOf returns the row of a target's limit, which the caller gives back with [Limits.release]. A changed limit has
+// another row: while a deployment rolls out, both apply.
 func (l *Limits) rowOf(kind, limit string, q Request, create func(*row) ledger) *row {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", l.app, kind, limit, q.Profile.Scope))
 	id := hex.EncodeToString(sum[:16])
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r := l.rows[id]; r != nil {
+		r.users++
 		return r
 	}
 	if len(l.rows) >= maxRows {
 		l.forget()
 	}
-	r := &row{limits: l, alone: enough, wake: make(chan struct{}, 1)}
+	r := &row{users: 1, limits: l, alone: enough, wake: make(chan struct{}, 1)}
 	r.stored = storage.Row{
 		ID: id, App: l.app, TargetHost: q.Profile.Scope[:min(len(q.Profile.Scope), 128)], Route: kind + " " + limit,
 	}
@@ -152,11 +157,18 @@ func (l *Limits) rowOf(kind, limit string, q Request, create func(*row) ledger) 
 	return r
 }
 
+// release says that a message does not use a row any more.
+func (l *Limits) release(r *row) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.users--
+}
+
 // forget forgets rows that are not in use, some at a time. What they count is in the table.
 func (l *Limits) forget() {
 	for id, r := range l.rows {
 		r.mu.Lock()
-		isIdle := !r.running && !r.ledger.isNeeded()
+		isIdle := r.users == 0 && !r.running && !r.ledger.isNeeded()
 		r.mu.Unlock()
 		if isIdle {
 			delete(l.rows, id)
@@ -169,15 +181,15 @@ func (l *Limits) forget() {
 
 // isAway reports whether the table has not answered and is not asked again yet.
 func (l *Limits) isAway() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.awayMu.Lock()
+	defer l.awayMu.Unlock()
 	return l.now().Before(l.awayUntil)
 }
 
 // awayFor returns how long the table has not answered.
 func (l *Limits) awayFor(now time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.awayMu.Lock()
+	defer l.awayMu.Unlock()
 	if l.awaySince.IsZero() {
 		return 0
 	}
@@ -185,8 +197,8 @@ func (l *Limits) awayFor(now time.Time) time.Duration {
 }
 
 func (l *Limits) lost() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.awayMu.Lock()
+	defer l.awayMu.Unlock()
 	now := l.now()
 	l.awayUntil = now.Add(awayTime)
 	if l.awaySince.IsZero() {
@@ -196,8 +208,8 @@ func (l *Limits) lost() {
 }
 
 func (l *Limits) reached() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.awayMu.Lock()
+	defer l.awayMu.Unlock()
 	if !l.awaySince.IsZero() {
 		l.awaySince, l.awayUntil = time.Time{}, time.Time{}
 		l.log.Info().Msg("limits of the app hold for all instances together again")

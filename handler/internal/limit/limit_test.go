@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,18 +180,18 @@ func TestNoTimeBeforeTheDeadline(t *testing.T) {
 type cuttable struct {
 	storage.Table
 	table *memory.Table
-	isCut bool
+	isCut atomic.Bool
 }
 
 func (c *cuttable) Get(ctx context.Context, queue, id string) (storage.Row, bool, error) {
-	if c.isCut {
+	if c.isCut.Load() {
 		return storage.Row{}, false, context.DeadlineExceeded
 	}
 	return c.table.Get(ctx, queue, id)
 }
 
 func (c *cuttable) Replace(ctx context.Context, queue string, row storage.Row) (string, error) {
-	if c.isCut {
+	if c.isCut.Load() {
 		return "", context.DeadlineExceeded
 	}
 	return c.table.Replace(ctx, queue, row)
@@ -215,12 +216,12 @@ func TestPermits(t *testing.T) {
 		mustRefuse(t, a, request("r3", profile, refusal.Reserved))
 		leave()
 		third := mustEnter(t, a, request("r3", profile, refusal.Reserved))
-		lost.isCut = true
+		lost.isCut.Store(true)
 		<-time.After(40 * time.Second)
 		fourthAgain := mustRefuse(t, a, request("r4", profile, ""))
 		<-time.After(20 * time.Second)
 		fourth := mustEnter(t, a, request("r4", profile, fourthAgain.Reserved))
-		lost.isCut = false
+		lost.isCut.Store(false)
 		for _, end := range []func(){third, fourth, leaveB} {
 			end()
 		}

@@ -28,7 +28,7 @@ const (
 	// callOverhead is the time between the end of a call and the beginning of the next one with its permit.
 	callOverhead = 30 * time.Millisecond
 	// frontShare is by how much of the distance a ticket far from the front moves the front.
-	frontShare = 0.1
+	frontShare = 0.02
 	// meanCalls is how many calls the mean duration takes into account, at least.
 	meanCalls = 8
 )
@@ -133,7 +133,9 @@ func (r *permitRow) choose(w wants, room, limit int, now time.Time) grants {
 	for _, m := range w.waiting {
 		hasTurn := m.ticket > 0 || !r.isLine() || free > newcomer+seconds(r.Mean/2)
 		if hasTurn && w.used+len(g.chosen) < room {
-			r.advance(m.ticket)
+			if m.ticket > 0 {
+				r.advance(m.ticket)
+			}
 			g.chosen = append(g.chosen, m)
 			continue
 		}
@@ -148,13 +150,12 @@ func (r *permitRow) choose(w wants, room, limit int, now time.Time) grants {
 	return g
 }
 
-// advance moves the front of the line, because a call has begun with a ticket. A ticket far from the front means that
-// messages between are gone, or that this one has come back early.
+// advance moves the front of the line by one place, because a call has begun with a ticket. A ticket far from the front
+// means that messages between are gone, or that this one has come back early.
 func (r *permitRow) advance(ticket int64) {
-	if ahead := float64(ticket) - r.Front; ahead > 0 {
-		r.Front += min(ahead, 1+frontShare*(ahead-1))
-	}
 	r.Issued = max(r.Issued, ticket)
+	r.Front += 1 + frontShare*max(0, float64(ticket)-r.Front-1)
+	r.Front = min(r.Front, float64(r.Issued))
 }
 
 // isLine reports whether messages wait in the line.

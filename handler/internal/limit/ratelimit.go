@@ -32,6 +32,7 @@ type rateLimit struct {
 // enterRate waits for the time that the message has reserved, or reserves one.
 func (l *Limits) enterRate(ctx context.Context, q Request, promised *promise) (*decision.Refusal, error) {
 	r := l.rowOf("rate", q.Profile.RateText, q, func(r *row) ledger { return &rateLimit{row: r, profile: q.Profile} })
+	defer l.release(r)
 	limit, _ := r.ledger.(*rateLimit)
 	now := l.now()
 	at := promised.at

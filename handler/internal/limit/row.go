@@ -39,6 +39,8 @@ type ledger interface {
 type row struct {
 	limits *Limits
 	ledger ledger
+	// users is the number of messages that ask for its limit now.
+	users int
 
 	mu sync.Mutex
 	// stored is the row as it was last read or written, if it is known.
