@@ -129,6 +129,8 @@ func printPaused(out io.Writer, s account.Status) {
 	}
 	if s.PauseProblem != "" {
 		printLine(out, "paused", "unknown: %s", strictjson.ReplaceUnprintable(s.PauseProblem))
+		printLine(out, "limits", "the table does not answer: instances that it does not answer either use their part "+
+			"of `concurrency` and `rate`")
 	}
 }
 

@@ -258,7 +258,9 @@ func TestListPauses(t *testing.T) {
 		}
 		d.runs.AppTable.(*memory.Table).Fail(storage.ErrDenied)
 		d.json = false
-		if status := d.mustStatus(t); !strings.Contains(status, "paused unknown: read which targets are paused: ") {
+		status = d.mustStatus(t)
+		if !strings.Contains(status, "paused unknown: read which targets are paused: ") ||
+			!strings.Contains(status, "limits the table does not answer: ") {
 			t.Errorf("status without permission: %s", status)
 		}
 	})
