@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,6 +21,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 const (
@@ -122,12 +124,14 @@ func TestMemoryPerCall(t *testing.T) {
 			h := f.serve(t, io.Discard, connection(f.connectionString))
 			pid := h.command.Process.Pid
 			before := memoryKiB(t, pid, "VmRSS")
-			head := `{"asyncCaller":1,"requestId":"` + name + `","call":{"url":"` + f.target.URL("hang") + `","body":"`
+			slow := newSlow(t)
+			head := `{"asyncCaller":1,"requestId":"` + name + `","call":{"url":"` + slow.URL + `","body":"`
 			content := repeatedTo(row.bytes, head, `%x`, `"}}`)
+			h.invoke(content) // the target is known to answer slowly, so its calls may take long
 			for range calls {
 				posts.Go(func() { h.invoke(content) })
 			}
-			f.await("all calls to be in flight", func() bool { return len(f.target.Calls(name)) == calls })
+			f.await("all calls to be in flight", func() bool { return slow.calls.Load() == calls+1 })
 			perCall := (memoryKiB(t, pid, "VmHWM") - before) / calls
 			t.Logf("%d KiB a call of %d bytes, %d MiB when idle", perCall, len(content), before>>10)
 			if perCall > row.mostKiB {
@@ -135,6 +139,32 @@ func TestMemoryPerCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slow is a target that answers the first call after some seconds, and no other one.
+type slow struct {
+	*httptest.Server
+
+	calls atomic.Int64
+}
+
+func newSlow(t *testing.T) *slow {
+	t.Helper()
+	s := &slow{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // the call is in flight
+		isFirst := s.calls.Add(1) == 1
+		answer := make(<-chan time.Time)
+		if isFirst {
+			answer = time.After(8 * time.Second)
+		}
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
 }
 
 // allowManyCalls lets the handler make as many calls to one target as it ever makes.

@@ -313,7 +313,7 @@ func TestStorageProbe(t *testing.T) {
 			for lines := bufio.NewScanner(output); lines.Scan(); {
 				var line struct{ Level, Message, Error, Account, Queue string }
 				f.must(json.Unmarshal(lines.Bytes(), &line))
-				if line.Message == "ready for the Functions host" {
+				if !strings.HasPrefix(line.Message, "storage ") {
 					continue
 				}
 				if line.Level != test.level || !strings.HasPrefix(line.Message, test.message) ||
