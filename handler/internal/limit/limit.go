@@ -196,14 +196,15 @@ func (l *Limits) awayFor(now time.Time) time.Duration {
 	return now.Sub(l.awaySince)
 }
 
-func (l *Limits) lost() {
+func (l *Limits) lost(err error) {
 	l.awayMu.Lock()
 	defer l.awayMu.Unlock()
 	now := l.now()
 	l.awayUntil = now.Add(awayTime)
 	if l.awaySince.IsZero() {
 		l.awaySince = now
-		l.log.Warn().Msg("limits of the app are divided: the table is slow or away, so each instance uses its part")
+		l.log.Warn().Err(err).Msg("limits of the app are divided, because the table does not answer: each instance " +
+			"uses its part; if permission is missing, assign the role " + storage.TableRole + " to the identity")
 	}
 }
 

@@ -108,19 +108,22 @@ func (r *row) sleep(wait time.Duration) {
 func (r *row) update() {
 	read := !r.known || r.alone < enough
 	for conflicts := 0; ; conflicts++ {
-		if read && !r.read() {
-			r.lost()
+		var err error
+		if read {
+			err = r.read()
+		}
+		if err != nil {
+			r.lost(err)
 			return
 		}
 		next, done := r.ledger.plan(r.stored.Content, r.limits.now())
 		version := r.stored.Version
-		var err error
 		if !read || !bytes.Equal(next, r.stored.Content) { // otherwise there is nothing to write
 			version, err = r.write(next)
 		}
 		switch {
 		case err != nil:
-			r.lost()
+			r.lost(err)
 			return
 		case version != "":
 			r.limits.reached()
@@ -141,15 +144,15 @@ func (r *row) pause(d time.Duration) {
 	storage.Sleep(context.Background(), d)
 }
 
-// read reports whether the table has answered.
-func (r *row) read() bool {
+// read reads the row.
+func (r *row) read() error {
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), updateTime)
 	got, found, err := r.limits.table.Get(ctx, Partition, r.stored.ID)
 	cancel()
 	r.mu.Lock()
 	if err != nil {
-		return false
+		return err
 	}
 	r.alone++
 	if r.known && got.Version != r.stored.Version {
@@ -160,7 +163,7 @@ func (r *row) read() bool {
 	if found {
 		r.stored.Version, r.stored.Content = got.Version, got.Content
 	}
-	return true
+	return nil
 }
 
 // write returns an empty version if another instance was first.
@@ -176,9 +179,9 @@ func (r *row) write(content []byte) (version string, err error) {
 
 // lost takes that the table has not answered. The row is read before the next update: a write without an answer may
 // have been made.
-func (r *row) lost() {
+func (r *row) lost(err error) {
 	r.known, r.latest = false, r.limits.now()
-	r.limits.lost()
+	r.limits.lost(err)
 	r.ledger.fallBack(r.latest)
 	if r.ledger.isNeeded() {
 		r.kick(awayTime)
