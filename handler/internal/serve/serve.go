@@ -131,7 +131,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 
 // firstRead is how long the start may wait for the pauses, so that an instance does not begin with calls to targets
 // that are paused.
-const firstRead = 5 * time.Second
+const firstRead = time.Second
 
 // records are what the handler writes to the tables of the account, and reads there. They are nil if nothing is
 // recorded.

@@ -35,9 +35,12 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 	for i := range systems {
 		running.Go(func() {
 			mode, table := modes[i%len(modes)], o.tables[i%len(o.tables)]
+			profile := perOne
+			if table == healthy {
+				profile = limited
+			}
 			c := setup{
-				executable: o.executable, setting: "ASYNC_CALLER_RESCHEDULE=" + mode, profile: limited,
-				table: table,
+				executable: o.executable, setting: "ASYNC_CALLER_RESCHEDULE=" + mode, profile: profile, table: table,
 			}
 			name := fmt.Sprintf("system%d-%s-%s", i, mode, table)
 			r.fail(withSystem(ctx, filepath.Join(dir, name), c, r, func(s *system) error {

@@ -49,9 +49,11 @@ var settings = [...]string{
 }
 
 // The profile of all targets: limits so tight that they refuse many calls, or none for a long run. The waits are as
-// short as the others.
+// short as the others. Without a table, the limits of the app would leave almost no calls, so each instance counts.
 const (
-	limited   = `{"*": {"concurrency": 4, "rate": {"limit": "200/s", "burst": 8}, ` + breaker + `}}`
+	limits    = `"concurrency": 4, "rate": {"limit": "200/s", "burst": 8}, `
+	limited   = `{"*": {` + limits + breaker + `}}`
+	perOne    = `{"*": {"per": "instance", ` + limits + breaker + `}}`
 	unlimited = `{"*": {` + breaker + `}}`
 	breaker   = `"breaker": {"failures": 2, "minDelay": "1s", "maxDelay": "3s"}`
 )
