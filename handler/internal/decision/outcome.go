@@ -305,7 +305,8 @@ func (a *askedWait) read(header http.Header, now time.Time, parse func(string, t
 func (a *askedWait) readRateLimit(header http.Header) {
 	limits, err := rateLimits(header)
 	wait, invalid := longestWait(limits, func(limit) bool { return true })
-	if err = cmp.Or(err, invalid); err != nil {
+	err = cmp.Or(err, invalid)
+	if err != nil {
 		a.ignored = append(a.ignored, err.Error())
 	}
 	if wait > 0 {
