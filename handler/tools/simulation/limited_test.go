@@ -512,7 +512,7 @@ func TestLimitedConcurrencyBurst(t *testing.T) {
 		t.Run(fmt.Sprintf("%d_instances", instances), func(t *testing.T) {
 			d := limitedConcurrency(20, 2*time.Second, 0.8)
 			d.backlog, d.length, d.deadline = 5000/divisor, 900*time.Second/divisor, 24*time.Hour
-			d.run(t, instances).must(t, figures{peak: 20, use: 0.95, reschedules: 25})
+			d.run(t, instances).must(t, figures{peak: 20, use: 0.95, reschedules: burstReschedules})
 		})
 	}
 }
