@@ -116,8 +116,10 @@ func busy(limit string, delay time.Duration) *decision.Refusal {
 // waiter is a message that waits for an answer.
 type waiter struct {
 	deadline, since time.Time
-	// missed says that it has missed the time that it had reserved. Ticket is its place in the line; 0 is none.
+	// missed says that it has missed the time that it had reserved, back is when it can be here again if it is
+	// rescheduled now. Ticket is its place in the line; 0 is none.
 	missed bool
+	back   time.Time
 	ticket int64
 	answer chan answer
 }

@@ -27,7 +27,7 @@ const (
 	lost      = time.Minute
 	// callOverhead is the time between the end of a call and the beginning of the next one with its permit.
 	callOverhead = 30 * time.Millisecond
-	// frontShare is by how much of the distance a ticket far from the front moves the front.
+	// frontShare is by how much of its distance from the front a ticket moves the front.
 	frontShare = 0.02
 	// meanCalls is how many calls the mean duration takes into account, at least.
 	meanCalls = 8
@@ -150,11 +150,12 @@ func (r *permitRow) choose(w wants, room, limit int, now time.Time) grants {
 	return g
 }
 
-// advance moves the front of the line by one place, because a call has begun with a ticket. A ticket far from the front
-// means that messages between are gone, or that this one has come back early.
+// advance moves the front of the line by one place, because a call has begun with a ticket, and a little towards the
+// ticket. One far ahead of the front means that messages between are gone, one behind it that others are there, too,
+// which would come back again and again if the front moved on. The front does not move back: it may be a straggler.
 func (r *permitRow) advance(ticket int64) {
 	r.Issued = max(r.Issued, ticket)
-	r.Front += 1 + frontShare*max(0, float64(ticket)-r.Front-1)
+	r.Front += max(0, 1+frontShare*(float64(ticket)-r.Front-1))
 	r.Front = min(r.Front, float64(r.Issued))
 }
 

@@ -12,7 +12,7 @@ const (
 	// got the room that it left.
 	lateAfter = 5 * time.Second
 	// lateShare is how many times slower than the others those messages are called that have missed their time.
-	lateShare = 4
+	lateShare = 6
 	// callLead is how long before its deadline a message must be called.
 	callLead = time.Second
 	// longest bounds the time from now to the latest reserved time.
@@ -30,12 +30,15 @@ type rateRow struct {
 
 // reserve returns the earliest time at which a message may be called, and takes it. It returns false, and takes
 // nothing, if that is too late for the deadline. A message that has missed its time does not wait behind the others,
-// if that is earlier.
-func (r *rateRow) reserve(p targets.Profile, now, deadline time.Time, missed bool) (at time.Time, ok bool) {
+// if that is earlier. No message gets a time at which it cannot be here.
+func (r *rateRow) reserve(p targets.Profile, now time.Time, m *waiter) (at time.Time, ok bool) {
 	interval := interval(p)
-	last := deadline.Add(-callLead)
+	last := m.deadline.Add(-callLead)
 	at = later(now, r.Late)
-	if missed && at.Before(r.Next) && !at.After(last) {
+	if !m.canCome(at, now) {
+		at = m.back
+	}
+	if m.missed && at.Before(r.Next) && !at.After(last) {
 		r.Late = at.Add(lateShare * interval)
 		return at, true
 	}
@@ -45,6 +48,11 @@ func (r *rateRow) reserve(p targets.Profile, now, deadline time.Time, missed boo
 	}
 	r.Next = later(now, r.Next).Add(interval)
 	return at, true
+}
+
+// canCome reports whether the message is here at a time: it waits for it in the handler, or is back.
+func (m *waiter) canCome(at, now time.Time) bool {
+	return at.Sub(now) <= shortWait || !at.Before(m.back)
 }
 
 // interval is the time between two calls.

@@ -78,13 +78,15 @@ func (r *rateLimit) delay(early time.Duration) time.Duration {
 func (r *rateLimit) noteLag(late time.Duration) {
 	r.row.mu.Lock()
 	defer r.row.mu.Unlock()
-	r.lag += time.Duration(lagWeight * float64(max(0, late)-r.lag))
+	late = min(max(0, late), 2*r.lag+lateAfter) // one message that was away for an hour says little
+	r.lag += time.Duration(lagWeight * float64(late-r.lag))
 }
 
 // ask reserves a time, together with other messages.
 func (r *rateLimit) ask(m *waiter) answer {
 	isAway := r.row.limits.isAway()
 	r.row.mu.Lock()
+	m.back = m.since.Add(r.lag + time.Second)
 	r.waiting = append(r.waiting, m)
 	if isAway {
 		r.fallBack(r.row.limits.now())
@@ -105,7 +107,7 @@ func (r *rateLimit) plan(content []byte, now time.Time) (next []byte, done func(
 	batch := r.waiting[:min(len(r.waiting), maxBatch)]
 	answers := make([]answer, len(batch))
 	for i, m := range batch {
-		at, ok := state.reserve(r.profile, now, m.deadline, m.missed)
+		at, ok := state.reserve(r.profile, now, m)
 		answers[i] = answer{at: at}
 		if !ok {
 			answers[i].delay = m.deadline.Sub(now) - lateAfter // a last look

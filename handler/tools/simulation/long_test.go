@@ -5,9 +5,6 @@ package simulation
 // divisor divides the number of envelopes.
 const divisor = 1
 
-// burstReschedules is how often a message of a burst comes back at most.
-const burstReschedules = 25
-
 var (
 	parts          = []float64{0.5, 0.8, 0.9}
 	instanceCounts = []int{1, 2, 5, 20}

@@ -5,9 +5,6 @@ package simulation
 // divisor divides the number of envelopes, because all of them take minutes. `make test-long` sends all.
 const divisor = 10
 
-// burstReschedules is how often a message of a burst comes back at most.
-const burstReschedules = 8
-
 // parts and instanceCounts are those of the runs with limited targets: the hardest of them.
 var (
 	parts          = []float64{0.9}
