@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -61,7 +61,7 @@ func TestTemplateQueues(t *testing.T) {
 	text := read(t, template)
 	made := group(mustMatch(t, text, `(?s)\nvar queues = \[\n(.*?)\]\n`)[0], `'(.+)'`)
 	compare(t, "queues of functions/", bound, made)
-	compare(t, "queues of senders", send.Queues(), made)
+	compare(t, "queues of senders", envelope.Queues(), made)
 	names := group(text, `/queues@\S+ = \[for queueName in queues: \{\n  parent: queueService\n  name: (.+)\n`)
 	compare(t, "resources", []string{"queueName", "'${queueName}" + storage.PoisonSuffix + "'"}, names)
 	tables := group(text, `/tables@\S+ = \{\n  parent: tableService\n  name: '(.+)'\n`)

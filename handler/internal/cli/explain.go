@@ -17,13 +17,13 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -190,10 +190,10 @@ func (o *explainOptions) readFile(env Env, a config.App, path string) error {
 	if o.Queue != "" {
 		return nil
 	}
-	o.Queue = send.QueueFor(0)
+	o.Queue = envelope.QueueFor(0)
 	received := o.open(a).Received
 	if received != nil {
-		o.Queue = send.QueueFor(received.Priority)
+		o.Queue = envelope.QueueFor(received.Priority)
 	}
 	return nil
 }

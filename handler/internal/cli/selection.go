@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"asynccaller/handler/internal/bounds"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -41,7 +41,7 @@ func selectQueues(flags *flagSet) *selection {
 	s.addQueue("`queue` to read; may be repeated (default every poison queue)")
 	flags.BoolVar(&s.selected.Force, "force", false, "also read queues that a function app reads")
 	var names []string
-	for _, name := range send.Queues() {
+	for _, name := range envelope.Queues() {
 		names = append(names, name+storage.PoisonSuffix)
 	}
 	flags.suggest("queue", names...)

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
-	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -184,7 +184,7 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 				"storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
 				messages(q.Expiring), q.Queue, storage.PoisonSuffix))
 		}
-		isPriority := slices.Contains(send.Queues()[1:], q.Queue)
+		isPriority := slices.Contains(envelope.Queues()[1:], q.Queue)
 		switch {
 		case q.IsIdle() && isPriority && !all:
 			idle++

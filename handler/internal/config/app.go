@@ -25,8 +25,8 @@ type App struct {
 	Settings   Settings
 	Connection azure.Connection
 
-	// Problems with local.settings.json, host.json, any of the host's files, the settings with retry.json and
-	// targets.json, and the storage connection.
+	// Problems with local.settings.json, host.json, any of the host's files, the settings with retry.json,
+	// targets.json and routes.json, and the storage connection.
 	LocalErr, HostErr, FunctionsErr, SettingsErr, ConnectionErr error
 }
 
@@ -66,6 +66,9 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 		getenv = nil
 	}
 	a.Settings, a.SettingsErr = LoadApp(dir, a.Environ, getenv)
+	if reader != Operator && a.Functions != nil {
+		a.SettingsErr = errors.Join(a.SettingsErr, a.Settings.CheckRoutes(a.Functions))
+	}
 	if reader != Operator && a.Functions != nil && a.Settings.CallTimeout > 0 {
 		a.SettingsErr = errors.Join(a.SettingsErr, a.Settings.CheckTimeouts(a.Functions.Host))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,8 +23,10 @@ import (
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -37,8 +40,9 @@ const none = "none"
 type Settings struct {
 	// CallTimeout is the longest duration of a call.
 	CallTimeout time.Duration
-	// Rules are the rules for messages.
+	// Rules are the rules for messages, Routes the calls of queues with other contents than envelopes.
 	Rules      decision.Rules
+	Routes     route.Routes
 	LogLevel   zerolog.Level
 	Proxy      outbound.Proxy
 	Reschedule settle.RescheduleMode
@@ -255,10 +259,12 @@ func logLevel(value string) (zerolog.Level, error) {
 	return zerolog.ParseLevel(name)
 }
 
-// The optional files in the app folder: the operator's own retry policies, and the profiles of targets.
+// The optional files in the app folder: the operator's own retry policies, the profiles of targets, and the calls of
+// queues with other contents than envelopes.
 const (
 	RetryFile   = "retry.json"
 	TargetsFile = "targets.json"
+	RoutesFile  = "routes.json"
 )
 
 // LoadApp reads the settings from an environment, and the optional files in an app folder. Getenv returns the values of
@@ -271,7 +277,45 @@ func LoadApp(dir string, environ []string, getenv func(string) string) (Settings
 	})
 	settings.Rules.Profiles = profiles
 	settings.Guard.Profiles = profiles.Patterns()
-	return settings, errors.Join(policiesErr, err, profilesErr)
+	routes, routesErr := readFile(dir, RoutesFile, func(content []byte) (route.Routes, error) {
+		return route.Parse(content, settings.checkEnvelope)
+	})
+	settings.Routes = routes
+	return settings, errors.Join(policiesErr, err, profilesErr, routesErr)
+}
+
+// checkEnvelope returns why an envelope could not be delivered, whatever its target says.
+func (s Settings) checkEnvelope(e *envelope.Envelope) error {
+	if refusal := s.Guard.JudgeCall(e.Call.Target, e.Call.Host); refusal != "" {
+		return strictjson.In("url", errors.New(refusal))
+	}
+	_, err := s.Rules.PolicyFor(e)
+	return err
+}
+
+// CheckRoutes returns why the queues of routes and the functions that read them do not belong together. Each route has
+// one function, which `routes sync` makes.
+func (s Settings) CheckRoutes(app *functionapp.App) error {
+	const advice = "run `async-caller routes sync`"
+	var problems []error
+	present := slices.Clone(app.Disabled)
+	for _, f := range app.Functions {
+		if !f.IsRouted() {
+			continue
+		}
+		present = append(present, f.Name)
+		if _, hasRoute := s.Routes[f.Queue]; !hasRoute || f.Name != functionapp.RouteFunction(f.Queue) {
+			problems = append(problems, fmt.Errorf("function %s reads queue %s, which has no route of this name in %s: %s",
+				f.Name, f.Queue, RoutesFile, advice))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Routes)) {
+		if !slices.Contains(present, functionapp.RouteFunction(name)) {
+			problems = append(problems, fmt.Errorf("%s: %q: no function %s reads the queue: %s",
+				RoutesFile, name, functionapp.RouteFunction(name), advice))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // LoadPolicies reads the operator's own retry policies from the app folder. The file is optional. The error has one

@@ -2,12 +2,14 @@ package decision
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -19,6 +21,10 @@ type Intake struct {
 	// accepts, in bytes.
 	Content []byte
 	Limit   int
+	// Successors is the queue for what replaces the message; empty means its own. NoRoom says that Content is that of
+	// a route, and that its envelope is larger than a message: see [Rules.WithoutRoom].
+	Successors string
+	NoRoom     bool
 	// Received is the envelope as the content states it; nil if the content is not an envelope.
 	Received *envelope.Envelope
 	// Envelope is the envelope after [envelope.Envelope.Accept]; nil if it cannot be accepted.
@@ -61,6 +67,22 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 	return in
 }
 
+// maxRoutedBytes is more than the envelope of any routed message has.
+const maxRoutedBytes = 1 << 20
+
+// OpenRouted reads a message on the queue of a route. DequeueCount is how often the host has received it; 0 if that is
+// not known.
+func (r Rules) OpenRouted(to route.Route, a route.Arrival, dequeueCount int64, limit int, now time.Time) Intake {
+	in := r.Open(to.Envelope(a), a.MessageID, limit, now)
+	if _, isTooLarge := errors.AsType[*envelope.TooLargeError](in.Malformed); isTooLarge {
+		a.Attempts = int(max(dequeueCount-1, 0)) // it has nowhere else to count
+		in = r.Open(to.Envelope(a), a.MessageID, maxRoutedBytes, now)
+		in.NoRoom = true
+	}
+	in.Content, in.Limit, in.Successors = a.Content, limit, to.Successors
+	return in
+}
+
 // PolicyFor returns the policy by which an envelope is retried. Its error makes the envelope malformed.
 func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
 	if e.Retry == nil {
@@ -87,6 +109,8 @@ type Write struct {
 	Content []byte
 	// Delay is how long the message stays invisible.
 	Delay time.Duration
+	// InPlace says that Content is the original's, which should only become due again.
+	InPlace bool
 	// LeftOut names the parts of the envelope that had no room; empty if it was written in full.
 	LeftOut string
 	// Problem says why the message cannot be written; the host must then keep the original.
@@ -99,10 +123,14 @@ func (r Rules) Compose(in Intake, d Decision, name string, now time.Time) Write 
 	var content envelope.Content
 	switch d.Action {
 	case Reschedule:
-		w.Queue, w.Delay = name, d.Delay
+		w.Queue, w.Delay = cmp.Or(in.Successors, name), d.Delay
+		if in.NoRoom {
+			w.Queue, w.Content, w.InPlace = name, in.Content, true
+			return w
+		}
 		content, w.Problem = in.Envelope.WithState(d.State).Successor(in.Limit)
 	case Callback:
-		w.Queue = name
+		w.Queue = cmp.Or(in.Successors, name)
 		content, w.Problem = in.Envelope.CallbackWith(r.Report(d, now), in.Limit)
 	case DeadLetter:
 		w.Queue, content, w.Problem = in.deadLetter(d, name, now)
@@ -118,15 +146,19 @@ func (r Rules) Compose(in Intake, d Decision, name string, now time.Time) Write 
 }
 
 // deadLetter returns the name of the poison queue and the envelope with the reason, or the original content if
-// that is not an envelope.
+// there is no envelope, or no room for it.
 func (in Intake) deadLetter(
 	d Decision, name string, now time.Time,
 ) (poison string, content envelope.Content, err error) {
+	isOriginal := in.Envelope == nil || in.NoRoom
+	if !isOriginal {
+		name = cmp.Or(in.Successors, name)
+	}
 	poison, ok := storage.PoisonName(name)
 	switch {
 	case !ok:
 		return poison, content, fmt.Errorf("there is no poison queue for %q", name)
-	case in.Envelope == nil:
+	case isOriginal:
 		return poison, envelope.Content{Bytes: in.Content}, nil
 	}
 	letter := envelope.DeadLetter{

@@ -291,6 +291,19 @@ func (r Rules) Release(in Intake, now time.Time, jitter float64) Decision {
 	return Decision{Action: Release, Reason: HostGone, Delay: handBack(left, jitter)}
 }
 
+// WithoutRoom changes the decision about a message of a route whose envelope is larger than a message. Its attempts are
+// the host's deliveries, so it is rescheduled in place; canWait reports whether the host will deliver it again after a
+// delay. If not, it is given up.
+func (r Rules) WithoutRoom(in Intake, d Decision, canWait func(time.Duration) bool) Decision {
+	if !in.NoRoom || d.Action != Reschedule || canWait(d.Delay) {
+		return d
+	}
+	d.Detail = fmt.Sprintf("the envelope has no room in a message, and the host may not deliver it again; the last: %s",
+		strings.TrimSuffix(string(d.Reason)+", "+d.Detail, ", "))
+	d.Reason, d.Delay = Exhausted, 0
+	return giveUp(in.Envelope, d, r.GiveUp)
+}
+
 // retry decides about a temporary failure.
 func (r Rules) retry(in Intake, d Decision, o Outcome, now time.Time, jitter float64) Decision {
 	d.Limited = in.Policy.Limited

@@ -19,6 +19,7 @@ import (
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 )
@@ -28,6 +29,8 @@ type Message struct {
 	// Function is the name of the function that got the message, InvocationID the id of its invocation.
 	Function, InvocationID string
 	Queue                  string
+	// IsRouted says that Content is the body of the call of the queue's route, and never an envelope.
+	IsRouted bool
 	// ID identifies the call if the envelope has no request id: 1 to 128 visible ASCII characters.
 	ID string
 	// DequeueCount is how often the host has received the message, or 0 if that is not known.
@@ -57,13 +60,15 @@ type Result struct {
 	// NextAttemptAt is when a rescheduled message becomes due: at the time in State or, if the write took longer than
 	// the delay, when storage acknowledged it.
 	NextAttemptAt time.Time
-	// Reschedule is how the message was rescheduled in mode update; otherwise empty.
+	// Reschedule is how the message was rescheduled in mode update or in place; otherwise empty.
 	Reschedule settle.RescheduleMode
 	// Err says why the message could not be settled: nothing was written, and the host must keep the message.
 	Err error
 
 	// outcome is what the sender of a message of a run is told; without a run, its Run is empty.
 	outcome record.Outcome
+	// isInPlace says that the message of a route is rescheduled as it is.
+	isInPlace bool
 	// cause and answer are why the target fails and what it said, for the record of a message that waits.
 	cause, answer string
 }
@@ -84,6 +89,8 @@ type Caller interface {
 // Deliverer delivers messages. Its only state is that of the gate. It is safe for concurrent use.
 type Deliverer struct {
 	Rules decision.Rules
+	// Routes are the calls of queues with other contents than envelopes.
+	Routes route.Routes
 	// Guard say which targets may be called.
 	Guard guard.Rules
 	// Gate says whether a call that is due may begin, and Limits whether the limits of its target allow it; nil counts
@@ -124,7 +131,11 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	var slot *admission.Slot
 	defer func() { slot.Release(d.Now()) }() // also after a panic
 	r, w := d.process(&m, &slot)
-	settled, err := d.Settler.Settle(ctx, w, m.Lease)
+	lease := m.Lease
+	if w.Queue != m.Queue { // only on its own queue can a message be updated
+		lease = settle.Lease{}
+	}
+	settled, err := d.Settler.Settle(ctx, w, lease)
 	r.Reschedule, r.Err = settled.Reschedule, err
 	r.NextAttemptAt = r.State.NextAttemptAt
 	now := d.Now()
@@ -158,7 +169,7 @@ func (r *Result) ends() bool {
 
 // isRecorded reports whether the record of scheduled messages has the message.
 func (r *Result) isRecorded() bool {
-	return r.Action == decision.Reschedule && r.Delay >= decision.MinRecordedDelay
+	return r.Action == decision.Reschedule && r.Delay >= decision.MinRecordedDelay && !r.isInPlace
 }
 
 // process decides about a message, makes its call if that is due, and returns what must be written. It sets the
@@ -169,7 +180,7 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	d.processing.Lock()
 	defer d.processing.Unlock()
 	arrived := d.Now()
-	in := d.Rules.Open(m.Content, m.ID, d.Settler.MaxContentBytes(), arrived)
+	in := d.open(m, arrived)
 	if wasRecorded(in.Received, m.Lease) {
 		d.Record.Gone(m.Queue, storage.Key{ID: m.Lease.ID})
 	}
@@ -211,6 +222,10 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 		d.logChange(common{m, &r}, change)
 		d.recordCall(&r, outcome, arrived, decided, change.IsOpen)
 	}
+	r.Decision = d.Rules.WithoutRoom(in, r.Decision, func(delay time.Duration) bool {
+		return d.Settler.CanUpdate(m.Lease, decided.Add(delay))
+	})
+	r.isInPlace = in.NoRoom
 	if errors.Is(context.Cause(d.Stopping), ErrHostGone) {
 		r.Decision = d.Rules.Release(in, decided, d.Jitter())
 	}
@@ -223,6 +238,26 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	r.outcome = outcome(m, in, &r, decided)
 	r.shrink()
 	return r, w
+}
+
+// errNoRoute is why a message of a function of a route is not delivered. Start-up does not allow that.
+var errNoRoute = errors.New("the queue has no route")
+
+// open reads the content of a message as an envelope or, on the queue of a route, as the body of its call.
+func (d *Deliverer) open(m *Message, now time.Time) decision.Intake {
+	limit := d.Settler.MaxContentBytes()
+	if !m.IsRouted {
+		return d.Rules.Open(m.Content, m.ID, limit, now)
+	}
+	to, hasRoute := d.Routes[m.Queue]
+	if !hasRoute { // in hold mode, routes.json may be invalid
+		return decision.Intake{Content: m.Content, Limit: limit, Malformed: errNoRoute}
+	}
+	a := route.Arrival{Content: m.Content, MessageID: m.ID, InsertedAt: m.Lease.InsertedAt}
+	if a.InsertedAt.IsZero() || a.InsertedAt.After(now) {
+		a.InsertedAt = now
+	}
+	return d.Rules.OpenRouted(to, a, m.DequeueCount, limit, now)
 }
 
 // call makes a call, unless a limit of the app refuses it. Other messages are processed meanwhile.

@@ -16,8 +16,8 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -182,7 +182,7 @@ func (report Reporter) unread(ctx context.Context, store storage.Queues, read []
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	var unread []string
-	for _, name := range send.Queues() {
+	for _, name := range envelope.Queues() {
 		if slices.Contains(read, name) {
 			continue
 		}

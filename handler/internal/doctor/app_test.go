@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -328,18 +328,18 @@ func TestHealthyApps(t *testing.T) {
 func TestUnreadQueues(t *testing.T) {
 	t.Parallel()
 	store := memory.New()
-	for _, name := range send.Queues()[:3] {
+	for _, name := range envelope.Queues()[:3] {
 		if err := store.Create(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := store.Put(t.Context(), send.Queues()[1], storage.Item{Text: "{}"}); err != nil {
+	if _, err := store.Put(t.Context(), envelope.Queues()[1], storage.Item{Text: "{}"}); err != nil {
 		t.Fatal(err)
 	}
 	var lines []Line
 	report := Reporter(func(l Line) { lines = append(lines, l) })
-	report.unread(t.Context(), store, send.Queues())
-	report.unread(t.Context(), store, send.Queues()[2:])
+	report.unread(t.Context(), store, envelope.Queues())
+	report.unread(t.Context(), store, envelope.Queues()[2:])
 	if len(lines) != 1 || lines[0].State != Warning || !strings.HasSuffix(lines[0].Text,
 		"reads: async-caller (messages: 0), async-caller-1 (messages: 1)") || lines[0].Next == "" {
 		t.Errorf("%+v, want a warning about the first two queues", lines)

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -51,7 +51,7 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 			"correct the file and deploy again, or name the app folder with --app",
 			"host.json and the function.json files are valid")
 	}
-	queues, encoding := send.Queues(), storage.Base64
+	queues, encoding := envelope.Queues(), storage.Base64
 	if a.Functions != nil {
 		report.environment(a.Environ)
 		if !noApp {

@@ -7,6 +7,7 @@ package envelope
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,6 +18,23 @@ import (
 
 // Priorities is the number of priorities: they are 1 to 10.
 const Priorities = 10
+
+// QueueFor returns the name of the queue for a priority, or of the standard queue for 0.
+func QueueFor(priority int) string {
+	if priority == 0 {
+		return "async-caller"
+	}
+	return fmt.Sprintf("async-caller-%d", priority)
+}
+
+// Queues returns the names of all queues of [QueueFor].
+func Queues() []string {
+	var names []string
+	for priority := range Priorities + 1 {
+		names = append(names, QueueFor(priority))
+	}
+	return names
+}
 
 // Envelope is a call to be delivered. Treat it as a value: only [Envelope.Accept] and [Envelope.LimitDeadline] change
 // it.

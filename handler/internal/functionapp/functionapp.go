@@ -27,6 +27,12 @@ const (
 	MonitorTimer = "AC-monitor"
 )
 
+// routePrefix begins the names of the functions of routes; the rest is the queue.
+const routePrefix = "AC-route-"
+
+// RouteFunction returns the name of the function for the route of a queue.
+func RouteFunction(queue string) string { return routePrefix + queue }
+
 // App is a valid app folder.
 type App struct {
 	// Dir is the script root: the folder that holds host.json.
@@ -119,6 +125,10 @@ type Function struct {
 	Queue    string
 	DataType DataType
 }
+
+// IsRouted reports whether the function reads the queue of a route. Its name says so, and not routes.json, so that a
+// mistake in that file never makes an envelope of what a sender writes there.
+func (f Function) IsRouted() bool { return strings.HasPrefix(f.Name, routePrefix) }
 
 // Timer is a timer-trigger function: one folder with a function.json.
 type Timer struct {

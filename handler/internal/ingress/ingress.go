@@ -73,6 +73,7 @@ func Handler(
 func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: invocationID(r)}
+		m.IsRouted = f.IsRouted()
 		deliver := func(ctx context.Context, body io.Reader) (answer, error) {
 			if err := readMessage(&m, body, f.Binding); err != nil {
 				return answer{}, err

@@ -23,23 +23,6 @@ import (
 // putTimeout is longer than a healthy storage account takes, and short enough for a person to wait.
 const putTimeout = 30 * time.Second
 
-// QueueFor returns the name of the queue for a priority, or of the standard queue for 0.
-func QueueFor(priority int) string {
-	if priority == 0 {
-		return "async-caller"
-	}
-	return fmt.Sprintf("async-caller-%d", priority)
-}
-
-// Queues returns the names of all queues of [QueueFor].
-func Queues() []string {
-	var names []string
-	for priority := range envelope.Priorities + 1 {
-		names = append(names, QueueFor(priority))
-	}
-	return names
-}
-
 // Sender puts envelopes on the queues of a storage account. It is safe for concurrent use.
 type Sender struct {
 	// Store may be nil if nothing is sent. Account is its name, for receipts.
@@ -109,7 +92,7 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 		}
 	}
 	message.RequestID = e.RequestID
-	message.Queue = QueueFor(e.Priority)
+	message.Queue = envelope.QueueFor(e.Priority)
 	message.Delay = min(max(e.DueAt().Sub(now), 0), storage.MaxDelay)
 	return message, nil
 }

@@ -121,7 +121,7 @@ func TestSetBody(t *testing.T) {
 }
 
 func TestQueues(t *testing.T) {
-	names := send.Queues()
+	names := envelope.Queues()
 	if len(names) != 11 || names[0] != "async-caller" || names[1] != "async-caller-1" ||
 		names[10] != "async-caller-10" {
 		t.Errorf("%q", names)

@@ -93,6 +93,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	gate := admission.New(queues.NewBatchThreshold, client.CallBytes())
 	deliverer := &delivery.Deliverer{
 		Rules:  c.App.Settings.Rules,
+		Routes: c.App.Settings.Routes,
 		Guard:  c.App.Settings.Guard,
 		Gate:   gate,
 		Limits: records.limits,

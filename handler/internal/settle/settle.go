@@ -59,9 +59,14 @@ func (s *Settler) WithReschedule(mode RescheduleMode, maxDequeueCount int64) *Se
 // MaxContentBytes returns the size of the largest content that the settler can write.
 func (s *Settler) MaxContentBytes() int { return s.encoding.MaxContentBytes() }
 
+// CanUpdate reports whether a message that the host has leased can be updated in place until it is due.
+func (s *Settler) CanUpdate(lease Lease, due time.Time) bool {
+	return lease.Updatable(s.maxDequeueCount, due)
+}
+
 // Settled is a message that settling has written.
 type Settled struct {
-	// Reschedule is how the message was rescheduled in mode update; otherwise empty.
+	// Reschedule is how the message was rescheduled in mode update or in place; otherwise empty.
 	Reschedule RescheduleMode
 	// ID and PopReceipt are the message's, as storage acknowledged it; empty if none was written.
 	ID, PopReceipt string
@@ -151,12 +156,13 @@ func (l Lease) Updatable(maxDequeueCount int64, due time.Time) bool {
 	return hasReceipt && fewDeliveries && due.Add(outage).Before(l.ExpiresAt)
 }
 
-// write writes the message that replaces the original. It returns a mode only for a reschedule in mode update.
+// write writes the message that replaces the original. It returns a mode only for a reschedule in mode update, or of a
+// message that stays as it is.
 func (s *Settler) write(ctx context.Context, w decision.Write, lease Lease) (settled Settled, err error) {
 	if w.Action == decision.Release {
 		return Settled{}, s.release(ctx, w, lease)
 	}
-	if w.Action == decision.Reschedule && s.mode == RescheduleUpdate {
+	if w.Action == decision.Reschedule && (s.mode == RescheduleUpdate || w.InPlace) {
 		due := time.Now().Add(w.Delay)
 		if lease.Updatable(s.maxDequeueCount, due) {
 			receipt, updated, err := s.update(ctx, w, lease, due)

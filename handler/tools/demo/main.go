@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/logview"
-	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/target"
@@ -84,7 +84,7 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 	}
 	defer s.store.Close()
 	for priority := range 11 { // the host warns of each queue that does not exist
-		if err := s.store.Create(ctx, send.QueueFor(priority)); err != nil {
+		if err := s.store.Create(ctx, envelope.QueueFor(priority)); err != nil {
 			return err
 		}
 	}

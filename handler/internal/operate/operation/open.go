@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -49,7 +49,7 @@ func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 // AppQueues returns the queues that function apps read: those that we ship and those in the app folder, if there is
 // one.
 func AppQueues(a config.App) ([]string, error) {
-	names := send.Queues()
+	names := envelope.Queues()
 	if errors.Is(a.FunctionsErr, fs.ErrNotExist) {
 		return names, nil
 	}
