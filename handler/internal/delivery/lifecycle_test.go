@@ -24,18 +24,27 @@ import (
 // pollingInterval is host.json's maxPollingInterval: how late the host may notice a visible message.
 const pollingInterval = 2 * time.Second
 
-// runHost takes messages from the main queue as the Functions host does, each as late as the bench says, until
-// none is left there. It returns the highest dequeue count that it saw.
-func (b *bench) runHost(t *testing.T) (highest int64) {
+// runHost takes messages from the queues as the Functions host does, the main queue unless others are named, each as
+// late as the bench says, until none is left there. It returns the highest dequeue count that it saw.
+func (b *bench) runHost(t *testing.T, queues ...string) (highest int64) {
 	t.Helper()
 	const lease, visibilityTimeout = 10 * time.Minute, 30 * time.Second
+	if queues == nil {
+		queues = []string{mainQueue}
+	}
 	for {
-		waiting := b.store.All(mainQueue)
-		if len(waiting) == 0 {
+		name, due := "", time.Time{}
+		for _, queue := range queues {
+			waiting := b.store.All(queue)
+			if len(waiting) > 0 && (name == "" || waiting[0].NextVisibleAt.Before(due)) {
+				name, due = queue, waiting[0].NextVisibleAt
+			}
+		}
+		if name == "" {
 			return highest
 		}
-		<-time.After(time.Until(waiting[0].NextVisibleAt) + b.late)
-		received, err := b.store.Receive(t.Context(), mainQueue, 1, lease)
+		<-time.After(time.Until(due) + b.late)
+		received, err := b.store.Receive(t.Context(), name, 1, lease)
 		if err != nil || len(received) != 1 {
 			t.Fatalf("received %d messages: %v", len(received), err)
 		}
@@ -45,12 +54,18 @@ func (b *bench) runHost(t *testing.T) (highest int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := leaseOf(m)
-		result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: content, Lease: held})
-		if result.Err != nil || result.Action == decision.Fault {
-			_, err = b.store.Update(t.Context(), mainQueue, m.ID, m.PopReceipt, m.Text, visibilityTimeout)
-		} else {
-			err = b.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt)
+		result := b.Deliver(b.ctx, delivery.Message{
+			Queue: name, ID: m.ID, DequeueCount: m.DequeueCount, Content: content, Lease: leaseOf(m),
+			IsRouted: name == routedQueue,
+		})
+		switch {
+		case result.MayDelete():
+			err = b.store.Delete(t.Context(), name, m.ID, m.PopReceipt)
+		case m.DequeueCount >= maxDequeueCount:
+			_, err = b.store.Put(t.Context(), name+storage.PoisonSuffix, storage.Item{Text: m.Text})
+			err = errors.Join(err, b.store.Delete(t.Context(), name, m.ID, m.PopReceipt))
+		default:
+			_, err = b.store.Update(t.Context(), name, m.ID, m.PopReceipt, m.Text, visibilityTimeout)
 		}
 		if result.Reschedule == settle.RescheduleUpdate && errors.Is(err, storage.ErrStale) {
 			continue // the host does not mind
