@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,21 +52,28 @@ func TestStorageFault(t *testing.T) {
 	}
 	for name, row := range rows {
 		for action, message := range map[string]struct {
+			from    string
 			content string
 			status  int
 			queue   string
 		}{
-			"reschedule":  {fmt.Sprintf(plain, ""), 500, mainQueue},
-			"callback":    {fmt.Sprintf(plain, callback), 200, mainQueue},
-			"dead_letter": {fmt.Sprintf(plain, ""), 400, poisonQueue},
-			"malformed":   {"hello", 0, poisonQueue},
+			"reschedule":         {mainQueue, fmt.Sprintf(plain, ""), 500, mainQueue},
+			"callback":           {mainQueue, fmt.Sprintf(plain, callback), 200, mainQueue},
+			"dead_letter":        {mainQueue, fmt.Sprintf(plain, ""), 400, poisonQueue},
+			"malformed":          {mainQueue, "hello", 0, poisonQueue},
+			"routed":             {routedQueue, "hello", 500, mainQueue},
+			"routed_dead_letter": {routedQueue, "hello", 400, poisonQueue},
+			"routed_raw":         {routedQueue, strings.Repeat("\xff", 48<<10), 400, routedPoison},
 		} {
 			t.Run(name+"/"+action, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := setup(t, answers(decision.Outcome{Status: message.status}))
+					b := setup(t, answers(decision.Outcome{Status: message.status})).withRoute(t, "")
 					b.Settler = settle.New(failing{b.store, row.fault}, storage.Base64)
 
-					result := b.deliver(message.content)
+					result := b.Deliver(b.ctx, delivery.Message{
+						Queue: message.from, ID: messageID, Content: []byte(message.content),
+						IsRouted: message.from == routedQueue,
+					})
 
 					if !errors.Is(result.Err, row.err) || (result.Err == nil) != (row.err == nil) {
 						t.Errorf("error %v, want %v", result.Err, row.err)
@@ -81,7 +89,7 @@ func TestStorageFault(t *testing.T) {
 						t.Errorf("%s holds %d messages, want %d", message.queue, got, written)
 					}
 					b.wantOneEnd(t, row.err == nil)
-					if action == "reschedule" && row.err == nil {
+					if message.queue == mainQueue && message.status == 500 && row.err == nil {
 						b.wantNextAttempt(t)
 					}
 				})
@@ -121,8 +129,14 @@ func (b *bench) wantOneEnd(t *testing.T, isSettled bool) {
 // TestOutageLosesNothing: while storage is away the host hands its message over again and again; when
 // it is back the message goes on where it was.
 func TestOutageLosesNothing(t *testing.T) {
+	t.Run("envelope", func(t *testing.T) { outageLosesNothing(t, mainQueue, fmt.Sprintf(plain, "")) })
+	t.Run("routed", func(t *testing.T) { outageLosesNothing(t, routedQueue, "hello") })
+}
+
+func outageLosesNothing(t *testing.T, queue, content string) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, &target{})
+		b := setup(t, &target{}).withRoute(t, "")
 		b.target.answer = func(context.Context, *envelope.Envelope) decision.Outcome {
 			if len(b.target.calls) < 4 {
 				return decision.Outcome{Status: 503}
@@ -135,9 +149,12 @@ func TestOutageLosesNothing(t *testing.T) {
 			}
 			return nil
 		}}, storage.Base64)
-		b.send(t, fmt.Sprintf(plain, ""))
+		item := storage.Item{Text: storage.Base64.Encode([]byte(content))}
+		if _, err := b.store.Put(t.Context(), queue, item); err != nil {
+			t.Fatal(err)
+		}
 
-		b.runHost(t)
+		b.runHost(t, queue, mainQueue)
 
 		var attempts []int
 		for _, made := range b.target.calls {
