@@ -27,6 +27,7 @@ type Call struct {
 	Answer string
 	// Attempt is the header X-Async-Caller-Attempt.
 	Attempt string
+	Method  string
 	Header  http.Header
 	Body    []byte
 	At      time.Time
@@ -75,8 +76,8 @@ func (t *Target) record(r *http.Request, body []byte) string {
 	script := strings.Split(r.PathValue("script"), ",")
 	answer := script[min(len(t.calls[id]), len(script)-1)]
 	t.calls[id] = append(t.calls[id], Call{
-		Answer: answer, Attempt: r.Header.Get("X-Async-Caller-Attempt"), Header: r.Header.Clone(), Body: body,
-		At: time.Now(),
+		Answer: answer, Attempt: r.Header.Get("X-Async-Caller-Attempt"), Method: r.Method, Header: r.Header.Clone(),
+		Body: body, At: time.Now(),
 	})
 	return answer
 }
