@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -248,30 +249,37 @@ func newPoisonExport(shared *sharedFlags) *cobra.Command {
 		Short: "Write messages to a file",
 		Long: `Write whole messages, including secrets, as JSON lines with their properties and, as "text", their
 content on the queue byte for byte. "import" writes them to a queue again. The messages stay on
-their queues.`,
+their queues. --raw writes only the decoded content of one message.`,
 		Example: `  async-caller poison export --output poison.jsonl
+  async-caller poison export 4f1c2a9e --raw --output order.bin
   async-caller poison export --reason expired | jq -r .host | sort | uniq -c`,
 	}
 	var path string
+	var raw bool
 	flags := flagsOf(command)
+	flags.BoolVar(&raw, "raw", false, "write only the content of one message, byte for byte")
 	flags.StringVar(&path, "output", "-", "`file` to write to, which must not exist; - is standard output")
 	command.RunE = shared.withSelection(selectMessages(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
-			if path == "-" {
-				return s.export(ctx, source, s.out)
+			write := s.export
+			if raw {
+				write = s.exportRaw
 			}
-			return s.exportFile(ctx, source, path)
+			if path == "-" {
+				return write(ctx, source, s.out)
+			}
+			return exportFile(path, func(file io.Writer) error { return write(ctx, source, file) })
 		})
 	return command
 }
 
 // exportFile writes an export to a new file. It removes the file if the export is incomplete.
-func (s *session) exportFile(ctx context.Context, source account.Source, path string) error {
+func exportFile(path string, write func(io.Writer) error) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
 	if err != nil {
 		return usageError(fmt.Errorf("--output: %w", err))
 	}
-	err = cmp.Or(s.export(ctx, source, file), file.Close())
+	err = cmp.Or(write(file), file.Close())
 	if err != nil {
 		_ = os.Remove(path)
 	}
@@ -296,6 +304,25 @@ func (s *session) export(ctx context.Context, source account.Source, to io.Write
 		failed = out.Flush()
 	}
 	if err := cmp.Or(failed, err); err != nil {
+		return err
+	}
+	return s.summarize(listed)
+}
+
+// exportRaw writes the content of the only message of a source.
+func (s *session) exportRaw(ctx context.Context, source account.Source, to io.Writer) error {
+	var found []account.Found
+	if source.Limit != 1 {
+		source.Limit = 2
+	}
+	listed, err := s.runs.List(ctx, source, func(f account.Found) { found = append(found, f) })
+	if err == nil && len(found) > 1 {
+		err = usageError(errors.New("--raw: several messages match: give the id of one"))
+	}
+	if err == nil && len(found) == 1 {
+		_, err = to.Write(found[0].Content)
+	}
+	if err != nil {
 		return err
 	}
 	return s.summarize(listed)

@@ -194,21 +194,24 @@ func TestExportToTable(t *testing.T) {
 func TestExportFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, path := newTestSession(t, dead(3)...), filepath.Join(t.TempDir(), "file")
+		export := func(s account.Source) error {
+			return exportFile(path, func(file io.Writer) error { return d.export(t.Context(), s, file) })
+		}
 		nobody := account.Source{Filter: message.Filter{Reasons: []string{"drowned"}}}
-		if got := codeOf(withExitCode(t.Context(), d.exportFile(t.Context(), nobody, path))); got != exitNothing {
+		if got := codeOf(withExitCode(t.Context(), export(nobody))); got != exitNothing {
 			t.Errorf("exit code %d", got)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the file is there: %v", err)
 		}
-		if err := d.exportFile(t.Context(), account.Source{}, path); err != nil {
+		if err := export(account.Source{}); err != nil {
 			t.Fatal(err)
 		}
 		content, err := os.ReadFile(path)
 		if err != nil || bytes.Count(content, []byte("\n")) != 3 {
 			t.Errorf("%s, %v", content, err)
 		}
-		if got := codeOf(d.exportFile(t.Context(), account.Source{}, path)); got != exitUsage {
+		if got := codeOf(export(account.Source{})); got != exitUsage {
 			t.Errorf("exit code %d", got)
 		}
 		if again, err := os.ReadFile(path); !bytes.Equal(again, content) || err != nil {

@@ -145,6 +145,9 @@ func (s *session) requeue(ctx context.Context, source account.Source, o requeueO
 		if err != nil {
 			return err
 		}
+		if found.Raw {
+			return usageError(edit.ErrRaw)
+		}
 		if err := s.edit(ctx, found, &o.Edit); err != nil {
 			return err
 		}

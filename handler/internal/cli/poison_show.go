@@ -91,11 +91,13 @@ type requeuePreview struct {
 }
 
 func (s *session) details(ctx context.Context, f account.Found, secrets message.Secrets) messageDetails {
-	return messageDetails{
-		Message:        f.Message,
-		contentDetails: newContentDetails(f.Content, secrets),
-		Requeue:        s.previewRequeue(ctx, f),
+	d := messageDetails{Message: f.Message, Requeue: s.previewRequeue(ctx, f)}
+	if f.Raw { // whatever it looks like
+		d.Content = string(message.ShowContent(f.Content, secrets))
+	} else {
+		d.contentDetails = newContentDetails(f.Content, secrets)
 	}
+	return d
 }
 
 func newContentDetails(content []byte, secrets message.Secrets) (d contentDetails) {
@@ -121,21 +123,25 @@ func newContentDetails(content []byte, secrets message.Secrets) (d contentDetail
 func (s *session) previewRequeue(ctx context.Context, f account.Found) requeuePreview {
 	rules, now := s.runs.Rules, time.Now()
 	to, noTarget := operation.Target(f.Queue, "")
-	text, invalid := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{}, now)
+	text, invalid := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{Raw: f.Raw}, now)
 	preview := requeuePreview{To: to}
 	if noTarget != nil {
 		preview.Flags = append(preview.Flags, "--to QUEUE")
 	}
 	if invalid != nil {
-		_, err := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{FixEncoding: true}, now)
-		flag := "--edit"
-		if err == nil {
-			flag = "--fix-encoding"
+		_, err := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{Raw: f.Raw, FixEncoding: true}, now)
+		switch {
+		case err == nil:
+			preview.Flags = append(preview.Flags, "--fix-encoding")
+		case !f.Raw:
+			preview.Flags = append(preview.Flags, "--edit")
 		}
-		preview.Flags = append(preview.Flags, flag)
 	}
 	if err := cmp.Or(noTarget, invalid); err != nil {
 		preview.Refused = err.Error()
+		return preview
+	}
+	if f.Raw { // explain --queue describes the call of the route
 		return preview
 	}
 	preview.Explanation = new(s.explain(ctx, preview.To, f.ID, rules.Content(text), now))
@@ -292,7 +298,9 @@ func (r requeuePreview) print(out io.Writer) {
 		return
 	}
 	printLine(out, "  to", "%s", r.To)
-	printDelivery(out, *r.Explanation)
+	if r.Explanation != nil {
+		printDelivery(out, *r.Explanation)
+	}
 }
 
 // printDelivery says what the handler does on delivery, and until when it tries.

@@ -214,7 +214,11 @@ func printQueueState(rows *table, q account.QueueStatus, now time.Time) {
 		soon = thousands(q.Scheduled.DueInMinute)
 		stale = thousands(q.Scheduled.Stale)
 	}
-	rows.row(q.Queue, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison), reasonsText(q.Sample))
+	name := q.Queue
+	if q.Routed {
+		name += " (route)"
+	}
+	rows.row(name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison), reasonsText(q.Sample))
 }
 
 // causeColumns is the width of causes. The beginning of a longer one says enough.

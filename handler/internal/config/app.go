@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -74,6 +75,16 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 	}
 	a.Connection, a.ConnectionErr = readConnection(dir, a.Environ, trusted)
 	return a
+}
+
+// RoutedQueues returns the queues whose messages are contents of calls, and no envelopes. The names of the functions say
+// so as well as routes.json, which can be invalid.
+func (a App) RoutedQueues() []string {
+	names := slices.Collect(maps.Keys(a.Settings.Routes))
+	if a.Functions != nil {
+		names = append(names, a.Functions.RoutedQueues()...)
+	}
+	return names
 }
 
 // Getenv returns a function that looks up a variable of an environment.

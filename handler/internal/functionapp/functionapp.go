@@ -55,6 +55,22 @@ func (a *App) QueueNames() []string {
 	return names
 }
 
+// RoutedQueues returns the queues of the functions of routes, also of those that are disabled.
+func (a *App) RoutedQueues() []string {
+	var names []string
+	for _, f := range a.Functions {
+		if f.IsRouted() {
+			names = append(names, f.Queue)
+		}
+	}
+	for _, function := range a.Disabled {
+		if name, isRoute := strings.CutPrefix(function, routePrefix); isRoute {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Host is the part of host.json that Async Caller uses, with the AzureFunctionsJobHost__ (or :) overrides of the
 // environment.
 type Host struct {

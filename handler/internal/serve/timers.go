@@ -41,6 +41,7 @@ func (c Config) timers(r records) timers {
 				Encoding: c.App.Functions.Host.Queues.MessageEncoding,
 				Decision: c.App.Settings.Rules,
 				Guard:    c.App.Settings.Guard,
+				Routed:   c.App.RoutedQueues(),
 			},
 		},
 	}

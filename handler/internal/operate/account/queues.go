@@ -49,7 +49,7 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	}
 	names := poisonQueues(all)
 	for _, name := range all {
-		if strings.HasSuffix(name, storage.PoisonSuffix) || a.IsRead(all, name) {
+		if strings.HasSuffix(name, storage.PoisonSuffix) || a.IsRead(all, name) || a.Rules.IsRaw(name) {
 			continue
 		}
 		hasDeadLetter, err := a.hasDeadLetter(ctx, name)

@@ -54,6 +54,8 @@ type AppStatus struct {
 // QueueStatus is the state of a queue that functions read, and of its poison queue.
 type QueueStatus struct {
 	Queue string `json:"queue"`
+	// Routed says that the queue has a route.
+	Routed bool `json:"routed,omitempty"`
 	// Missing says that the queue does not exist. Problem says why it could not be read.
 	Missing bool   `json:"missing,omitempty"`
 	Problem string `json:"problem,omitempty"`
@@ -126,7 +128,7 @@ func naturalOrder(a, b string) int {
 }
 
 func (a *Account) queueStatus(ctx context.Context, name string, exists bool) QueueStatus {
-	s := QueueStatus{Queue: name, Missing: !exists}
+	s := QueueStatus{Queue: name, Routed: a.Rules.IsRaw(name), Missing: !exists}
 	var visible, failed []storage.Message
 	var problems [4]error
 	if exists {
@@ -152,6 +154,9 @@ func (a *Account) queueStatus(ctx context.Context, name string, exists bool) Que
 	}
 	for _, m := range visible {
 		s.Oldest = earliest(s.Oldest, m.InsertedAt)
+		if s.Routed {
+			continue
+		}
 		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil {
 			s.Oldest = earliest(s.Oldest, e.CreatedAt)
 		}

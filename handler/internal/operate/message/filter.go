@@ -101,7 +101,7 @@ func matchHost(pattern, host string) bool {
 // the whole call in base64, so it also searches the parsed envelope.
 func contains(m Message, content []byte, text string) bool {
 	texts := []string{m.Detail, string(content)}
-	if e, err := envelope.Parse(content); err == nil {
+	if e, err := envelope.Parse(content); err == nil && !m.Raw {
 		texts = append(texts, e.Call.URL, string(e.Call.Body), string(e.Context))
 		if e.Callback != nil {
 			texts = append(texts, e.Callback.URL)
@@ -126,7 +126,7 @@ func contains(m Message, content []byte, text string) bool {
 // which only a [Group] selects.
 func Reasons() []string {
 	reasons := withFailures(decision.Expired, decision.Exhausted, decision.Rejected)
-	return append(reasons, Malformed, Undecodable, HostGaveUp, Unknown)
+	return append(reasons, Malformed, Undecodable, HostGaveUp, Raw, Unknown)
 }
 
 // ScheduledReasons lists the reasons why messages are rescheduled.

@@ -12,6 +12,8 @@ package message
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +33,8 @@ const (
 	Malformed = string(decision.Malformed)
 	// HostGaveUp means a valid envelope without a recorded failure. The host moved it after maxDequeueCount deliveries.
 	HostGaveUp = "host_gave_up"
+	// Raw means the content of a call of a route, of which nothing says why it is there.
+	Raw = "raw"
 	// Unknown means a dead letter without a reason.
 	Unknown = "unknown"
 )
@@ -65,6 +69,8 @@ type Message struct {
 	Detail string `json:"detail,omitempty"`
 	// Since is when the handler gave up, or InsertedAt if no credible time is known.
 	Since time.Time `json:"since"`
+	// Raw says that the content is that of a call of a route, and no envelope, whatever it looks like.
+	Raw bool `json:"raw,omitempty"`
 	// Format is empty if the content is not an envelope. It is set if the text itself is an envelope without base64.
 	Format envelope.Format `json:"format,omitempty"`
 	// RequestID is the sender's, or empty. For a malformed message it is a guess.
@@ -97,8 +103,29 @@ type Rules struct {
 	// Encoding is the encoding on the queue; empty means base64.
 	Encoding storage.Encoding
 	Decision decision.Rules
+	// Routed are the queues of routes: their messages, and those on their poison queues, are contents of calls.
+	Routed []string
 	// Guard say which targets may be called. [Read] does not use them.
 	Guard guard.Rules
+}
+
+// IsRaw reports whether the messages on a queue are contents of the calls of a route. It is true for the route's queue
+// and its poison queue.
+func (r Rules) IsRaw(queueName string) bool {
+	return slices.Contains(r.Routed, strings.TrimSuffix(queueName, storage.PoisonSuffix))
+}
+
+// CheckRaw returns why messages must not get from one queue to another: on a queue of a route they are contents, and on
+// any other queue they are read as envelopes, which choose their calls themselves.
+func (r Rules) CheckRaw(isRaw bool, to string) error {
+	switch {
+	case isRaw && !r.IsRaw(to):
+		return fmt.Errorf("the message is the content of a call of a route: on %s it would be read as an envelope, "+
+			"so that its sender could choose the call", to)
+	case !isRaw && r.IsRaw(to):
+		return fmt.Errorf("%s has a route: the target would receive the whole message as the content of a call", to)
+	}
+	return nil
 }
 
 // Content returns the decoded content of a message's text, or the text itself if it cannot be decoded.
@@ -122,23 +149,27 @@ func (r Rules) Open(content []byte, messageID string, now time.Time) decision.In
 // properties that storage gives.
 func Read(r Rules, queueName string, m storage.Message) Message {
 	content := r.Content(m.Text)
-	// The delivery is judged at the time of insertion, because its own time is unknown.
-	in := r.Open(content, m.ID, m.InsertedAt)
 	about := Message{
 		Queue: queueName, ID: m.ID, Main: strings.TrimSuffix(queueName, storage.PoisonSuffix),
 		DequeueCount: m.DequeueCount,
-		InsertedAt:   m.InsertedAt.UTC(), Since: m.InsertedAt.UTC(), Bytes: len(content),
-		RequestID:    shown(in.RequestID, maxTenant),
-		Organization: shown(in.Tenant.Organization, maxTenant), Environment: shown(in.Tenant.Environment, maxTenant),
+		InsertedAt:   m.InsertedAt.UTC(), Since: m.InsertedAt.UTC(), Bytes: len(content), Raw: r.IsRaw(queueName),
 	}
 	if m.Expires() {
 		about.ExpiresAt = m.ExpiresAt.UTC()
+	}
+	_, undecodable := r.Encoding.Decode(m.Text)
+	var in decision.Intake
+	if !about.Raw {
+		// The delivery is judged at the time of insertion, because its own time is unknown.
+		in = r.Open(content, m.ID, m.InsertedAt)
+		about.RequestID = shown(in.RequestID, maxTenant)
+		about.Organization = shown(in.Tenant.Organization, maxTenant)
+		about.Environment = shown(in.Tenant.Environment, maxTenant)
 	}
 	e := in.Received
 	if e != nil {
 		about.describe(e)
 	}
-	_, undecodable := r.Encoding.Decode(m.Text)
 	switch {
 	case undecodable != nil:
 		detail := undecodable.Error()
@@ -146,6 +177,8 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 			detail += "; the text is an envelope: requeue --fix-encoding fixes it"
 		}
 		about.setReason(Undecodable, detail)
+	case about.Raw:
+		about.setReason(Raw, whyRaw)
 	case e == nil:
 		about.setReason(Malformed, in.Malformed.Error())
 	case e.DeadLetter != nil:
@@ -201,6 +234,7 @@ const (
 	gaveUp  = "no failure was recorded: the handler crashed, timed out or could not reach storage"
 	faulted = "giveUp is fault: the handler answered 500 on purpose, or it crashed or timed out"
 	tooLate = "; the deadline had passed"
+	whyRaw  = "the host gave up, or its envelope has no room in a message: the log of the time says why"
 )
 
 // whyUnrecorded returns the reason for an envelope that carries none.

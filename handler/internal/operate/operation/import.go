@@ -39,7 +39,7 @@ func (rs *Runs) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, 
 		if !storage.ValidName(to) {
 			return fmt.Errorf("queue: %.80q is not the name of a queue", to)
 		}
-		if err := rs.checkImport(all, to); err != nil && !o.Force {
+		if err := rs.checkImport(all, r, to); err != nil && !o.Force {
 			return err
 		}
 		if err := storage.CheckText(r.Text); err != nil {
@@ -57,14 +57,18 @@ func (rs *Runs) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, 
 	return p, nil
 }
 
-// checkImport refuses a queue that is not a poison queue of the app.
-func (rs *Runs) checkImport(all []string, to string) error {
+// checkImport refuses a queue that is not a poison queue of the app, or on which the message would be something else.
+func (rs *Runs) checkImport(all []string, r account.Found, to string) error {
 	if err := rs.CheckQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
 		return err
 	}
 	main := account.MainQueue(to)
 	if main == to || !slices.Contains(rs.AppQueues, main) {
 		return fmt.Errorf("queue %s: %w; name the app folder with --app, or use --force", to, ErrOtherQueue)
+	}
+	isRaw := r.Raw || rs.Rules.IsRaw(r.Queue)
+	if err := rs.Rules.CheckRaw(isRaw, to); err != nil {
+		return fmt.Errorf("%w; --force imports it nevertheless", err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package operation
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/run/journal"
@@ -31,6 +32,9 @@ func (rs *Runs) PlanMove(ctx context.Context, s account.Source, m Move) (*Plan, 
 	move := func(_ context.Context, f account.Found) (journal.Step, error) {
 		if f.Queue == m.To {
 			return journal.Step{}, errors.New("it is there already")
+		}
+		if err := rs.Rules.CheckRaw(f.Raw, m.To); err != nil && !s.Force {
+			return journal.Step{}, fmt.Errorf("%w; --force moves it nevertheless", err)
 		}
 		return exchange(f, m.To, f.Text), nil
 	}

@@ -39,6 +39,7 @@ func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 				Encoding: a.Host.Queues.MessageEncoding,
 				Decision: a.Settings.Rules,
 				Guard:    a.Settings.Guard,
+				Routed:   a.RoutedQueues(),
 			},
 		},
 		Outcomes: tables.Outcomes,

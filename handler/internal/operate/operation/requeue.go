@@ -93,10 +93,15 @@ func (rs *Runs) requeue(ctx context.Context, s account.Source, r Requeue, warnin
 	now := time.Now()
 	send := func(ctx context.Context, f account.Found) (journal.Step, error) {
 		to, err := Target(f.Queue, r.To)
+		if err == nil {
+			err = rs.Rules.CheckRaw(f.Raw, to)
+		}
 		if err != nil {
 			return journal.Step{}, err
 		}
-		text, err := edit.Prepare(ctx, rs.Rules, f.Text, f.ID, r.Edit, now)
+		options := r.Edit
+		options.Raw = f.Raw
+		text, err := edit.Prepare(ctx, rs.Rules, f.Text, f.ID, options, now)
 		return exchange(f, to, text), err
 	}
 	if r.Dedupe {

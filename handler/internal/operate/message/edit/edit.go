@@ -36,7 +36,17 @@ type Options struct {
 	FixEncoding bool
 	// Run is the token that the message gets, or empty. The message loses any other.
 	Run string
+	// Raw says that the message is the content of a call of a route. It is sent again as it is.
+	Raw bool
 }
+
+// ErrRaw is why the content of a call of a route cannot be edited.
+var ErrRaw = errors.New("the message is the content of a call of a route, and is sent again as it is: " +
+	"omit --edit, --keep-state and the flags that edit an envelope")
+
+// errRawRun is why the content of a call of a route cannot be a message of a run.
+var errRawRun = errors.New("the message is the content of a call of a route, which has no room for the member run: " +
+	"omit --canary and --stop-at-failure-ratio")
 
 // ErrNoRoomForRun means that a message is too large for the token of a run.
 var ErrNoRoomForRun = errors.New("the message has no room for the member run, without which its outcome " +
@@ -53,6 +63,12 @@ var ErrNoRoomForRun = errors.New("the message has no room for the member run, wi
 func Prepare(
 	ctx context.Context, r message.Rules, text, messageID string, o Options, now time.Time,
 ) (newText string, err error) {
+	switch {
+	case o.Raw && (o.Edited != nil || len(o.Edits) > 0 || o.KeepState):
+		return "", ErrRaw
+	case o.Raw && o.Run != "":
+		return "", errRawRun
+	}
 	original, err := r.Encoding.Decode(text)
 	switch {
 	case err != nil && !o.FixEncoding:
@@ -63,6 +79,11 @@ func Prepare(
 		}
 		return "", errors.New("the text is not base64, as host.json requires: " +
 			"--fix-encoding takes it as the content and encodes it")
+	case o.Raw && err != nil:
+		newText = r.Encoding.Encode([]byte(text))
+		return newText, storage.CheckText(newText)
+	case o.Raw:
+		return text, nil
 	case err != nil:
 		original = []byte(text)
 	}
