@@ -44,15 +44,19 @@ func newExplain(env Env) *cobra.Command {
 decisions. With --status or --failure, also show what would follow that result of the call: the rule
 that applies, the time of the next attempt, and the message that would be written.
 
+With the --queue of a route, the content is not an envelope, but the body of the call that
+routes.json states. The explanation shows that call, and where its envelope goes if it fails.
+
 The envelope comes from FILE, or standard input for "-", as JSON or base64; or, with --queue and
 --request-id, from the first 32 visible messages of a queue or of its poison queue. Only then does
 the explanation know whether the target is paused.
 
-Settings come from the environment and from local.settings.json, host.json, retry.json and
-targets.json in the app folder. Query strings, user info, header values, bodies and the context are
-not shown.`,
+Settings come from the environment and from local.settings.json, host.json, retry.json, targets.json
+and routes.json in the app folder. Query strings, user info, header values, bodies and the context
+are not shown.`,
 		Example: `  async-caller explain order.json --status 503 --header 'Retry-After: 120'
   async-caller send --dry-run --url https://example.com/ping | async-caller explain - --failure dns
+  async-caller explain --queue orders-in order.xml --status 503
   async-caller explain --queue async-caller --request-id 42 --at 2026-12-24T18:00:00Z --json`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -71,7 +75,7 @@ not shown.`,
 }
 
 func (o *explainOptions) addTo(flags *flagSet) {
-	flags.StringVar(&o.Queue, "queue", "", "`queue` of the envelope")
+	flags.StringVar(&o.Queue, "queue", "", "`queue` of the envelope, or of a route")
 	flags.StringVar(&o.requestID, "request-id", "", "request `id`, or message id, of the envelope on the queue")
 	parsed(flags, &o.outcome.Status, "status", "assume that the target answers with this `status`", parseFinalStatus)
 	headerFlag(flags, &o.outcome.Header, http.Header.Add, "with --status: `header` of the answer "+headerUsage)
@@ -83,7 +87,7 @@ func (o *explainOptions) addTo(flags *flagSet) {
 	parsed(flags, &o.Now, "at",
 		"`time` of the explanation (RFC 3339), or a duration from now (default now)", parseMoment)
 	flags.BoolVar(&o.json, "json", false, "print one JSON object")
-	flags.StringVar(&o.app, "app", ".", "app folder with host.json, retry.json, targets.json and local.settings.json")
+	flags.StringVar(&o.app, "app", ".", "app folder with host.json, the other files of settings, and local.settings.json")
 }
 
 func failureNames() string {
@@ -140,6 +144,11 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
+	o.InsertedAt, o.Deliveries = o.Now, 1
+	main := account.MainQueue(o.Queue)
+	if to, hasRoute := a.Settings.Routes[main]; hasRoute {
+		o.Queue, o.Route = main, &to
+	}
 	var source string
 	if len(args) == 1 {
 		err = o.readFile(env, a, args[0])
@@ -175,7 +184,7 @@ func (o *explainOptions) readBody(env Env) error {
 	return outbound.ReadAnswer(&o.outcome, body, -1, func() {})
 }
 
-// readFile reads the envelope from a file, as JSON or encoded as on a queue.
+// readFile reads the envelope from a file, as JSON or encoded as on a queue, or the content of a call of a route.
 func (o *explainOptions) readFile(env Env, a config.App, path string) error {
 	content, err := readFile(env, path)
 	if err != nil {
@@ -184,22 +193,18 @@ func (o *explainOptions) readFile(env Env, a config.App, path string) error {
 	o.MessageID = uuid.NewString()
 	o.Content = content
 	decoded, err := a.Host.Queues.MessageEncoding.Decode(string(bytes.TrimSpace(content)))
-	if err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
+	if err == nil && o.Route == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
 		o.Content = decoded
 	}
 	if o.Queue != "" {
 		return nil
 	}
 	o.Queue = envelope.QueueFor(0)
-	received := o.open(a).Received
+	received := o.Open(a.Settings.Rules).Received
 	if received != nil {
 		o.Queue = envelope.QueueFor(received.Priority)
 	}
 	return nil
-}
-
-func (o *explainOptions) open(a config.App) decision.Intake {
-	return a.Settings.Rules.Open(o.Content, o.MessageID, o.MaxContentBytes, o.Now)
 }
 
 // peek finds the envelope on the queue or its poison queue, and describes where.
@@ -256,11 +261,13 @@ func (o *explainOptions) find(ctx context.Context, store storage.Queues, a confi
 		for _, m := range messages {
 			o.MessageID = m.ID
 			o.Content = message.Rules{Encoding: a.Host.Queues.MessageEncoding}.Content(m.Text)
-			if o.requestID != m.ID && o.requestID != o.open(a).RequestID {
+			if o.requestID != m.ID && o.requestID != o.Open(a.Settings.Rules).RequestID {
 				continue
 			}
 			source = fmt.Sprintf("message %s on %s, dequeue count %d", m.ID, name, m.DequeueCount)
-			if name != o.Queue {
+			if name == o.Queue {
+				o.InsertedAt, o.Deliveries = m.InsertedAt, m.DequeueCount+1
+			} else {
 				source += "; the explanation applies once it is moved back to " + o.Queue
 			}
 			return source, nil
@@ -273,9 +280,16 @@ func (o *explainOptions) find(ctx context.Context, store storage.Queues, a confi
 
 // printExplanation prints an explanation as text.
 func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) {
-	if x.Envelope == nil {
+	switch {
+	case x.Envelope == nil:
 		printLine(out, "envelope", "no: %s", x.Arrival.Detail)
-	} else {
+	case x.Route != nil:
+		printLine(out, "route", "%s: the content is the body of the call", x.Route.Queue)
+		printLine(out, "content type", "%s", strictjson.ReplaceUnprintable(x.Route.ContentType))
+		printLine(out, "if it fails", "%s", afterFailure(*x.Route))
+		printEnvelope(out, x.Envelope, q.Now)
+	default:
+		printLine(out, "envelope", "yes, %s, %d bytes", x.Envelope.Format, x.Envelope.Bytes)
 		printEnvelope(out, x.Envelope, q.Now)
 	}
 	for _, unknown := range x.Unknown {
@@ -301,6 +315,15 @@ func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) 
 	}
 }
 
+// afterFailure says where the call of a route is retried.
+func afterFailure(r explain.Route) string {
+	if r.Envelopes != "" {
+		return "the envelope of the call goes to " + r.Envelopes
+	}
+	return "the envelope of the call has no room in a message: the message stays on " + r.Queue +
+		" as long as the host delivers it, and then goes to " + r.Queue + storage.PoisonSuffix
+}
+
 func assumption(o decision.Outcome) string {
 	if o.Failure != "" {
 		return fmt.Sprintf("there is no answer (%s)", o.Failure)
@@ -309,7 +332,6 @@ func assumption(o decision.Outcome) string {
 }
 
 func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
-	printLine(out, "envelope", "yes, %s, %d bytes", e.Format, e.Bytes)
 	printField(out, "request id", e.RequestID)
 	printField(out, "callback of", e.OriginalRequestID)
 	printField(out, "tenant", tenantText(e.Organization, e.Environment))

@@ -103,6 +103,7 @@ func newReader(t *testing.T) *reader {
 	for name, text := range map[string]string{
 		"order.json": envelope, "message.json": envelope, "order.xml": envelope, "envelopes.jsonl": envelope,
 		"poison.jsonl": envelope, "headers.txt": "Authorization: secret",
+		"routes.json": `{"orders-in":{"url":"https://shop.example.com/orders"}}`,
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

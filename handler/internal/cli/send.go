@@ -2,17 +2,24 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/send"
 )
 
@@ -22,7 +29,7 @@ const maxFileBytes = 1 << 20
 // sendOptions are the flags of send.
 type sendOptions struct {
 	draft               send.Draft
-	bodyFile            string
+	bodyFile, queue     string
 	tenant              envelope.Tenant
 	nexus, dryRun, json bool
 	force               bool
@@ -42,6 +49,9 @@ have no effect. An envelope whose callback or deadline is probably misspelt is r
 Other users of the machine can see the arguments of a command. Put secrets into files: give
 --header @FILE, --body-file, or an envelope in FILE.
 
+With --queue, put a body on the queue of a route: the message is the content of the call that
+routes.json states. --body @FILE reads it from a file, and --body @- from standard input.
+
 With --nexus, envelopes are written in the Nexus format, for a C# function app on the same queues.
 That format does not support --timeout, --retry and --give-up.
 
@@ -51,6 +61,7 @@ an identity in the one and a connection string in the other are refused.`,
   async-caller send --url https://example.com/ping --retry 5s,1m,10m --deadline 2h
   async-caller send --url https://example.com/ --body-file order.xml --header @headers.txt
   async-caller send --nexus --organization acme --environment prd --url https://example.com/ping
+  async-caller send --queue orders-in --body @order.xml
   async-caller send envelopes.jsonl`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -71,7 +82,8 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	flags.StringVar(&d.Call.URL, "url", "", "`URL` to call; required without FILE")
 	flags.StringVar(&d.Call.Method, "method", "", "HTTP `method` (default POST with a body, else GET)")
 	headerFlag(flags, &d.Call.Headers, addAsWritten, "`header` "+headerUsage)
-	parsed(flags, &d.Call.Body, "body", "body as `text`", func(text string) (*string, error) { return &text, nil })
+	parsed(flags, &d.Call.Body, "body", "body as `text`; with --queue also @FILE", func(text string) (*string, error) { return &text, nil })
+	parsed(flags, &o.queue, "queue", "`queue` of a route, which receives only a body", parseQueue)
 	flags.StringVar(&o.bodyFile, "body-file", "", "`file` with the body, or - for standard input")
 	parsed(flags, &d.Call.JSON, "json-body", "body as `JSON`, sent as application/json", parseJSON)
 	flags.StringVar(&d.Call.Timeout, "timeout", "", "time limit for the call, a `duration` (default as configured)")
@@ -115,7 +127,17 @@ func parseTraceparent(text string) (string, error) {
 func (o *sendOptions) check(flags *flagSet, args []string) error {
 	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{},
 		"--organization and --environment require --nexus: a native envelope has no tenant")
-	flags.refuse(len(args) == 0 && o.draft.Call.URL == "", "--url is missing; or give a FILE with envelopes")
+	if flags.Changed("queue") {
+		rest := o.draft
+		rest.Call.Body = nil
+		hasMore := !reflect.DeepEqual(rest, send.Draft{}) || len(args) > 0 || o.nexus || o.dryRun || o.force
+		flags.refuse(hasMore || o.draft.Call.Body == nil && o.bodyFile == "",
+			"--queue requires --body or --body-file, and nothing else that describes a call: the route states it, "+
+				"and `async-caller explain --queue` shows it")
+		return flags.err()
+	}
+	flags.refuse(len(args) == 0 && o.draft.Call.URL == "",
+		"--url is missing; or give a FILE with envelopes, or --queue for a body on the queue of a route")
 	describesEnvelope := o.bodyFile != "" || !reflect.DeepEqual(o.draft, send.Draft{})
 	flags.refuse(describesEnvelope && len(args) == 1, "FILE excludes --url and other flags that describe an envelope")
 	flags.refuse(flags.Changed("body-file") && o.bodyFile == "", "--body-file is empty")
@@ -150,11 +172,7 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	if len(args) == 1 {
 		return o.sendFile(ctx, env, sender, args[0])
 	}
-	content, err := o.draft.Encode()
-	if err != nil {
-		return err
-	}
-	message, err := sender.Prepare(content)
+	message, err := o.prepare(env, a, sender)
 	if err != nil {
 		return usageError(err)
 	}
@@ -170,8 +188,42 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 		}
 	}
 	err = o.print(env.Stdout, message, receipt)
-	o.summarize(status, 1, sender.Account)
+	if o.queue == "" {
+		o.summarize(status, 1, sender.Account)
+	} else {
+		status.printf("sent 1 message to %s in %s", o.queue, sender.Account)
+	}
 	return err
+}
+
+// prepare returns the only message that the flags describe: an envelope, or the content of a call of a route.
+func (o *sendOptions) prepare(env Env, a config.App, sender *send.Sender) (message send.Message, err error) {
+	if o.queue == "" {
+		content, err := o.draft.Encode()
+		if err != nil {
+			return message, err
+		}
+		return sender.Prepare(content)
+	}
+	to, hasRoute := a.Settings.Routes[o.queue]
+	if !hasRoute {
+		known := slices.Sorted(maps.Keys(a.Settings.Routes))
+		return message, fmt.Errorf("--queue: %s has no route in %s%s: name the app folder with --app, or omit --queue "+
+			"to send an envelope; queues with a route: %s", o.queue, filepath.Join(o.app, config.RoutesFile),
+			nearest.Hint(o.queue, known), cmp.Or(strings.Join(known, ", "), "none"))
+	}
+	content := o.draft.Call.BodyBase64
+	if o.draft.Call.Body != nil {
+		content = []byte(*o.draft.Call.Body)
+	}
+	path, isFile := strings.CutPrefix(string(content), "@")
+	if isFile && o.bodyFile == "" {
+		content, err = readFile(env, path)
+		if err != nil {
+			return message, fmt.Errorf("--body: %w", err)
+		}
+	}
+	return sender.PrepareContent(to, content)
 }
 
 // mostWarnings is how many warnings about the envelopes of a file are printed. All may have the same mistake.

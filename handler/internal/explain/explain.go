@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/targets"
 )
@@ -33,6 +34,11 @@ type Question struct {
 	// MessageID identifies the call if the envelope has no request id.
 	MessageID string
 	Content   []byte
+	// Route, unless nil, is that of the queue, so that Content is the body of its call. InsertedAt is when the message
+	// was written, and Deliveries how often the host will have received it.
+	Route      *route.Route
+	InsertedAt time.Time
+	Deliveries int64
 	// Now is when the host would deliver the message.
 	Now time.Time
 	// MaxContentBytes is the size of the largest content that the queue accepts; see storage.Encoding.
@@ -45,6 +51,15 @@ type Question struct {
 	Outcome *decision.Outcome
 }
 
+// Open opens the message under the operator's rules, as the handler does.
+func (q Question) Open(rules decision.Rules) decision.Intake {
+	if q.Route == nil {
+		return rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)
+	}
+	arrival := route.Arrival{Content: q.Content, MessageID: q.MessageID, InsertedAt: q.InsertedAt}
+	return rules.OpenRouted(*q.Route, arrival, q.Deliveries, q.MaxContentBytes, q.Now)
+}
+
 // Pause is an operator's pause of a target. Why is a text about it, and Until its end; zero means that it has none.
 type Pause struct {
 	Why   string
@@ -53,7 +68,9 @@ type Pause struct {
 
 // Explanation describes how the handler would process a message.
 type Explanation struct {
-	// Envelope is nil if the content is not an envelope.
+	// Route describes the message as that of a route; nil if its queue has none.
+	Route *Route `json:"route,omitempty"`
+	// Envelope is nil if the content is not an envelope. On the queue of a route it is the envelope of its call.
 	Envelope *Envelope `json:"envelope,omitempty"`
 	// Unknown are the members that have no effect.
 	Unknown []envelope.Unknown `json:"unknown,omitempty"`
@@ -64,6 +81,15 @@ type Explanation struct {
 	// for the shortest wait and Otherwise for the longest.
 	AfterCall *Step `json:"afterCall,omitempty"`
 	Otherwise *Step `json:"otherwise,omitempty"`
+}
+
+// Route says how the route of a queue uses a content.
+type Route struct {
+	Queue       string `json:"queue"`
+	ContentType string `json:"contentType"`
+	// Envelopes is the queue for the envelope of the call if that fails; empty if the envelope has no room in a message,
+	// so that the message stays on its queue.
+	Envelopes string `json:"envelopeQueue,omitempty"`
 }
 
 // Step is a decision, and the message that settling it would write.
@@ -115,7 +141,7 @@ type Write struct {
 
 // About explains a message under the operator's rules.
 func About(rules decision.Rules, q Question) Explanation {
-	m := message{Question: q, rules: rules, in: rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)}
+	m := message{Question: q, rules: rules, in: q.Open(rules)}
 	arrivals := []decision.Decision{rules.BeforeCall(m.in, q.Now)}
 	if pause := m.pause(); pause.Why != "" && arrivals[0].Action == decision.Call {
 		arrivals = []decision.Decision{
@@ -123,7 +149,12 @@ func About(rules decision.Rules, q Question) Explanation {
 		}
 	}
 	arrival := arrivals[0]
-	explanation := Explanation{Unknown: envelope.UnknownMembers(q.Content), Arrival: m.step(q.Now, arrivals...)}
+	explanation := Explanation{Arrival: m.step(q.Now, arrivals...)}
+	if q.Route == nil {
+		explanation.Unknown = envelope.UnknownMembers(q.Content)
+	} else {
+		explanation.Route = m.route()
+	}
 	if m.in.Envelope != nil {
 		explanation.Envelope = m.describe()
 		if refused := explanation.Envelope.Refused; refused != "" {
@@ -150,6 +181,17 @@ type message struct {
 	Question
 	rules decision.Rules
 	in    decision.Intake
+}
+
+func (m message) route() *Route {
+	r := &Route{Queue: m.Queue, Envelopes: m.in.Successors}
+	if m.in.NoRoom {
+		r.Envelopes = ""
+	}
+	if e := m.in.Envelope; e != nil {
+		r.ContentType = e.Call.Header.Get("Content-Type")
+	}
+	return r
 }
 
 // pause returns the pause of the message's target. It does not matter if the target is refused.

@@ -4,6 +4,7 @@ package send
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -38,6 +40,7 @@ type Sender struct {
 
 // Message is a complete envelope, ready to be sent.
 type Message struct {
+	// RequestID is empty if it will be the message's id.
 	RequestID string
 	Queue     string
 	Content   []byte
@@ -97,6 +100,32 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 	return message, nil
 }
 
+// PrepareContent returns the message that makes the call of a route with a content.
+func (s *Sender) PrepareContent(to route.Route, content []byte) (message Message, err error) {
+	limit := s.Encoding.MaxContentBytes()
+	if len(content) > limit {
+		return message, fmt.Errorf("the body has %d bytes: a message on %s has at most %d", len(content), to.Queue, limit)
+	}
+	if err := storage.CheckText(s.Encoding.Encode(content)); err != nil {
+		return message, err
+	}
+	now := time.Now()
+	arrival := route.Arrival{Content: content, MessageID: uuid.NewString(), InsertedAt: now}
+	in := s.Rules.OpenRouted(to, arrival, 1, limit, now)
+	if in.Malformed != nil {
+		return message, in.Malformed
+	}
+	message = Message{Queue: to.Queue, Content: content}
+	if in.RequestID != arrival.MessageID { // that of an event
+		message.RequestID = in.RequestID
+	}
+	if in.NoRoom {
+		message.Warnings = []string{"the envelope of the call has no room in a message: " +
+			"if the call fails, it is retried only as often as the host delivers the message"}
+	}
+	return message, nil
+}
+
 func (s *Sender) encode(e *envelope.Envelope) ([]byte, error) {
 	limit := s.Encoding.MaxContentBytes()
 	if s.Nexus == nil || e.Format() != envelope.FormatNative {
@@ -116,7 +145,7 @@ func (s *Sender) Send(ctx context.Context, m Message) (Receipt, error) {
 	defer cancel()
 	item := storage.Item{Text: s.Encoding.Encode(m.Content), Delay: m.Delay}
 	put, err := storage.PutCreating(ctx, s.Store, m.Queue, item)
-	return Receipt{RequestID: m.RequestID, Queue: m.Queue, MessageID: put.ID, Account: s.Account}, err
+	return Receipt{RequestID: cmp.Or(m.RequestID, put.ID), Queue: m.Queue, MessageID: put.ID, Account: s.Account}, err
 }
 
 // Draft describes a native envelope. Its members are those of docs/envelope.md; zero values are left out.
