@@ -67,7 +67,7 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 		getenv = nil
 	}
 	a.Settings, a.SettingsErr = LoadApp(dir, a.Environ, getenv)
-	if reader != Operator && a.Functions != nil {
+	if reader != Operator && a.Functions != nil && !errors.Is(a.FunctionsErr, functionapp.ErrNoApp) {
 		a.SettingsErr = errors.Join(a.SettingsErr, a.Settings.CheckRoutes(a.Functions))
 	}
 	if reader != Operator && a.Functions != nil && a.Settings.CallTimeout > 0 {

@@ -52,6 +52,9 @@ type Settings struct {
 	MaxInstances int
 	// Guard are the rules that say which targets may be called.
 	Guard guard.Rules
+
+	// invalidRoutes says that Routes lacks those of routes.json that have problems.
+	invalidRoutes bool
 }
 
 // Switch turns something on or off.
@@ -280,7 +283,7 @@ func LoadApp(dir string, environ []string, getenv func(string) string) (Settings
 	routes, routesErr := readFile(dir, RoutesFile, func(content []byte) (route.Routes, error) {
 		return route.Parse(content, settings.checkEnvelope)
 	})
-	settings.Routes = routes
+	settings.Routes, settings.invalidRoutes = routes, routesErr != nil
 	return settings, errors.Join(policiesErr, err, profilesErr, routesErr)
 }
 
@@ -293,25 +296,41 @@ func (s Settings) checkEnvelope(e *envelope.Envelope) error {
 	return err
 }
 
+// LoadRoutes reads routes.json from the app folder. It does not judge the calls by the settings, because the app may
+// have others. The error has one line per problem; each names the file, the queue and the member.
+func LoadRoutes(dir string) (route.Routes, error) {
+	return readFile(dir, RoutesFile, func(content []byte) (route.Routes, error) {
+		return route.Parse(content, func(*envelope.Envelope) error { return nil })
+	})
+}
+
 // CheckRoutes returns why the queues of routes and the functions that read them do not belong together. Each route has
-// one function, which `routes sync` makes.
+// one function, which [functionapp.SyncRoutes] makes. An invalid routes.json has to be corrected first.
 func (s Settings) CheckRoutes(app *functionapp.App) error {
-	const advice = "run `async-caller routes sync`"
+	if s.invalidRoutes {
+		return nil
+	}
+	const advice = "run `async-caller routes sync` in the app folder, and deploy again"
 	var problems []error
 	present := slices.Clone(app.Disabled)
 	for _, f := range app.Functions {
-		if !f.IsRouted() {
-			continue
-		}
 		present = append(present, f.Name)
-		if _, hasRoute := s.Routes[f.Queue]; !hasRoute || f.Name != functionapp.RouteFunction(f.Queue) {
-			problems = append(problems, fmt.Errorf("function %s reads queue %s, which has no route of this name in %s: %s",
-				f.Name, f.Queue, RoutesFile, advice))
+		_, hasRoute := s.Routes[f.Queue]
+		switch {
+		case f.IsRouted() && (!hasRoute || f.Name != functionapp.RouteFunction(f.Queue)):
+			problems = append(problems, fmt.Errorf("function %s is for a route, but %s has none of this name for its "+
+				"queue %s: add the route, or %s", f.Name, RoutesFile, f.Queue, advice))
+		case f.IsRouted() && f.DataType != functionapp.DataBinary:
+			problems = append(problems, fmt.Errorf(`%s/function.json: dataType is %q: set "binary", otherwise contents `+
+				"do not arrive byte for byte", f.Name, f.DataType))
+		case hasRoute && !f.IsRouted():
+			problems = append(problems, fmt.Errorf("%s: %q: function %s reads envelopes from this queue: "+
+				"delete its folder, or give the route another queue", RoutesFile, f.Queue, f.Name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Routes)) {
 		if !slices.Contains(present, functionapp.RouteFunction(name)) {
-			problems = append(problems, fmt.Errorf("%s: %q: no function %s reads the queue: %s",
+			problems = append(problems, fmt.Errorf("%s: %q: there is no function %s to read the queue: %s",
 				RoutesFile, name, functionapp.RouteFunction(name), advice))
 		}
 	}

@@ -33,6 +33,11 @@ const routePrefix = "AC-route-"
 // RouteFunction returns the name of the function for the route of a queue.
 func RouteFunction(queue string) string { return routePrefix + queue }
 
+// isRouteName reports whether a function is one of a route, in any case, as hosts compare names.
+func isRouteName(name string) bool {
+	return len(name) >= len(routePrefix) && strings.EqualFold(name[:len(routePrefix)], routePrefix)
+}
+
 // App is a valid app folder.
 type App struct {
 	// Dir is the script root: the folder that holds host.json.
@@ -144,7 +149,7 @@ type Function struct {
 
 // IsRouted reports whether the function reads the queue of a route. Its name says so, and not routes.json, so that a
 // mistake in that file never makes an envelope of what a sender writes there.
-func (f Function) IsRouted() bool { return strings.HasPrefix(f.Name, routePrefix) }
+func (f Function) IsRouted() bool { return isRouteName(f.Name) }
 
 // Timer is a timer-trigger function: one folder with a function.json.
 type Timer struct {
