@@ -42,6 +42,9 @@ param deleteLock bool = false
 @description('App settings by name: the settings of Async Caller, secrets of targets.json as Key Vault references.')
 param settings { *: string } = {}
 
+@description('Queues of routes.json, as `async-caller routes sync` prints them; each gets a poison queue.')
+param routedQueues string[] = []
+
 @description('Object id of who sends, operates and deploys; empty: nobody gets a role here.')
 param operatorPrincipalId string = deployer().objectId
 
@@ -165,12 +168,12 @@ resource queueService 'Microsoft.Storage/storageAccounts/queueServices@2026-04-0
   properties: {}
 }
 
-resource queue 'Microsoft.Storage/storageAccounts/queueServices/queues@2026-04-01' = [for queueName in queues: {
+resource queue 'Microsoft.Storage/storageAccounts/queueServices/queues@2026-04-01' = [for queueName in concat(queues, routedQueues): {
   parent: queueService
   name: queueName
 }]
 
-resource poisonQueue 'Microsoft.Storage/storageAccounts/queueServices/queues@2026-04-01' = [for queueName in queues: {
+resource poisonQueue 'Microsoft.Storage/storageAccounts/queueServices/queues@2026-04-01' = [for queueName in concat(queues, routedQueues): {
   parent: queueService
   name: '${queueName}-poison'
 }]

@@ -48,7 +48,7 @@ func compare(t *testing.T, what string, want, got []string) {
 	}
 }
 
-// TestTemplateQueues: the queue trigger creates no queue, so the template makes all of them.
+// TestTemplateQueues: the queue trigger creates no queue, so the template makes all of them, and those of routes.
 func TestTemplateQueues(t *testing.T) {
 	paths, err := filepath.Glob("../functions/*/function.json")
 	if err != nil {
@@ -62,7 +62,7 @@ func TestTemplateQueues(t *testing.T) {
 	made := group(mustMatch(t, text, `(?s)\nvar queues = \[\n(.*?)\]\n`)[0], `'(.+)'`)
 	compare(t, "queues of functions/", bound, made)
 	compare(t, "queues of senders", envelope.Queues(), made)
-	names := group(text, `/queues@\S+ = \[for queueName in queues: \{\n  parent: queueService\n  name: (.+)\n`)
+	names := group(text, `/queues@\S+ = \[for queueName in concat\(queues, routedQueues\): \{\n  parent: queueService\n  name: (.+)\n`)
 	compare(t, "resources", []string{"queueName", "'${queueName}" + storage.PoisonSuffix + "'"}, names)
 	tables := group(text, `/tables@\S+ = \{\n  parent: tableService\n  name: '(.+)'\n`)
 	compare(t, "tables", []string{storage.ScheduledTable, storage.RunTable, storage.AppTable}, tables)
@@ -217,6 +217,7 @@ func TestTemplateResources(t *testing.T) {
 		"? fail('privateStorage needs virtualNetworkPrefix') : privateStorage",
 		"? [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]",
 		"param settings { *: string } = {}",
+		"param routedQueues string[] = []",
 		"output AZURE_LOCATION string = location",
 		"output AZURE_TENANT_ID string = tenant().tenantId",
 	} {

@@ -1,6 +1,7 @@
-// Stage lays out the app for the Functions host: it builds the executable in dist, and copies host.json,
-// local.settings.json and the function folders. With -zip it uses dist/package, whose executable is for a Function App,
-// and packs it. With -release it makes the files of a release. It serves the Makefile and is not part of the product.
+// Stage lays out the app for the Functions host: it builds the executable in dist, copies host.json,
+// local.settings.json, the optional files and the function folders, and makes the functions of routes. With -zip it
+// uses dist/package, whose executable is for a Function App, and packs it. With -release it makes the files of a
+// release. It serves the Makefile and is not part of the product.
 package main
 
 import (
@@ -11,12 +12,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/functionapp"
 )
 
 const (
@@ -76,9 +79,10 @@ func stagePackage(project, dist string) error {
 }
 
 // optional are the files of the app that a project need not have.
-var optional = []string{config.RetryFile, config.TargetsFile}
+var optional = []string{config.RetryFile, config.TargetsFile, config.RoutesFile}
 
-// stage copies the app's files into dist, and removes functions and optional files that the project does not have.
+// stage copies the app's files into dist, makes the functions of routes, and removes functions and optional files that
+// the project does not have.
 func stage(project, dist string) error {
 	if err := removeFunctions(dist); err != nil {
 		return err
@@ -108,6 +112,13 @@ func stage(project, dist string) error {
 			return err
 		}
 	}
+	routes, err := config.LoadRoutes(dist)
+	if err != nil {
+		return err
+	}
+	if _, _, err := functionapp.SyncRoutes(dist, slices.Sorted(maps.Keys(routes))); err != nil {
+		return err
+	}
 	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"+inside+"\n"+releases+"\n"), 0o644)
 }
 
@@ -132,7 +143,8 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o644)
 }
 
-// zipApp packs what a Function App runs: the executable with its run bit, host.json and the functions.
+// zipApp packs what a Function App runs: the executable with its run bit, host.json, the optional files and the
+// functions.
 func zipApp(app, path string) (err error) {
 	names, err := packed(app)
 	if err != nil {

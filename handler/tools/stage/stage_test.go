@@ -282,7 +282,7 @@ func TestStagingAgain(t *testing.T) {
 // TestOptionalFiles: a file that the project no longer has is removed, so that it is not deployed again.
 func TestOptionalFiles(t *testing.T) {
 	project, dist := newProject(t, "Work"), newDist(t)
-	for _, name := range []string{"retry.json", "targets.json"} {
+	for _, name := range []string{"retry.json", "targets.json", "routes.json"} {
 		mustWrite(t, project, map[string]string{name: "{}"})
 		mustPack(t, project, dist)
 		if _, ok := mustUnzip(t, filepath.Join(dist, archive))[name]; !ok {
@@ -295,6 +295,33 @@ func TestOptionalFiles(t *testing.T) {
 		if _, ok := mustUnzip(t, filepath.Join(dist, archive))[name]; ok {
 			t.Errorf("%s is in the zip, although the project has none", name)
 		}
+	}
+}
+
+// TestRoutes: the app has the functions of the routes in the project's routes.json, and no others.
+func TestRoutes(t *testing.T) {
+	project, dist := newProject(t, "Work"), newDist(t)
+	zipped := func(routes string) (functions []string) {
+		mustWrite(t, project, map[string]string{"routes.json": routes})
+		mustPack(t, project, dist)
+		for name := range mustUnzip(t, filepath.Join(dist, archive)) {
+			if strings.HasPrefix(name, "AC-route-") {
+				functions = append(functions, name)
+			}
+		}
+		return functions
+	}
+	one := zipped(`{"orders-in": {"url": "https://shop.example/"}}`)
+	other := zipped(`{"returns": {"url": "http://127.0.0.1/", "retry": "of settings elsewhere"}}`)
+	none := zipped(`{}`)
+	if !slices.Equal(one, []string{"AC-route-orders-in/function.json"}) ||
+		!slices.Equal(other, []string{"AC-route-returns/function.json"}) || none != nil {
+		t.Errorf("the zip has %q, then %q, then %q", one, other, none)
+	}
+	mustWrite(t, project, map[string]string{"routes.json": `{"returns": {}}`})
+	err := stage(project, dist)
+	if err == nil || !strings.Contains(err.Error(), `routes.json: "returns": url: is missing`) {
+		t.Errorf("an invalid routes.json: %v", err)
 	}
 }
 
