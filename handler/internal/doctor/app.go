@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,6 +19,7 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -203,6 +205,26 @@ func (report Reporter) unread(ctx context.Context, store storage.Queues, read []
 			Text:  "no function of this app reads",
 			Next: "restore the folder of the function and deploy again; or let senders use another queue, and delete " +
 				"this one; ignore this if another app reads it",
+		}, "")
+	}
+}
+
+// successors reports the queues that get envelopes of routes, and that no function of the app reads.
+func (report Reporter) successors(routes route.Routes, read []string) {
+	var unread []string
+	for _, name := range slices.Sorted(maps.Keys(routes)) {
+		to := routes[name].Successors
+		if !slices.Contains(read, to) {
+			unread = append(unread, fmt.Sprintf("%s (route of %s)", to, name))
+		}
+	}
+	if len(unread) > 0 {
+		report.items(unread, Line{
+			State: Warning,
+			Check: "routes",
+			Text:  "no function of this app reads the queue to which the envelopes of failed calls go",
+			Next: "restore the folder of its function and deploy again, or change the priority of the route; ignore " +
+				"this if another app reads it",
 		}, "")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -59,6 +60,18 @@ func (f *folder) write(name, content string) {
 		err = os.WriteFile(f.path(name), []byte(content), 0o644)
 	}
 	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// toShop is a routes.json.
+const toShop = `{"orders-in": {"url": "https://shop.example/orders"}}`
+
+// routed writes routes.json with a route of the queue orders-in, and its function.
+func (f *folder) routed(routes string) {
+	f.t.Helper()
+	f.write("routes.json", routes)
+	if _, _, err := functionapp.SyncRoutes(f.dir, []string{"orders-in"}); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -140,6 +153,32 @@ func TestAppFaults(t *testing.T) {
 				}
 			},
 			Broken, "functions", "disabled: AC-standard, AC-priority01", "remove the settings",
+		},
+		"route_without_function": {
+			func(f *folder) { f.write("routes.json", toShop) },
+			Broken, "settings", `routes.json: "orders-in": there is no function AC-route-orders-in`, "restart",
+		},
+		"function_without_route": {
+			func(f *folder) { f.routed(toShop); f.remove("routes.json") },
+			Broken, "settings", "function AC-route-orders-in is for a route, but routes.json has none", "restart",
+		},
+		"route_refused": {
+			func(f *folder) { f.routed(`{"orders-in": {"url": "http://169.254.169.254/"}}`) },
+			Broken, "settings", `routes.json: "orders-in": url: `, "restart",
+		},
+		"route_disabled": {
+			func(f *folder) {
+				f.routed(toShop)
+				f.environ = []string{"AzureWebJobs.ac-route-ORDERS-in.Disabled=true"}
+			},
+			Warning, "functions", "disabled: ac-route-ORDERS-in", "remove the settings",
+		},
+		"successors_unread": {
+			func(f *folder) {
+				f.routed(`{"orders-in": {"url": "https://shop.example/", "priority": 3}}`)
+				f.remove("AC-priority03")
+			},
+			Warning, "routes", "async-caller-3 (route of orders-in)", "restore the folder",
 		},
 		"function_deleted": {
 			func(f *folder) { f.remove("AC-standard/function.json") },
@@ -260,6 +299,10 @@ func TestAppFaults(t *testing.T) {
 			if len(lines) == 0 {
 				t.Fatal("found nothing")
 			}
+			isOfRoute := strings.HasPrefix(name, "route_") || name == "function_without_route"
+			if isOfRoute && len(lines) > 1 {
+				t.Errorf("more than one line: %+v", lines)
+			}
 			l := lines[0]
 			if l.State != test.state || l.Check != test.check || !strings.Contains(l.Text, test.text) ||
 				!strings.Contains(l.Next, test.next) {
@@ -298,6 +341,7 @@ func TestHealthyApps(t *testing.T) {
 			f.edit("AC-standard/function.json", `"direction": "in",`, ``)
 		},
 		"fewer_functions": func(f *folder) { f.remove("AC-priority10") },
+		"routed":          func(f *folder) { f.routed(toShop) },
 		"copy_of_the_app": func(f *folder) { f.write("old/AC-standard/function.json", "{}") },
 		"other_files": func(f *folder) {
 			f.write("docs/readme.md", "")

@@ -56,6 +56,7 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 		report.environment(a.Environ)
 		if !noApp {
 			report.folder(a.Functions, a.Environ)
+			report.successors(a.Settings.Routes, a.Functions.QueueNames())
 		}
 		report.log(a)
 		encoding = a.Functions.Host.Queues.MessageEncoding
@@ -69,7 +70,7 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 		report.skip("storage, clock, permissions, queues, encoding and heartbeats")
 		return
 	}
-	report.storage(ctx, a.Connection, queues, encoding, a.Settings.Scheduled != config.Off)
+	report.storage(ctx, a, queues, encoding)
 }
 
 // ok reports that a check found no problem.

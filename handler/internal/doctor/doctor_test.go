@@ -90,20 +90,24 @@ func TestCountMiscoded(t *testing.T) {
 	for _, test := range []struct {
 		encoding storage.Encoding
 		text     string
-		want     int
+		// want is the number on a queue of envelopes, routed that on the queue of a route.
+		want, routed int
 	}{
-		{storage.Base64, once, 0},
-		{storage.Base64, " " + once + "\r\n", 0},
-		{storage.Base64, object, 1},
-		{storage.Base64, twice, 1},
-		{storage.Base64, "", 0},
-		{storage.Base64, storage.Base64.Encode([]byte("no object, which is for the handler to say")), 0},
-		{storage.None, object, 0},
-		{storage.None, once, 1},
-		{storage.None, "ping", 0}, // is base64, by accident
+		{storage.Base64, once, 0, 0},
+		{storage.Base64, " " + once + "\r\n", 0, 0},
+		{storage.Base64, object, 1, 1},
+		{storage.Base64, twice, 1, 0},
+		{storage.Base64, "", 0, 0},
+		{storage.Base64, storage.Base64.Encode([]byte("no object, which is for the handler to say")), 0, 0},
+		{storage.None, object, 0, 0},
+		{storage.None, once, 1, 0},
+		{storage.None, "ping", 0, 0}, // is base64, by accident
 	} {
-		if got := countWronglyEncoded(test.encoding, []storage.Message{{Text: test.text}}); got != test.want {
-			t.Errorf("%s %q: %d, want %d", test.encoding, test.text, got, test.want)
+		messages := []storage.Message{{Text: test.text}}
+		got := countWronglyEncoded(test.encoding, messages, false)
+		routed := countWronglyEncoded(test.encoding, messages, true)
+		if got != test.want || routed != test.routed {
+			t.Errorf("%s %q: %d and %d, want %d and %d", test.encoding, test.text, got, routed, test.want, test.routed)
 		}
 	}
 }

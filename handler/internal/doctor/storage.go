@@ -13,6 +13,7 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -27,11 +28,10 @@ const hostAPIVersion = "2026-10-06"
 // The id and the receipt of no message, in the service's form.
 const noID, noReceipt = "00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAAAAAAAAAAAAA="
 
-// storage checks the account. Functions read the queues, with messages in this encoding; recorded says that scheduled
-// messages are recorded. If the account does not answer, that takes seconds.
-func (report Reporter) storage(
-	ctx context.Context, conn azure.Connection, queues []string, encoding storage.Encoding, recorded bool,
-) {
+// storage checks the account of an app. Functions read the queues, with messages in this encoding. If the account does
+// not answer, that takes seconds.
+func (report Reporter) storage(ctx context.Context, a config.App, queues []string, encoding storage.Encoding) {
+	conn := a.Connection
 	store, err := azure.Open(conn)
 	if err != nil {
 		report.failed("connection", err, "")
@@ -53,12 +53,12 @@ func (report Reporter) storage(
 	}
 	remove := func(ctx context.Context) error { return store.Delete(ctx, queues[0], noID, noReceipt) }
 	if report.try(ctx, "queue access", "role "+storage.QueueRole, peek, update, remove) {
-		report.queues(ctx, store, queues, encoding)
+		report.queues(ctx, store, queues, encoding, a.Settings.Routes)
 		report.unread(ctx, store, queues)
 	} else {
 		report.skip("queues, encoding and poison messages")
 	}
-	report.table(ctx, conn, recorded, now)
+	report.table(ctx, conn, a.Settings.Scheduled != config.Off, now)
 	report.try(ctx, "blob access", "role Storage Blob Data Owner",
 		func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
 }
@@ -141,7 +141,9 @@ func (report Reporter) try(ctx context.Context, check, roles string, operations 
 }
 
 // queues checks whether the queues exist, how their first messages are encoded, and the poison queues.
-func (report Reporter) queues(ctx context.Context, store storage.Queues, names []string, encoding storage.Encoding) {
+func (report Reporter) queues(
+	ctx context.Context, store storage.Queues, names []string, encoding storage.Encoding, routes route.Routes,
+) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	var missing, wronglyEncoded, poison []string
@@ -164,7 +166,8 @@ func (report Reporter) queues(ctx context.Context, store storage.Queues, names [
 		if poisonCount > 0 {
 			poison = append(poison, fmt.Sprintf("%d on %s", poisonCount, poisonName))
 		}
-		n := countWronglyEncoded(encoding, messages)
+		_, isRouted := routes[name]
+		n := countWronglyEncoded(encoding, messages, isRouted)
 		if n > 0 {
 			wronglyEncoded = append(wronglyEncoded, fmt.Sprintf("%d of %d on %s", n, len(messages), name))
 		}
@@ -195,11 +198,11 @@ func (report Reporter) queues(ctx context.Context, store storage.Queues, names [
 }
 
 // countWronglyEncoded counts the messages that the host cannot decode, or would pass on although they are still
-// encoded.
-func countWronglyEncoded(encoding storage.Encoding, messages []storage.Message) (n int) {
+// encoded. The content of a message on the queue of a route can be base64.
+func countWronglyEncoded(encoding storage.Encoding, messages []storage.Message, isRouted bool) (n int) {
 	for _, m := range messages {
 		content, err := encoding.Decode(m.Text)
-		if err != nil || isEncoded(content) {
+		if err != nil || !isRouted && isEncoded(content) {
 			n++
 		}
 	}
