@@ -25,7 +25,7 @@ import (
 
 // The demo runs in the project's folder, where `make build` has staged the app.
 const (
-	appDir     = "dist"
+	dist       = "dist"
 	executable = "dist/async-caller"
 	// stopGrace is longer than the 10 s that the host gives messages in flight.
 	stopGrace = 20 * time.Second
@@ -54,8 +54,8 @@ type system struct {
 	store   *azure.Queues
 	target  *target.Target
 	host    *testbed.Host
-	// state is a folder for the journals of commands.
-	state string
+	// state is a folder for the journals of commands, app the app folder.
+	state, app string
 }
 
 func run(ctx context.Context, stay, empty bool) (err error) {
@@ -66,6 +66,7 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 		return err
 	}
 	defer stopping(func() error { return os.RemoveAll(s.state) })
+	s.app = filepath.Join(s.state, "app")
 	var storagePorts azurite.Options // any that are free
 	targetPort := 0
 	if stay {
@@ -96,12 +97,15 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 		return err
 	}
 	defer s.target.Close()
+	if err := s.stage(ctx); err != nil {
+		return err
+	}
 	var log io.Writer
 	if stay {
 		log = logview.NewWriter(os.Stderr)
 	}
 	s.host, err = testbed.StartHost(ctx, testbed.HostOptions{
-		Executable: executable, AppDir: appDir, ConnectionString: s.azurite.ConnectionString, Out: log,
+		Executable: executable, AppDir: s.app, ConnectionString: s.azurite.ConnectionString, Out: log,
 	})
 	if err != nil {
 		return err
@@ -125,7 +129,7 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 
 // show sends the messages and prints what happened to each.
 func (s system) show(ctx context.Context) error {
-	played := step("Sending six messages that end in different ways, which takes about six seconds")
+	played := step("Sending seven messages that end in different ways, which takes about six seconds")
 	rows, err := s.play(ctx)
 	played()
 	if err != nil {

@@ -29,7 +29,8 @@ const (
 // scenario is one message and its expected end.
 type scenario struct {
 	name string
-	// script has the answers of the target, args are flags of send. A scenario without script sends malformed.
+	// script has the answers of the target to an envelope's call, args are flags of send. A scenario without both sends
+	// malformed.
 	script string
 	args   []string
 	// answers and outcome are the expected answers of the target and the expected outcome. "..." stands for any others:
@@ -49,6 +50,11 @@ func (s system) scenarios() []scenario {
 			"delivered with a callback", "200",
 			[]string{"--callback", s.target.URL("204"), "--context", `{"order":43}`},
 			"200", "delivered, callback 200",
+		},
+		{
+			"only a body, by a route", "",
+			[]string{"--app", s.app, "--queue", routedQueue, "--body", `{"order":44}`},
+			"503 200", "delivered",
 		},
 		{"rejected", "400", nil, "400", "dead letter: rejected"},
 		{"expired", "503", []string{"--retry", "1s", "--deadline", "4s"}, "503 503 ...", "dead letter: expired"},
@@ -100,11 +106,14 @@ func (s system) play(ctx context.Context) ([]row, error) {
 
 // send puts a message on the queue, with the command line as a user would.
 func (s system) send(ctx context.Context, scenario scenario) (requestID string, err error) {
-	if scenario.script == "" {
+	if scenario.script == "" && scenario.args == nil {
 		_, err := s.store.Put(ctx, mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(malformed))})
 		return malformed, err
 	}
-	args := append([]string{"send", "--url", s.target.URL(scenario.script)}, scenario.args...)
+	args := append([]string{"send"}, scenario.args...)
+	if scenario.script != "" {
+		args = append(args, "--url", s.target.URL(scenario.script))
+	}
 	command := s.command(ctx, args...)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
