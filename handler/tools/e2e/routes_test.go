@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -38,25 +37,18 @@ func routedContents(f *fixture) map[string][]byte {
 		"base64_twice": []byte(storage.Base64.Encode([]byte(storage.Base64.Encode(native)))),
 		"native":       native,
 		"nexus": nexusMessage{
-			id: "stolen", originalRequestID: "stolen", callOut: nexusCallOut("PUT", "/answer/200", f.target.Addr, nexusBody),
+			id: "stolen", originalRequestID: "stolen",
+			callOut: nexusCallOut("PUT", "/answer/200", f.target.Addr, nexusBody),
 		}.content(),
 		"48_kib":      random,
 		"48_kib_text": bytes.Repeat([]byte("order 42, a b"), 48<<10/12)[:48<<10],
 	}
 }
 
-// addRoute makes a queue with a function and a route, whose calls the target answers by the script.
+// addRoute makes a queue with a route, whose calls the target answers by the script, and the function.
 func (f *fixture) addRoute(routes map[string]any, queue, script string) {
 	f.t.Helper()
-	function, err := os.ReadFile(filepath.Join(f.app, "AC-standard", "function.json"))
-	f.must(err)
-	function = bytes.Replace(function, []byte(`"async-caller"`), fmt.Appendf(nil, "%q", queue), 1)
-	folder := filepath.Join(f.app, "AC-route-"+queue)
-	f.must(errors.Join(
-		f.store.Create(f.t.Context(), queue),
-		os.Mkdir(folder, 0o700),
-		os.WriteFile(filepath.Join(folder, "function.json"), function, 0o600),
-	))
+	f.must(f.store.Create(f.t.Context(), queue))
 	routes[queue] = map[string]any{
 		"url": f.target.URL(script), "headers": map[string]string{"X-Source": "queue"}, "cloudevents": true,
 		"retry": map[string]any{"schedule": []string{"1s"}},
@@ -64,6 +56,16 @@ func (f *fixture) addRoute(routes map[string]any, queue, script string) {
 	content, err := json.Marshal(routes)
 	f.must(err)
 	f.must(os.WriteFile(filepath.Join(f.app, "routes.json"), content, 0o600))
+	f.syncRoutes()
+}
+
+func (f *fixture) syncRoutes() {
+	f.t.Helper()
+	command, stdout, stderr := f.operate("routes", "sync")
+	err := command.Run()
+	if err != nil {
+		f.t.Fatalf("%v\n%s%s", err, stdout, stderr)
+	}
 }
 
 // putRouted puts a content on a queue and returns the message's id, which is the request id of the call.
@@ -133,15 +135,12 @@ func TestRoutedContents(t *testing.T) {
 	f.await("the dead letters", func() bool {
 		return f.count(poisonQueue) == len(contents)-withoutRoom && f.count("rejected-in-poison") == withoutRoom
 	})
-	for _, raw := range f.drain("rejected-in-poison") {
-		if !bytes.Equal(raw, contents["48_kib"]) && !bytes.Equal(raw, contents["48_kib_text"]) {
-			t.Errorf("a poison message of %d bytes is not the content: %.60q", len(raw), raw)
-		}
-	}
 	file := filepath.Join(f.app, "letters.jsonl")
 	for _, args := range [][]string{
-		{"export", "--queue", poisonQueue, "--output", file}, {"delete", "--queue", poisonQueue, "--yes"},
-		{"import", file, "--yes"}, {"requeue", "--queue", poisonQueue, "--yes"},
+		{"export", "--output", file},
+		{"delete", "--all", "--yes"},
+		{"import", file, "--yes"},
+		{"requeue", "--all", "--yes"},
 	} {
 		f.mustPoison(args...)
 	}
@@ -158,6 +157,15 @@ func TestRoutedContents(t *testing.T) {
 		f.await(queue+" to be empty", func() bool { return f.count(queue) == 0 })
 	}
 	f.awaitEmpty()
+	raw := f.drain("rejected-in-poison") // again, with other ids
+	for _, content := range raw {
+		if !bytes.Equal(content, contents["48_kib"]) && !bytes.Equal(content, contents["48_kib_text"]) {
+			t.Errorf("a poison message of %d bytes is not the content: %.60q", len(content), content)
+		}
+	}
+	if len(raw) != withoutRoom || f.count(poisonQueue) > 0 {
+		t.Errorf("%d poison messages are contents, %d are dead letters", len(raw), f.count(poisonQueue))
+	}
 }
 
 // TestRoutedHold: while routes.json is wrong, or lacks the route of a function, a message goes back to its queue as it
@@ -216,9 +224,8 @@ func TestRoutedQueueIsLeftAlone(t *testing.T) {
 	delivered := f.putRouted("orders-in", []byte("first"))
 	f.await("the first message to be delivered", func() bool { return f.answered(delivered, "200") })
 	f.must(f.host.Stop(30 * time.Second))
-	f.must(errors.Join(
-		os.Remove(filepath.Join(f.app, "routes.json")), os.RemoveAll(filepath.Join(f.app, "AC-route-orders-in")),
-	))
+	f.must(os.Remove(filepath.Join(f.app, "routes.json")))
+	f.syncRoutes()
 	left := f.putRouted("orders-in", []byte("second"))
 	f.put("r0", "200", "")
 	f.start(nil)
