@@ -142,7 +142,8 @@ func checkUsage(t *testing.T, args []string, mentioned bool) error {
 	if err != nil || mentioned && len(rest) == 0 {
 		return err
 	}
-	if name := found.Name(); name == serveName || name == "host" { // they read the settings of the app first
+	name := found.Name()
+	if name == serveName || name == "host" || name == "sync" { // they read the app first
 		found.RunE = func(*cobra.Command, []string) error { return nil }
 		root.SetArgs(args)
 		return root.Execute()
