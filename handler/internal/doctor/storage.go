@@ -13,7 +13,6 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -53,7 +52,7 @@ func (report Reporter) storage(ctx context.Context, a config.App, queues []strin
 	}
 	remove := func(ctx context.Context) error { return store.Delete(ctx, queues[0], noID, noReceipt) }
 	if report.try(ctx, "queue access", "role "+storage.QueueRole, peek, update, remove) {
-		report.queues(ctx, store, queues, encoding, a.Settings.Routes)
+		report.queues(ctx, store, queues, encoding, a.RoutedQueues())
 		report.unread(ctx, store, queues)
 	} else {
 		report.skip("queues, encoding and poison messages")
@@ -140,9 +139,10 @@ func (report Reporter) try(ctx context.Context, check, roles string, operations 
 	return true
 }
 
-// queues checks whether the queues exist, how their first messages are encoded, and the poison queues.
+// queues checks whether the queues exist, how their first messages are encoded, and the poison queues. Some of them are
+// those of routes.
 func (report Reporter) queues(
-	ctx context.Context, store storage.Queues, names []string, encoding storage.Encoding, routes route.Routes,
+	ctx context.Context, store storage.Queues, names []string, encoding storage.Encoding, routed []string,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
@@ -166,8 +166,7 @@ func (report Reporter) queues(
 		if poisonCount > 0 {
 			poison = append(poison, fmt.Sprintf("%d on %s", poisonCount, poisonName))
 		}
-		_, isRouted := routes[name]
-		n := countWronglyEncoded(encoding, messages, isRouted)
+		n := countWronglyEncoded(encoding, messages, slices.Contains(routed, name))
 		if n > 0 {
 			wronglyEncoded = append(wronglyEncoded, fmt.Sprintf("%d of %d on %s", n, len(messages), name))
 		}
