@@ -62,7 +62,8 @@ func TestTemplateQueues(t *testing.T) {
 	made := group(mustMatch(t, text, `(?s)\nvar queues = \[\n(.*?)\]\n`)[0], `'(.+)'`)
 	compare(t, "queues of functions/", bound, made)
 	compare(t, "queues of senders", envelope.Queues(), made)
-	names := group(text, `/queues@\S+ = \[for queueName in concat\(queues, routedQueues\): \{\n  parent: queueService\n  name: (.+)\n`)
+	names := group(text, `/queues@\S+ = \[for queueName in concat\(queues, routedQueues\): \{\n`+
+		`  parent: queueService\n  name: (.+)\n`)
 	compare(t, "resources", []string{"queueName", "'${queueName}" + storage.PoisonSuffix + "'"}, names)
 	tables := group(text, `/tables@\S+ = \{\n  parent: tableService\n  name: '(.+)'\n`)
 	compare(t, "tables", []string{storage.ScheduledTable, storage.RunTable, storage.AppTable}, tables)

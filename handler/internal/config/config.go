@@ -321,8 +321,8 @@ func (s Settings) CheckRoutes(app *functionapp.App) error {
 			problems = append(problems, fmt.Errorf("function %s is for a route, but %s has none of this name for its "+
 				"queue %s: add the route, or %s", f.Name, RoutesFile, f.Queue, advice))
 		case f.IsRouted() && f.DataType != functionapp.DataBinary:
-			problems = append(problems, fmt.Errorf(`%s/function.json: dataType is %q: set "binary", otherwise contents `+
-				"do not arrive byte for byte", f.Name, f.DataType))
+			problems = append(problems, fmt.Errorf("%s/function.json: dataType is %q: "+
+				`set "binary", otherwise contents do not arrive byte for byte`, f.Name, f.DataType))
 		case hasRoute && !f.IsRouted():
 			problems = append(problems, fmt.Errorf("%s: %q: function %s reads envelopes from this queue: "+
 				"delete its folder, or give the route another queue", RoutesFile, f.Queue, f.Name))

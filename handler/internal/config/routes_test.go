@@ -64,7 +64,9 @@ func TestCheckRoutes(t *testing.T) {
 			[]string{`routes.json: "orders-in": url: is missing`},
 		},
 		"refused": {
-			map[string]string{"routes.json": `{"orders-in": {"url": "http://169.254.169.254/"}}`, "AC-route-orders-in": orders},
+			map[string]string{
+				"routes.json": `{"orders-in": {"url": "http://169.254.169.254/"}}`, "AC-route-orders-in": orders,
+			},
 			[]string{`routes.json: "orders-in": url: `},
 		},
 		"project": {map[string]string{"routes.json": routes, "functions/AC-standard": orders, "AC-standard": ""}, nil},
