@@ -48,6 +48,7 @@ func newOperator(t *testing.T) *operator {
 	for name, text := range map[string]string{
 		"async-caller": "not executable",
 		"order.json":   orderJSON(t),
+		"order.xml":    "<order/>",
 		"message.json": `{"asyncCaller":1,"call":{"url":"https://example.com/orders","json":{"id":42}}}`,
 	} {
 		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
@@ -243,6 +244,9 @@ func (o *operator) looks(t *testing.T) {
 		}
 	}
 	delete(commands, "async-caller explain") // without a file
+	routes := filepath.Join(o.folder, "routes.json")
+	must(t, os.WriteFile(routes, []byte(`{"orders-in":{"url":"https://shop.example.com/orders"}}`), 0o600))
+	defer func() { must(t, os.Remove(routes)) }()
 	for command := range commands {
 		if strings.ContainsAny(command, "[…") || strings.HasSuffix(command, " ID") {
 			continue
