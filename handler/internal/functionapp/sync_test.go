@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -139,30 +138,5 @@ func TestSyncStopsAtAFailure(t *testing.T) {
 	again, _, err := functionapp.SyncRoutes(dir, []string{"a", "c"})
 	if !slices.Equal(made, []string{"AC-route-a"}) || !slices.Equal(again, []string{"AC-route-c"}) || err != nil {
 		t.Errorf("made %q, then %q, %v", made, again, err)
-	}
-}
-
-// TestSyncedByTwo: runs beside each other do not fail, and the last one leaves no half of a function.
-func TestSyncedByTwo(t *testing.T) {
-	dir := app(nil).write(t)
-	function := written(t)
-	for i := range 100 {
-		queues := []string{"orders-in"}
-		if i%2 == 1 {
-			queues = nil
-		}
-		var runs sync.WaitGroup
-		for range 2 {
-			runs.Go(func() {
-				if _, _, err := functionapp.SyncRoutes(dir, queues); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		runs.Wait()
-		got := tree(t, dir)["AC-route-orders-in/function.json"]
-		if want := strings.Repeat(function, len(queues)); got != want {
-			t.Fatalf("after run %d of two the function is %q", i, got)
-		}
 	}
 }
