@@ -87,7 +87,7 @@ func (o *explainOptions) addTo(flags *flagSet) {
 	parsed(flags, &o.Now, "at",
 		"`time` of the explanation (RFC 3339), or a duration from now (default now)", parseMoment)
 	flags.BoolVar(&o.json, "json", false, "print one JSON object")
-	flags.StringVar(&o.app, "app", ".", "app folder with host.json, the other files of settings, and local.settings.json")
+	flags.StringVar(&o.app, "app", ".", "app folder with host.json, local.settings.json and the other files")
 }
 
 func failureNames() string {

@@ -18,7 +18,8 @@ func newPoisonMove(shared *sharedFlags) *cobra.Command {
 		Short: "Move messages unchanged to another queue",
 		Long: `Move messages byte for byte to another queue, which must exist unless you give --create. "queues"
 shows dead letters there. To send messages again, use "requeue": a moved one would arrive as a
-dead letter.`,
+dead letter. --force is required to move the content of a call of a route to a queue without one,
+where it would be read as an envelope, and an envelope to a queue with a route.`,
 		Example: `  async-caller poison move --to parking --create --reason malformed`,
 	}
 	var to operation.Move
@@ -119,7 +120,8 @@ func newPoisonImport(shared *sharedFlags) *cobra.Command {
 		Long: `Write the messages of an export, JSON lines from FILE or from standard input for "-", to their
 original queues or to one queue, which is created if necessary. Imported messages never expire. To
 send them again, import them to a poison queue and requeue them. A queue that is not a poison queue
-of the app requires --force, because it may belong to another app.`,
+of the app requires --force, because it may belong to another app. So does a queue without a route
+for the content of a call of a route, and one with a route for an envelope.`,
 		Example: `  async-caller poison import poison.jsonl --to async-caller-poison --yes
   async-caller poison import poison.jsonl --to parking --force --yes
   grep order-4711 poison.jsonl | async-caller poison import - --yes`,

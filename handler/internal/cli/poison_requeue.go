@@ -38,6 +38,9 @@ func newPoisonRequeue(shared *sharedFlags) *cobra.Command {
 again at once are refused and stay where they are. Flags edit the messages; --edit opens one message
 in $VISUAL or $EDITOR; --dry-run shows the changes with secrets masked.
 
+A message of a route is the content of a call. It goes back to the queue of the route unchanged; it
+takes no edits, and no other destination than a queue with a route.
+
 --dedupe sends only the latest message of each request id; the others stay where they are. For many
 messages, --canary sends a few first and waits until they are delivered, --rate and --spread limit
 the load on the target, and --stop-at-failure-ratio stops if too many calls fail. For --canary and

@@ -82,7 +82,8 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	flags.StringVar(&d.Call.URL, "url", "", "`URL` to call; required without FILE")
 	flags.StringVar(&d.Call.Method, "method", "", "HTTP `method` (default POST with a body, else GET)")
 	headerFlag(flags, &d.Call.Headers, addAsWritten, "`header` "+headerUsage)
-	parsed(flags, &d.Call.Body, "body", "body as `text`; with --queue also @FILE", func(text string) (*string, error) { return &text, nil })
+	parsed(flags, &d.Call.Body, "body", "body as `text`; with --queue also @FILE",
+		func(text string) (*string, error) { return &text, nil })
 	parsed(flags, &o.queue, "queue", "`queue` of a route, which receives only a body", parseQueue)
 	flags.StringVar(&o.bodyFile, "body-file", "", "`file` with the body, or - for standard input")
 	parsed(flags, &d.Call.JSON, "json-body", "body as `JSON`, sent as application/json", parseJSON)
@@ -208,9 +209,10 @@ func (o *sendOptions) prepare(env Env, a config.App, sender *send.Sender) (messa
 	to, hasRoute := a.Settings.Routes[o.queue]
 	if !hasRoute {
 		known := slices.Sorted(maps.Keys(a.Settings.Routes))
-		return message, fmt.Errorf("--queue: %s has no route in %s%s: name the app folder with --app, or omit --queue "+
-			"to send an envelope; queues with a route: %s", o.queue, filepath.Join(o.app, config.RoutesFile),
-			nearest.Hint(o.queue, known), cmp.Or(strings.Join(known, ", "), "none"))
+		return message, fmt.Errorf("--queue: %s has no route in %s%s\nqueues with a route: %s\n"+
+			"name the app folder with --app, or omit --queue to send an envelope", o.queue,
+			filepath.Join(o.app, config.RoutesFile), nearest.Hint(o.queue, known),
+			cmp.Or(strings.Join(known, ", "), "none"))
 	}
 	content := o.draft.Call.BodyBase64
 	if o.draft.Call.Body != nil {

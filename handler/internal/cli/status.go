@@ -30,7 +30,8 @@ func newStatus(env Env) *cobra.Command {
 		Long: `Show the queues that functions read with their length (approximate), the age of the oldest visible
 message, the scheduled messages and those due in the next minute, and the poison messages with the
 reasons of the first 32; the targets that fail, and those for which most messages are scheduled; and
-when the timer functions last ran. A value that the record does not have is "unknown".
+when the timer functions last ran. A value that the record does not have is "unknown". "(route)"
+marks a queue with a route.
 
 For each target: CAUSE is why it fails, SINCE when the first call that failed since the last success
 began, and BREAKER whether an instance of the app has opened its circuit breaker. WAITING counts its

@@ -77,8 +77,8 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 	return a
 }
 
-// RoutedQueues returns the queues whose messages are contents of calls, and no envelopes. The names of the functions say
-// so as well as routes.json, which can be invalid.
+// RoutedQueues returns the queues whose messages are contents of calls, and no envelopes. The names of the functions
+// say so as well as routes.json, which can be invalid.
 func (a App) RoutedQueues() []string {
 	names := slices.Collect(maps.Keys(a.Settings.Routes))
 	if a.Functions != nil {

@@ -87,8 +87,8 @@ type Explanation struct {
 type Route struct {
 	Queue       string `json:"queue"`
 	ContentType string `json:"contentType"`
-	// Envelopes is the queue for the envelope of the call if that fails; empty if the envelope has no room in a message,
-	// so that the message stays on its queue.
+	// Envelopes is the queue for the envelope of the call if that fails. It is empty if the envelope has no room in a
+	// message, so that the message stays on its queue.
 	Envelopes string `json:"envelopeQueue,omitempty"`
 }
 
@@ -308,7 +308,7 @@ type Envelope struct {
 	// Headers are names.
 	Headers   []string  `json:"headers,omitempty"`
 	BodyBytes int       `json:"bodyBytes"`
-	Bytes     int       `json:"bytes"`
+	Bytes     int       `json:"bytes"` // of the message
 	Attempts  int       `json:"attempts"`
 	CreatedAt time.Time `json:"createdAt"`
 	// LatestStatus is the status of the target's latest response, or 0.

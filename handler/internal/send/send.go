@@ -104,7 +104,8 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 func (s *Sender) PrepareContent(to route.Route, content []byte) (message Message, err error) {
 	limit := s.Encoding.MaxContentBytes()
 	if len(content) > limit {
-		return message, fmt.Errorf("the body has %d bytes: a message on %s has at most %d", len(content), to.Queue, limit)
+		return message, fmt.Errorf("the body has %d bytes: a message on %s has at most %d",
+			len(content), to.Queue, limit)
 	}
 	if err := storage.CheckText(s.Encoding.Encode(content)); err != nil {
 		return message, err

@@ -261,3 +261,33 @@ func TestKeeperSweeps(t *testing.T) {
 		}
 	})
 }
+
+// TestKeeperOfRoutes: the keeper leaves a content as it is, and the monitor believes nothing that it says, even if
+// routes.json is invalid.
+func TestKeeperOfRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const name = "orders-in"
+		app := newTimers(t)
+		route := functionapp.Function{Name: functionapp.RouteFunction(name), Queue: name}
+		app.tasks = Config{
+			Store: app.store,
+			App:   config.App{Functions: &functionapp.App{Functions: []functionapp.Function{route}}},
+		}.timers(records{}).tasks(t.Context())
+		lookalike := storage.Base64.Encode(
+			[]byte(`{"asyncCaller":1,"createdAt":"1999-01-01T00:00:00Z","call":{"url":"https://evil.example/"}}`))
+		for queue, ttl := range map[string]time.Duration{name: 0, name + storage.PoisonSuffix: time.Hour} {
+			if err := app.store.Create(t.Context(), queue); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := app.store.Put(t.Context(), queue, storage.Item{Text: lookalike, TTL: ttl}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		contains(t, app.run(functionapp.KeeperTimer), "kept 1 messages")
+		kept := app.store.All(name + storage.PoisonSuffix)
+		if len(kept) != 1 || kept[0].Text != lookalike || kept[0].Expires() {
+			t.Errorf("%+v", kept)
+		}
+		contains(t, app.run(functionapp.MonitorTimer), `"queue":"orders-in","depth":1,"poison":1`, `"age":0`)
+	})
+}
