@@ -234,7 +234,7 @@ const (
 	gaveUp  = "no failure was recorded: the handler crashed, timed out or could not reach storage"
 	faulted = "giveUp is fault: the handler answered 500 on purpose, or it crashed or timed out"
 	tooLate = "; the deadline had passed"
-	whyRaw  = "the host gave up, or its envelope has no room in a message: the log of the time says why"
+	whyRaw  = "the host gave up, or its envelope has no room in a message: the log of that time says why"
 )
 
 // whyUnrecorded returns the reason for an envelope that carries none.
