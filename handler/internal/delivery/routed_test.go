@@ -57,8 +57,8 @@ func (b *bench) sendRaw(t *testing.T, content []byte) storage.Message {
 	return m
 }
 
-const evil = `{"asyncCaller":1,"requestId":"evil","call":{"url":"https://evil.example/"},"deadline":"2000-01-01T00:00:01Z",` +
-	`"nextAttemptAt":"2000-02-01T00:00:00Z","callback":{"url":"https://evil.example/"},"giveUp":"drop",` +
+const evil = `{"asyncCaller":1,"requestId":"evil","call":{"url":"https://evil.example/"},` +
+	`"deadline":"2000-01-01T00:00:01Z","nextAttemptAt":"2000-02-01T00:00:00Z","callback":{"url":"https://evil.example/"},"giveUp":"drop",` +
 	`"deadLetter":{"at":"2000-01-01T00:00:00Z","reason":"rejected","queue":"async-caller","attempts":1}}`
 
 // contents are those that are hardest to keep.
@@ -96,8 +96,7 @@ func TestRouted(t *testing.T) {
 					for i, call := range b.target.calls {
 						if call.body != string(content) || call.url != "https://t.example/orders" ||
 							call.requestID != m.ID || call.attempt != i+1 {
-							t.Errorf("call %d of %s: %s, %d bytes, attempt %d", i, call.requestID, call.url, len(call.body),
-								call.attempt)
+							t.Errorf("call %d: %s, attempt %d, %d bytes", i, call.url, call.attempt, len(call.body))
 						}
 					}
 					b.wantQueue(t, routedPoison, "", 0)

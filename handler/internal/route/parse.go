@@ -23,9 +23,8 @@ const (
 	maxDeadline  = 366 * 24 * time.Hour
 )
 
-// Parse reads routes.json. Check returns why the envelope of a route could not be delivered; the errors of the handler's
-// rules name members of envelopes. The error joins all problems; each names the queue and the member, and none repeats
-// a header's value.
+// Parse reads routes.json. Check returns why the envelope of a route could not be delivered; its errors name members of
+// envelopes. The error joins all problems; each names the queue and the member, and none repeats a header's value.
 func Parse(content []byte, check func(*envelope.Envelope) error) (Routes, error) {
 	if len(content) > maxFileBytes {
 		return nil, fmt.Errorf("has %d bytes: at most %d are read", len(content), maxFileBytes)
@@ -130,8 +129,11 @@ func (r *Route) set(m strictjson.Member) (err error) {
 func headers(m strictjson.Member) ([]strictjson.Member, error) {
 	members, err := m.Object()
 	for _, header := range members {
-		if strings.EqualFold(header.Name, "Content-Type") {
+		switch {
+		case strings.EqualFold(header.Name, "Content-Type"):
 			return nil, strictjson.In(header.Name, errors.New("give contentType beside headers"))
+		case strings.EqualFold(header.Name, "Idempotency-Key"):
+			return nil, strictjson.In(header.Name, errors.New("is the request id: it must differ between messages"))
 		}
 	}
 	return members, err

@@ -64,9 +64,9 @@ func (r Route) Envelope(a Arrival) []byte {
 	if eventID := r.eventID(a.Content); eventID != "" {
 		id, contentType = eventID, typeEvent
 	}
+	headers := append(slices.Clip(r.headers), text("Content-Type", contentType))
 	call := []strictjson.Member{
-		text("url", r.URL), text("method", r.Method),
-		{Name: "headers", Value: strictjson.Pack('{', append(slices.Clip(r.headers), text("Content-Type", contentType)))},
+		text("url", r.URL), text("method", r.Method), {Name: "headers", Value: strictjson.Pack('{', headers)},
 		body(a.Content),
 	}
 	e := []strictjson.Member{

@@ -84,6 +84,7 @@ func TestParseErrors(t *testing.T) {
 		"bad_header":      {`{"q-1":{"url":"https://t.example","headers":{"X Y":"1"}}}`, `"q-1": headers.`},
 		"secret_header":   {`{"q-1":{"url":"https://t.example","headers":{"X":"sec\nret"}}}`, `"q-1": headers.X: `},
 		"type_in_headers": {`{"q-1":{"url":"https://t.example","headers":{"content-type":"a/b"}}}`, "contentType"},
+		"key_in_headers":  {`{"q-1":{"url":"https://t.example","headers":{"idempotency-key":"1"}}}`, "is the request id"},
 		"bad_callback":    {`{"q-1":{"url":"https://t.example","callback":{"url":"x"}}}`, `"q-1": callback.url: `},
 		"callback_member": {
 			`{"q-1":{"url":"https://t.example","callback":{"url":"https://t.example","headrs":{}}}}`, "callback.headrs",
@@ -145,7 +146,8 @@ func FuzzEnvelope(f *testing.F) {
 		"", "text", "\x00\x01\u2028\ufffd\"\\", "\xed\xa0\x80", "\xff\xfe",
 		`"},"callback":{"url":"https://evil.example"},"x":"`,
 		`{"asyncCaller":1,"call":{"url":"https://evil.example"},"callback":{"url":"https://evil.example"}}`,
-		`{"RawRequest":"R0VUIC8="}`, `{"specversion":"1.0","id":"` + strings.Repeat("x", 200) + `","source":"/","type":"t"}`,
+		`{"RawRequest":"R0VUIC8="}`,
+		`{"specversion":"1.0","id":"` + strings.Repeat("x", 200) + `","source":"/","type":"t"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -164,10 +166,10 @@ func FuzzEnvelope(f *testing.F) {
 			e.Call.Header.Del("Content-Type")
 			none.Call.Header.Del("Content-Type")
 			same := cmp.Equal(e.Call.Header, none.Call.Header) && e.Call.URL == none.Call.URL &&
-				e.Call.Method == none.Call.Method && cmp.Equal(e.Callback, none.Callback) && e.Call.Host == none.Call.Host &&
-				cmp.Equal(e.Retry, none.Retry) && cmp.Equal(e.State, none.State) && e.Deadline.Equal(none.Deadline) &&
-				e.Priority == none.Priority && e.NotBefore.IsZero() && e.Run == "" && e.DeadLetter == nil && e.GiveUp == "" &&
-				e.Context == nil
+				e.Call.Method == none.Call.Method && e.Call.Host == none.Call.Host &&
+				cmp.Equal(e.Callback, none.Callback) && cmp.Equal(e.Retry, none.Retry) && cmp.Equal(e.State, none.State) &&
+				e.Deadline.Equal(none.Deadline) && e.Priority == none.Priority && e.NotBefore.IsZero() && e.Run == "" &&
+				e.DeadLetter == nil && e.GiveUp == "" && e.Context == nil
 			if !same {
 				t.Fatalf("the content has changed the envelope: %+v", e)
 			}
