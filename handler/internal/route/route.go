@@ -66,7 +66,8 @@ func (r Route) Envelope(a Arrival) []byte {
 	}
 	headers := append(slices.Clip(r.headers), text("Content-Type", contentType))
 	call := []strictjson.Member{
-		text("url", r.URL), text("method", r.Method), {Name: "headers", Value: strictjson.Pack('{', headers)},
+		text("url", r.URL), text("method", r.Method),
+		{Name: "headers", Value: strictjson.Pack('{', headers)},
 		body(a.Content),
 	}
 	e := []strictjson.Member{
