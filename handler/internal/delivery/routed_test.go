@@ -58,7 +58,8 @@ func (b *bench) sendRaw(t *testing.T, content []byte) storage.Message {
 }
 
 const evil = `{"asyncCaller":1,"requestId":"evil","call":{"url":"https://evil.example/"},` +
-	`"deadline":"2000-01-01T00:00:01Z","nextAttemptAt":"2000-02-01T00:00:00Z","callback":{"url":"https://evil.example/"},"giveUp":"drop",` +
+	`"deadline":"2000-01-01T00:00:01Z","nextAttemptAt":"2000-02-01T00:00:00Z","giveUp":"drop",` +
+	`"callback":{"url":"https://evil.example/"},` +
 	`"deadLetter":{"at":"2000-01-01T00:00:00Z","reason":"rejected","queue":"async-caller","attempts":1}}`
 
 // contents are those that are hardest to keep.

@@ -167,9 +167,9 @@ func FuzzEnvelope(f *testing.F) {
 			none.Call.Header.Del("Content-Type")
 			same := cmp.Equal(e.Call.Header, none.Call.Header) && e.Call.URL == none.Call.URL &&
 				e.Call.Method == none.Call.Method && e.Call.Host == none.Call.Host &&
-				cmp.Equal(e.Callback, none.Callback) && cmp.Equal(e.Retry, none.Retry) && cmp.Equal(e.State, none.State) &&
-				e.Deadline.Equal(none.Deadline) && e.Priority == none.Priority && e.NotBefore.IsZero() && e.Run == "" &&
-				e.DeadLetter == nil && e.GiveUp == "" && e.Context == nil
+				cmp.Equal(e.Callback, none.Callback) && cmp.Equal(e.Retry, none.Retry) &&
+				cmp.Equal(e.State, none.State) && e.Deadline.Equal(none.Deadline) &&
+				e.Priority == none.Priority && e.NotBefore.IsZero() && e.Run == "" && e.DeadLetter == nil && e.GiveUp == "" && e.Context == nil
 			if !same {
 				t.Fatalf("the content has changed the envelope: %+v", e)
 			}
