@@ -169,7 +169,8 @@ func FuzzEnvelope(f *testing.F) {
 				e.Call.Method == none.Call.Method && e.Call.Host == none.Call.Host &&
 				cmp.Equal(e.Callback, none.Callback) && cmp.Equal(e.Retry, none.Retry) &&
 				cmp.Equal(e.State, none.State) && e.Deadline.Equal(none.Deadline) &&
-				e.Priority == none.Priority && e.NotBefore.IsZero() && e.Run == "" && e.DeadLetter == nil && e.GiveUp == "" && e.Context == nil
+				e.Priority == none.Priority && e.NotBefore.IsZero() && e.Run == "" &&
+				e.DeadLetter == nil && e.GiveUp == "" && e.Context == nil
 			if !same {
 				t.Fatalf("the content has changed the envelope: %+v", e)
 			}
