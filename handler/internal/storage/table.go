@@ -78,6 +78,8 @@ type Key struct{ ID, Version string }
 type Query struct {
 	// Queue limits them to one queue, or to the outcomes of one run; empty means all.
 	Queue string
+	// IDPrefix, unless empty, limits them to rows whose ID begins with it. It consists of letters, digits and dots.
+	IDPrefix string
 	// Content says whether the rows have their content.
 	Content bool
 	// DueBefore, unless zero, limits them to messages that are due earlier.
@@ -112,4 +114,14 @@ type Table interface {
 	// List shows the selected rows in the order of queue and ID, and keeps at most a page of them in memory. It stops
 	// at the first error of see, and returns it.
 	List(ctx context.Context, q Query, see func(Row) error) error
+}
+
+// Tables are the tables of an account. Implementations are safe for concurrent use; errors are like those of a [Table].
+type Tables interface {
+	// Table returns a table. It sends no request.
+	Table(name string) Table
+	// TableNames returns the names of all tables that begin with a prefix, in their order.
+	TableNames(ctx context.Context, prefix string) ([]string, error)
+	// Drop deletes a table with all its rows. A missing one is no error.
+	Drop(ctx context.Context, name string) error
 }

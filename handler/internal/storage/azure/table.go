@@ -37,6 +37,25 @@ var ErrNoTables = errors.New("the connection has no table service: " +
 // OpenTable returns a table of a connection's account, or [ErrNoTables]. It sends no request. The caller closes the
 // table.
 func OpenTable(conn Connection, name string) (*Table, error) {
+	tables, err := OpenTables(conn)
+	if err != nil {
+		return nil, err
+	}
+	return tables.table(name), nil
+}
+
+// Tables are the tables of a connection's account, which share their connections.
+type Tables struct {
+	service *aztables.ServiceClient
+	clock   *clock
+	httpClient
+}
+
+var _ storage.Tables = (*Tables)(nil)
+
+// OpenTables returns the tables of a connection's account, or [ErrNoTables]. It sends no request. The caller closes
+// them.
+func OpenTables(conn Connection) (*Tables, error) {
 	if conn.TableEndpoint == "" {
 		return nil, ErrNoTables
 	}
@@ -46,7 +65,44 @@ func OpenTable(conn Connection, name string) (*Table, error) {
 	if err != nil {
 		return nil, describe("open table storage", err)
 	}
-	return &Table{name, service, service.NewClient(name), shown, httpClient{client}}, nil
+	return &Tables{service, shown, httpClient{client}}, nil
+}
+
+func (t *Tables) table(name string) *Table {
+	return &Table{name, t.service, t.service.NewClient(name), t.clock, t.httpClient}
+}
+
+// Table implements [storage.Tables].
+func (t *Tables) Table(name string) storage.Table { return t.table(name) }
+
+// TableNames implements [storage.Tables].
+func (t *Tables) TableNames(ctx context.Context, prefix string) (names []string, err error) {
+	options := &aztables.ListTablesOptions{Filter: new(withPrefix("TableName", prefix))}
+	pages := t.service.NewListTablesPager(options)
+	for pages.More() {
+		page, err := pages.NextPage(ctx)
+		if t.checked(err) != nil {
+			return nil, describe("list tables", err)
+		}
+		for _, table := range page.Tables {
+			names = append(names, *table.Name)
+		}
+	}
+	return names, nil
+}
+
+// Drop implements [storage.Tables].
+func (t *Tables) Drop(ctx context.Context, name string) error {
+	_, err := t.service.DeleteTable(ctx, name, nil)
+	if isMissing(err) {
+		return nil
+	}
+	return describe("drop table "+name, t.checked(err))
+}
+
+// withPrefix returns the condition that a text property begins with a prefix of letters, digits and dots.
+func withPrefix(property, prefix string) string {
+	return property + " ge '" + prefix + "' and " + property + " lt '" + prefix + "~'"
 }
 
 func newTableServiceClient(conn Connection, transport policy.Transporter) (*aztables.ServiceClient, error) {
@@ -229,6 +285,9 @@ func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row)
 	var conditions []string
 	if q.Queue != "" {
 		conditions = append(conditions, "PartitionKey eq '"+strings.ReplaceAll(q.Queue, "'", "''")+"'")
+	}
+	if q.IDPrefix != "" {
+		conditions = append(conditions, withPrefix("RowKey", q.IDPrefix))
 	}
 	for comparison, at := range map[string]time.Time{
 		"nextAttemptAt lt": q.DueBefore, "Timestamp gt": q.WrittenAfter, "Timestamp lt": q.WrittenBefore,

@@ -38,6 +38,20 @@ func TestTableConformance(t *testing.T) {
 	})
 }
 
+func TestTables(t *testing.T) {
+	server := azuritetest.Run(t)
+	conn, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := OpenTables(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tables.Close()
+	storagetest.RunTables(t, tables, "history")
+}
+
 // tableServer returns the table of a service that answers like handle, and the number of its requests.
 func tableServer(t *testing.T, handle http.HandlerFunc) (*Table, *atomic.Int32) {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -103,7 +104,7 @@ func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row)
 	t.mu.Unlock()
 	for _, k := range keys {
 		row := rows[k]
-		ofQueue := q.Queue == "" || q.Queue == k.queue
+		ofQueue := (q.Queue == "" || q.Queue == k.queue) && strings.HasPrefix(k.id, q.IDPrefix)
 		isDue := isWithin(row.NextAttemptAt, time.Time{}, q.DueBefore)
 		wasWritten := isWithin(row.WrittenAt, q.WrittenAfter, q.WrittenBefore)
 		if err != nil || !ofQueue || !isDue || !wasWritten {
@@ -124,3 +125,52 @@ func isWithin(at, after, before time.Time) bool {
 
 // check returns why an operation fails.
 func (t *Table) check(ctx context.Context) error { return cmp.Or(t.err, ctx.Err()) }
+
+// Tables are tables in memory. The zero value has none.
+type Tables struct {
+	mu     sync.Mutex
+	tables map[string]*Table
+}
+
+var _ storage.Tables = (*Tables)(nil)
+
+// Table implements [storage.Tables].
+func (t *Tables) Table(name string) storage.Table { return t.Open(name) }
+
+// Open returns a table.
+func (t *Tables) Open(name string) *Table {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tables == nil {
+		t.tables = map[string]*Table{}
+	}
+	if t.tables[name] == nil {
+		t.tables[name] = &Table{}
+	}
+	return t.tables[name]
+}
+
+// TableNames implements [storage.Tables]. A table without rows was not created.
+func (t *Tables) TableNames(ctx context.Context, prefix string) (names []string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, table := range t.tables {
+		if strings.HasPrefix(name, prefix) && len(table.rows) > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, ctx.Err()
+}
+
+// Drop implements [storage.Tables].
+func (t *Tables) Drop(ctx context.Context, name string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if table := t.tables[name]; table != nil && ctx.Err() == nil {
+		table.mu.Lock()
+		defer table.mu.Unlock()
+		table.rows = nil
+	}
+	return ctx.Err()
+}

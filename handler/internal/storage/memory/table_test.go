@@ -11,3 +11,5 @@ import (
 func TestTableConformance(t *testing.T) {
 	storagetest.RunTable(t, func(*testing.T) storage.Table { return &memory.Table{} })
 }
+
+func TestTables(t *testing.T) { storagetest.RunTables(t, &memory.Tables{}, "history") }

@@ -31,6 +31,7 @@ func RunTable(t *testing.T, open func(t *testing.T) storage.Table) {
 		"list_in_order":          testList,
 		"list_ends_early":        testListEnds,
 		"list_by_time":           testListByTime,
+		"list_by_prefix":         testListByPrefix,
 		"any_partition":          testPartitions,
 		"hostile_texts":          testHostile,
 		"times":                  testTimes,
@@ -396,4 +397,50 @@ func testContext(a *table) {
 		}
 	}
 	a.wantIDs(storage.Query{}, "main/1")
+}
+
+func testListByPrefix(a *table) {
+	for _, queue := range []string{"main", "other"} {
+		a.put(queue, example("ab.1"), example("ab.2"), example("a"), example("abc.3"), example("b"))
+	}
+	a.wantIDs(storage.Query{Queue: "main", IDPrefix: "ab."}, "main/ab.1 main/ab.2")
+	a.wantIDs(storage.Query{Queue: "main", IDPrefix: "z"}, "")
+}
+
+// RunTables checks tables of an account that may have others. Prefix begins the names of those of the test.
+func RunTables(t *testing.T, tables storage.Tables, prefix string) {
+	t.Helper()
+	ctx := t.Context()
+	names := []string{prefix + "202511", prefix + "202512"}
+	for _, name := range append(names, prefix[:len(prefix)-1]) {
+		a := &table{Table: tables.Table(name), t: t}
+		a.put("main", example(name))
+		defer func() { a.must(tables.Drop(context.WithoutCancel(ctx), name)) }()
+	}
+	wantNames := func(want ...string) {
+		t.Helper()
+		got, err := tables.TableNames(ctx, prefix)
+		if err != nil || strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("tables %v, %v, want %v", got, err, want)
+		}
+	}
+	wantNames(names...)
+	for range 2 {
+		if err := tables.Drop(ctx, names[0]); err != nil {
+			t.Error(err)
+		}
+	}
+	wantNames(names[1])
+	_, found, err := tables.Table(names[0]).Get(ctx, "main", names[0])
+	if found || err != nil {
+		t.Errorf("the dropped table has its row: %t, %v", found, err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := tables.TableNames(ended, prefix); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v after the end of the context", err)
+	}
+	if err := tables.Drop(ended, names[1]); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v after the end of the context", err)
+	}
 }
