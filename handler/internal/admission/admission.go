@@ -87,9 +87,11 @@ type Request struct {
 	// Backoff is how long the message's retry policy waits after its latest attempt. While the target is down, it does
 	// not come back sooner.
 	Backoff time.Duration
-	// IsShared says that the limits of the profile are counted elsewhere, for all instances together. The message may
-	// have to wait for them: the caller calls [Slot.Begin] or [Slot.Cancel].
+	// IsShared says that the limits of the profile are counted elsewhere, for all instances together.
 	IsShared bool
+	// Waits says that the message may have to wait before its call begins: the caller calls [Slot.Begin] or
+	// [Slot.Cancel].
+	Waits bool
 	// LastAttempt says that the deadline leaves no time for a later attempt. The circuit breaker then allows this one.
 	LastAttempt bool
 }
@@ -174,7 +176,7 @@ func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *decision
 		return nil, refusal
 	}
 	s.take()
-	if !r.IsShared {
+	if !r.Waits {
 		s.begin(now)
 	}
 	return s, nil
@@ -316,11 +318,14 @@ func (s *Slot) begin(now time.Time) {
 	}
 }
 
-// Cancel says that the call is not made: such a limit has refused it.
+// Cancel says that the call is not made: a limit of all instances has refused it, or, if refusal is nil, it was made
+// before.
 func (s *Slot) Cancel(refusal *decision.Refusal) {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
-	s.gate.count(s.all.name, refusal)
+	if refusal != nil {
+		s.gate.count(s.all.name, refusal)
+	}
 	s.leave()
 }
 

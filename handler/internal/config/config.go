@@ -48,6 +48,9 @@ type Settings struct {
 	Reschedule settle.RescheduleMode
 	// Scheduled says whether scheduled messages are recorded in the table.
 	Scheduled Switch
+	// History says what is kept of calls that have ended, and HistoryRetention how long.
+	History          targets.History
+	HistoryRetention time.Duration
 	// MaxInstances is the number of instances among which the limits of the app are divided while the table is away.
 	MaxInstances int
 	// Guard are the rules that say which targets may be called.
@@ -96,6 +99,12 @@ func table(s *Settings) []Setting {
 	add(Prefix+"GIVE_UP", "dead-letter",
 		"action on giving up an envelope without a callback: dead-letter, drop or fault",
 		into(&r.GiveUp, oneOf(envelope.GiveUpDeadLetter, envelope.GiveUpDrop, envelope.GiveUpFault)))
+	add(Prefix+"HISTORY", "off",
+		"what is kept of calls that have ended: off, outcomes, or check, which also keeps a call that was delivered "+
+			"from being made again; "+TargetsFile+" may set another",
+		into(&s.History, oneOf(targets.HistoryOff, targets.HistoryOutcomes, targets.HistoryCheck)))
+	add(Prefix+"HISTORY_RETENTION", "90d", "how long it is kept, at least 31d; the calls that were created in a month go together",
+		into(&s.HistoryRetention, duration(31*24*time.Hour, LongestDeadline)))
 	add(Prefix+"LOG_LEVEL", "info", "lowest level that is logged: debug, info, warn or error",
 		into(&s.LogLevel, logLevel))
 	add(Prefix+"MAX_DEADLINE", "720h",
@@ -285,6 +294,11 @@ func LoadApp(dir string, environ []string, getenv func(string) string) (Settings
 	})
 	settings.Routes, settings.invalidRoutes = routes, routesErr != nil
 	return settings, errors.Join(policiesErr, err, profilesErr, routesErr)
+}
+
+// KeepsHistory reports whether something is kept of the calls of any target.
+func (s Settings) KeepsHistory() bool {
+	return s.History != targets.HistoryOff && s.History != "" || s.Rules.Profiles.KeepHistory()
 }
 
 // checkEnvelope returns why an envelope could not be delivered, whatever its target says.

@@ -57,6 +57,7 @@ const (
 	TargetDown  Reason = "target_down" // the target's circuit breaker is open
 	Paused      Reason = "paused"      // an operator has paused the target
 	Cancelled   Reason = "cancelled"   // an operator has deleted the scheduled message
+	Duplicate   Reason = "duplicate"   // the history says that the call was delivered
 )
 
 // A message that the handler hands back stays invisible for handBackDelay to handBackDelay + handBackJitter: a host
@@ -266,6 +267,12 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 		return giveUp(e, d, r.GiveUp)
 	}
 	return d
+}
+
+// Duplicate decides about a message whose call was delivered before. Its callback was sent then, too.
+func (r Rules) Duplicate(in Intake, delivered time.Time) Decision {
+	detail := "the call was delivered at " + delivered.UTC().Format(time.RFC3339)
+	return Decision{Action: Finish, Reason: Duplicate, Detail: detail, State: in.Envelope.State}
 }
 
 // Hold decides about a message in hold mode, in which a setting is invalid. The message comes back unchanged, after

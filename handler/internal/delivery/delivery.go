@@ -16,12 +16,14 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/targets"
 )
 
 // Message is a message that the host delivers.
@@ -69,6 +71,8 @@ type Result struct {
 	outcome record.Outcome
 	// isInPlace says that the message of a route is rescheduled as it is.
 	isInPlace bool
+	// ended is what the history keeps; nil if it keeps nothing.
+	ended *history.Entry
 	// cause and answer are why the target fails and what it said, for the record of a message that waits.
 	cause, answer string
 }
@@ -105,6 +109,10 @@ type Deliverer struct {
 	// text without secrets.
 	Targets    *record.Targets
 	AnswerText func(*envelope.Answer) string
+	// History keeps how calls ended, and KeepHistory says what of it, unless the profile of a target does. A nil History
+	// keeps nothing.
+	History     *history.History
+	KeepHistory targets.History
 	// Pauses says which targets an operator has paused; nil if none can be.
 	Pauses *record.Pauses
 	// Log receives the lines about messages.
@@ -144,6 +152,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	}
 	if err == nil {
 		d.recordSettled(&r, w, settled)
+		d.keep(ctx, m, &r)
 	}
 	d.log(&m, &r)
 	return r
@@ -209,8 +218,13 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 			break
 		}
 		*slot = admitted
-		outcome, refusal := d.call(in, admitted)
+		outcome, refusal, delivered := d.call(m, in, admitted)
 		decided = d.Now()
+		if !delivered.IsZero() {
+			admitted.Cancel(nil)
+			r.Decision = d.Rules.Duplicate(in, delivered)
+			break
+		}
 		if refusal != nil {
 			admitted.Cancel(refusal)
 			r.Decision = d.Rules.Refuse(in, *refusal, decided, d.Jitter())
@@ -236,6 +250,9 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	w = d.Rules.Compose(in, r.Decision, m.Queue, decided)
 	r.LeftOut = w.LeftOut
 	r.outcome = outcome(m, in, &r, decided)
+	if in.Envelope != nil && r.ends() && r.Reason != decision.Duplicate {
+		r.ended = d.ended(in.Envelope, &r, decided)
+	}
 	r.shrink()
 	return r, w
 }
@@ -260,28 +277,42 @@ func (d *Deliverer) open(m *Message, now time.Time) decision.Intake {
 	return d.Rules.OpenRouted(to, a, m.DequeueCount, limit, now)
 }
 
-// call makes a call, unless a limit of the app refuses it. Other messages are processed meanwhile.
-func (d *Deliverer) call(in decision.Intake, slot *admission.Slot) (decision.Outcome, *decision.Refusal) {
+// call makes a call, unless a limit of the app refuses it, or the history says that it was delivered at some time. Other
+// messages are processed meanwhile.
+func (d *Deliverer) call(
+	m *Message, in decision.Intake, slot *admission.Slot,
+) (o decision.Outcome, refusal *decision.Refusal, delivered time.Time) {
 	d.processing.Unlock()
 	defer d.processing.Lock()
 	e := in.Envelope
 	profile := d.Rules.Profiles.For(e.Call.Target)
-	if d.Limits == nil || !profile.IsLimited() {
-		return d.Caller.Do(d.Stopping, e), nil
+	isChecked, isLimited := d.isChecked(m, in, profile), d.isLimited(profile)
+	if isChecked {
+		at, wasDelivered := d.History.WasDelivered(d.Stopping, e, d.Now())
+		if wasDelivered {
+			return o, nil, at
+		}
 	}
-	leave, refusal, err := d.Limits.Enter(d.Stopping, limit.Request{
-		Profile: profile, RequestID: e.RequestID, Deadline: e.GiveUpAt(d.Rules.Expiration), Reserved: e.Reserved,
-	})
-	switch {
-	case err != nil:
-		return decision.Outcome{Failure: decision.FailureInterrupted}, nil
-	case refusal != nil:
-		return decision.Outcome{}, refusal
+	if isLimited {
+		leave, refusal, err := d.Limits.Enter(d.Stopping, limit.Request{
+			Profile: profile, RequestID: e.RequestID, Deadline: e.GiveUpAt(d.Rules.Expiration), Reserved: e.Reserved,
+		})
+		switch {
+		case err != nil:
+			return decision.Outcome{Failure: decision.FailureInterrupted}, nil, time.Time{}
+		case refusal != nil:
+			return o, refusal, time.Time{}
+		}
+		defer leave()
 	}
-	defer leave()
-	slot.Begin(d.Now())
-	return d.Caller.Do(d.Stopping, e), nil
+	if isChecked || isLimited {
+		slot.Begin(d.Now())
+	}
+	return d.Caller.Do(d.Stopping, e), nil, time.Time{}
 }
+
+// isLimited reports whether the calls of all instances to a target are limited together.
+func (d *Deliverer) isLimited(p targets.Profile) bool { return d.Limits != nil && p.IsLimited() }
 
 // recordCall records whether the target of a call that was made fails.
 func (d *Deliverer) recordCall(r *Result, o decision.Outcome, began, ended time.Time, isOpen bool) {
@@ -337,7 +368,8 @@ func (d *Deliverer) admit(m *Message, in decision.Intake, now time.Time) (*admis
 		Function: m.Function, Target: e.Call.Target, Profile: d.Rules.Profiles.For(e.Call.Target),
 		Memory: e.Memory(), LastAttempt: d.Rules.IsLastAttempt(e, now),
 	}
-	request.IsShared = d.Limits != nil && request.Profile.IsLimited()
+	request.IsShared = d.isLimited(request.Profile)
+	request.Waits = request.IsShared || d.isChecked(m, in, request.Profile)
 	if e.Attempts > 0 {
 		request.Backoff = in.Policy.Delay(e.Attempts, jitter)
 	}

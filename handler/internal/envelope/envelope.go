@@ -6,8 +6,10 @@ package envelope
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -265,6 +267,21 @@ func (e *Envelope) Memory() int {
 		}
 	}
 	return bytes
+}
+
+// Fingerprint returns the hash of what the sender chooses of a call: two envelopes have the same only if the target
+// receives the same, and the same callback follows.
+func (e *Envelope) Fingerprint() [sha256.Size]byte {
+	sum := sha256.New()
+	callback := ""
+	if e.Callback != nil {
+		callback = e.Callback.URL
+	}
+	_, _ = fmt.Fprintf(sum, "%q %q %q %q %q ", e.Call.Method, e.Call.URL, e.Call.Host, callback, e.Call.Body)
+	for _, name := range slices.Sorted(maps.Keys(e.Call.Header)) {
+		_, _ = fmt.Fprintf(sum, "%q %q ", name, e.Call.Header[name])
+	}
+	return [sha256.Size]byte(sum.Sum(nil)) // a hash never fails
 }
 
 // Identity returns a copy with what identifies the envelope in the log and in the record, and without what takes

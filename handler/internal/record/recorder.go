@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,8 +25,6 @@ const (
 	// maxBatch and maxBatchBytes limit the changes of one write. A table takes 100 rows of a queue at once.
 	maxBatch      = 100
 	maxBatchBytes = 128 << 10
-	// gatherTime is how long a change waits for others to be written with it.
-	gatherTime = time.Second
 	// writeTimeout limits a write and its repetitions.
 	writeTimeout = 10 * time.Second
 	// reportInterval is the interval between two log lines about changes that were not recorded.
@@ -42,6 +41,15 @@ const (
 	RunClose     = 30 * time.Second
 )
 
+// historyBytes is the memory that the rows of the history may take while they wait.
+const historyBytes = 2 << 20
+
+var (
+	atOnce = gather{time.Second, maxBatch, maxBatchBytes}
+	// patient waits for many rows of each partition, because a partition costs a transaction.
+	patient = gather{5 * time.Second, historyBytes / changeBytes, historyBytes / 2}
+)
+
 // Recorder writes the record of scheduled messages, or outcomes, in the background. Its methods never wait: a change
 // that finds no room, or cannot be written because the table is slow or away, is lost, counted, and logged once a
 // minute. If the credential has no permission to use tables, the recorder logs that once and records nothing more. It
@@ -50,8 +58,10 @@ type Recorder struct {
 	table storage.Table
 	route func(path string) string
 	limit int
-	texts texts
-	log   zerolog.Logger
+	// gather says when the changes that wait are written.
+	gather gather
+	texts  texts
+	log    zerolog.Logger
 	// wake has a value when a change waits. Stopping ends when Close is called, writing when Close gives up.
 	wake           chan struct{}
 	stopping       context.Context //nolint:containedctx // the life of the recorder, not of a call
@@ -68,6 +78,12 @@ type Recorder struct {
 	// latest write that failed.
 	lost, reported int
 	err            error
+}
+
+// gather says how long a change waits to be written with others: until so many, or so many bytes, wait.
+type gather struct {
+	time        time.Duration
+	rows, bytes int
 }
 
 // texts are the lines of the log: that nothing is recorded without permission, and that changes were lost.
@@ -93,7 +109,7 @@ func (c change) bytes() int {
 // NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [storage.Row]. Limit
 // is the memory in bytes that the changes may take while they wait. The caller closes the recorder.
 func NewRecorder(table storage.Table, route func(path string) string, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, route, limit, texts{
+	return newRecorder(table, route, limit, atOnce, texts{
 		off:  "scheduled messages are not recorded" + offAdvice,
 		lost: "scheduled messages were not recorded in the last minute" + lostAdvice,
 	}, log)
@@ -102,17 +118,25 @@ func NewRecorder(table storage.Table, route func(path string) string, limit int,
 // NewOutcomeRecorder returns a recorder of outcomes. It is not that of scheduled messages, so that a sender who invents
 // tokens of runs cannot take its room.
 func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, func(path string) string { return path }, limit, texts{
+	return newRecorder(table, func(path string) string { return path }, limit, atOnce, texts{
 		off:  "outcomes of messages of runs are not recorded" + offAdvice,
 		lost: "outcomes of messages of runs were not recorded in the last minute" + lostAdvice,
 	}, log)
 }
 
+// NewHistoryRecorder returns a recorder of how calls ended.
+func NewHistoryRecorder(table storage.Table, route func(path string) string, log zerolog.Logger) *Recorder {
+	return newRecorder(table, route, historyBytes, patient, texts{
+		off:  "the history is not recorded" + strings.ReplaceAll(offAdvice, "SCHEDULED", "HISTORY"),
+		lost: "ends of calls were not recorded in the last minute" + lostAdvice,
+	}, log)
+}
+
 func newRecorder(
-	table storage.Table, route func(path string) string, limit int, lines texts, log zerolog.Logger,
+	table storage.Table, route func(path string) string, limit int, together gather, lines texts, log zerolog.Logger,
 ) *Recorder {
 	r := &Recorder{
-		table: table, route: route, limit: limit, texts: lines, log: log,
+		table: table, route: route, limit: limit, gather: together, texts: lines, log: log,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	r.stopping, r.stop = context.WithCancel(context.Background())
@@ -126,6 +150,9 @@ func (r *Recorder) Scheduled(row storage.Row) {
 	row.Content = bytes.Clone(row.Content) // the caller's may be a small part of a large buffer
 	r.add(change{row: row})
 }
+
+// Ended records how a call ended. The row's Route is the path of the call, unchanged.
+func (r *Recorder) Ended(row storage.Row) { r.add(change{row: row}) }
 
 // Outcome records what became of a message of a run.
 func (r *Recorder) Outcome(o Outcome) { r.add(change{row: o.row()}) }
@@ -188,7 +215,7 @@ func (r *Recorder) run() {
 			r.report()
 			continue
 		case <-r.wake:
-			r.gather()
+			r.wait()
 		}
 		for b := r.take(); len(b) > 0; b = r.take() {
 			r.write(b)
@@ -196,12 +223,12 @@ func (r *Recorder) run() {
 	}
 }
 
-// gather waits until there is a whole batch.
-func (r *Recorder) gather() {
-	enough := time.After(gatherTime)
+// wait waits until there are enough changes.
+func (r *Recorder) wait() {
+	enough := time.After(r.gather.time)
 	for {
 		r.mu.Lock()
-		full := len(r.waiting) >= maxBatch || r.bytes >= maxBatchBytes
+		full := len(r.waiting) >= r.gather.rows || r.bytes >= r.gather.bytes
 		r.mu.Unlock()
 		if full {
 			return

@@ -137,7 +137,7 @@ func (t *Targets) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		case <-t.wake:
-			storage.Sleep(ctx, gatherTime)
+			storage.Sleep(ctx, atOnce.time)
 		}
 		t.pass(ctx, writeTimeout)
 	}

@@ -24,6 +24,7 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/logs"
@@ -105,11 +106,14 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Targets:    records.targets,
 		AnswerText: message.AnswerText,
 		Pauses:     records.pauses,
-		Log:        log,
-		Hold:       c.hold(),
-		Stopping:   ctx,
-		Now:        time.Now,
-		Jitter:     rand.Float64,
+
+		History:     records.history,
+		KeepHistory: c.App.Settings.History,
+		Log:         log,
+		Hold:        c.hold(),
+		Stopping:    ctx,
+		Now:         time.Now,
+		Jitter:      rand.Float64,
 	}
 	tasks := c.timers(records).tasks(ctx)
 	records.pauses.Read(ctx, firstRead)
@@ -144,9 +148,24 @@ type records struct {
 	pauses              *record.Pauses
 	limits              *limit.Limits
 	app                 storage.Table
+	history             *history.History
+}
+
+// openHistory returns the history, or nil if nothing is kept of any call.
+func openHistory(c Config, log zerolog.Logger) *history.History {
+	if !c.App.Settings.KeepsHistory() {
+		return nil
+	}
+	tables, err := azure.OpenTables(c.App.Connection)
+	if err != nil {
+		log.Warn().Err(err).Msg("history is off")
+		return nil
+	}
+	return history.New(tables, c.App.Settings.HistoryRetention, message.Route, log)
 }
 
 func openRecords(c Config, log zerolog.Logger) (r records) {
+	r.history = openHistory(c, log)
 	if c.App.Settings.Scheduled == config.Off {
 		return r
 	}
@@ -180,5 +199,6 @@ func (r records) close() {
 	for _, recorder := range []*record.Recorder{r.scheduled, r.outcomes} {
 		closing.Go(func() { recorder.Close(record.HandlerClose) })
 	}
+	closing.Go(func() { r.history.Close(record.HandlerClose) })
 	closing.Wait()
 }

@@ -159,7 +159,15 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		}
 		return errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
 	})
-	return text, errors.Join(err, tableErr)
+	var dropErr error
+	if t.history != nil {
+		dropped := 0
+		dropped, dropErr = t.history.DropOld(ctx, time.Now())
+		if dropped > 0 {
+			text += fmt.Sprintf(", dropped %d tables of the history", dropped)
+		}
+	}
+	return text, errors.Join(err, tableErr, dropErr)
 }
 
 // maxPauseLines limits the lines about pauses. The text of the task has the number of all.

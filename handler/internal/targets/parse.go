@@ -98,6 +98,7 @@ func parseEntry(
 		"breaker":     p.Breaker.set,
 		"concurrency": into(&p.Concurrency, wholeNumber(maxConcurrency)),
 		"headers":     func(value json.RawMessage) error { return p.setHeaders(value, getenv) },
+		"history":     into(&p.History, parseHistory),
 		"per":         p.setPer,
 		"rate":        p.setRate,
 		"retry":       func(value json.RawMessage) error { return p.setRetry(value, policies) },
@@ -190,6 +191,14 @@ func duration(shortest, longest time.Duration) func(json.RawMessage) (time.Durat
 		}
 		return d, err
 	}
+}
+
+func parseHistory(value json.RawMessage) (History, error) {
+	text, err := strictjson.String(value)
+	if err == nil && !slices.Contains([]History{HistoryOff, HistoryOutcomes, HistoryCheck}, History(text)) {
+		err = errors.New(`want "off", "outcomes" or "check"`)
+	}
+	return History(text), err
 }
 
 func (p *Profile) setPer(value json.RawMessage) error {

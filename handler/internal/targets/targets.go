@@ -36,6 +36,8 @@ type Profile struct {
 	RateText string
 	// PerInstance says that they are counted by each instance on its own, not for the whole app.
 	PerInstance bool
+	// History is what is kept of calls that have ended; empty means that the setting applies.
+	History History
 	// Timeout is the longest duration of a call; 0 means that the setting applies.
 	Timeout time.Duration
 	// Retry is the policy of an envelope that asks for none; nil means that the setting applies.
@@ -46,6 +48,18 @@ type Profile struct {
 	Spelling dotnet.Spelling
 	Breaker  Breaker
 }
+
+// History says what is kept of calls that have ended.
+type History string
+
+// The values of History.
+const (
+	HistoryOff History = "off"
+	// HistoryOutcomes keeps how each call ended, best effort.
+	HistoryOutcomes History = "outcomes"
+	// HistoryCheck also keeps a call that was delivered from being made again.
+	HistoryCheck History = "check"
+)
 
 // IsLimited reports whether the calls of all instances together are limited.
 func (p Profile) IsLimited() bool { return (p.Concurrency > 0 || p.Rate > 0) && !p.PerInstance }
@@ -102,6 +116,16 @@ func (p Profiles) find(host string, target *url.URL) Profile {
 		return profile
 	}
 	return defaultProfile
+}
+
+// KeepHistory reports whether an entry asks to keep something of its calls.
+func (p Profiles) KeepHistory() bool {
+	for _, profile := range p.entries {
+		if profile.History != "" && profile.History != HistoryOff {
+			return true
+		}
+	}
+	return false
 }
 
 // Patterns returns the patterns of all entries, with names in the form of [guard.Canonical].

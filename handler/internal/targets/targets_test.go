@@ -211,7 +211,7 @@ func TestProblems(t *testing.T) {
 		"profile":        {`{"*":"off"}`, `"*": want an object, not a string`},
 		"unknown": {
 			`{"*":{"concurency":2}}`,
-			`"*": concurency: unknown member: the members are breaker, concurrency, headers, per, rate, retry, ` +
+			`"*": concurency: unknown member: the members are breaker, concurrency, headers, history, per, rate, retry, ` +
 				`timeout; did you mean concurrency?`,
 		},
 		"later_issue":      {`{"*":{"auth":{}}}`, `"*": auth: unknown member: `},

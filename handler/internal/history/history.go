@@ -1,0 +1,344 @@
+// Package history keeps what became of calls, in tables of the storage account, one for the calls of each month. A row
+// says how a call ended. It is written in the background or, if a call must not be repeated, before the host may delete
+// the message, and read before the call. Deliveries never depend on the tables: without an answer the call is made.
+package history
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+)
+
+// TablePrefix begins the names of the tables; a year and a month follow.
+const TablePrefix = "asynccallerhistory"
+
+const month = "200601"
+
+const (
+	// partitions is the number of partitions of a table. A partition takes some 2,000 rows a second, and a transaction
+	// only rows of one.
+	partitions = 8
+	// answerTime is how long a call waits for the table. Without an answer, the table is not asked for awayTime.
+	answerTime = 2 * time.Second
+	awayTime   = 3 * time.Second
+	// reportInterval is the shortest time between two log lines about calls that were not checked.
+	reportInterval = time.Minute
+)
+
+// Delivered is the reason of a call that must not be made again.
+const Delivered = "delivered"
+
+// Entry says how a call ended.
+type Entry struct {
+	RequestID    string `json:"requestId"`
+	Organization string `json:"organization,omitempty"`
+	Environment  string `json:"environment,omitempty"`
+	Queue        string `json:"queue"`
+	MessageID    string `json:"messageId"`
+	TargetHost   string `json:"targetHost"`
+	// Route is the path of the call without ids and numbers.
+	Route     string    `json:"route"`
+	CreatedAt time.Time `json:"createdAt"`
+	EndedAt   time.Time `json:"endedAt"`
+	Attempts  int       `json:"attempts"`
+	// Action, Reason and Status are those of the last decision.
+	Action string `json:"action"`
+	Reason string `json:"reason"`
+	Status int    `json:"status,omitempty"`
+	// CallbackOf is the request id of the call whose outcome this call reports; empty if it is no callback.
+	CallbackOf string    `json:"callbackOf,omitempty"`
+	TraceID    string    `json:"traceId"`
+	Trail      []Attempt `json:"trail"`
+
+	key Key
+}
+
+// Attempt is one call of an entry.
+type Attempt struct {
+	At     time.Time     `json:"at"`
+	Status int           `json:"status,omitempty"`
+	Error  string        `json:"error,omitempty"`
+	Took   time.Duration `json:"-"`
+	TookMs int64         `json:"tookMs"`
+}
+
+// Key identifies a call: two calls have the same key only if all of the sender's text that decides what the target
+// receives, and who is told, is the same.
+type Key struct{ table, partition, row string }
+
+// keyOf returns the key of an envelope. Names of tables follow from the month of its creation: one that is out of the
+// retention counts as at its nearest end, so that a sender cannot choose the number of tables.
+func (h *History) keyOf(e *envelope.Envelope, now time.Time) Key {
+	created := e.CreatedAt
+	if earliest := now.Add(-h.retention); created.Before(earliest) {
+		created = earliest
+	}
+	if created.After(now) {
+		created = now
+	}
+	subject := subjectOf(e.Tenant, cmp.Or(callbackOf(e), e.RequestID))
+	call := sha256.New()
+	_, _ = fmt.Fprintf(call, "%q %q ", e.RequestID, e.Fingerprint()) // a hash never fails
+	return Key{
+		table:     TablePrefix + created.UTC().Format(month),
+		partition: partitionOf(subject),
+		row:       subject + "." + hex.EncodeToString(call.Sum(nil)[:16]),
+	}
+}
+
+// subjectOf returns the beginning of the row keys of a tenant's request id. Quoted texts have no separator that an id
+// could contain.
+func subjectOf(t envelope.Tenant, requestID string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", t.Organization, t.Environment, requestID))
+	return hex.EncodeToString(sum[:16])
+}
+
+func partitionOf(subject string) string {
+	first, _ := hex.DecodeString(subject[:2]) // it is hexadecimal
+	return fmt.Sprintf("%d", first[0]%partitions)
+}
+
+// callbackSuffix ends the request id of a native callback.
+const callbackSuffix = ".callback"
+
+func callbackOf(e *envelope.Envelope) string {
+	id, isCallback := strings.CutSuffix(e.RequestID, callbackSuffix)
+	if e.OriginalRequestID == "" && !isCallback {
+		return ""
+	}
+	return cmp.Or(e.OriginalRequestID, id)
+}
+
+// History writes and reads the rows. It is safe for concurrent use.
+type History struct {
+	tables    storage.Tables
+	retention time.Duration
+	route     func(path string) string
+	log       zerolog.Logger
+
+	mu        sync.Mutex
+	recorders map[string]*record.Recorder
+	// off says that the credential has no permission. Until awayUntil the table is not asked.
+	off       bool
+	awayUntil time.Time
+	// missed counts the calls whose row was not read or written since the latest report.
+	missed     int
+	reportedAt time.Time
+	droppedAt  time.Time
+}
+
+// New returns a history in the tables of an account, whose rows are kept for the retention. Route shortens the path of
+// a call.
+func New(
+	tables storage.Tables, retention time.Duration, route func(path string) string, log zerolog.Logger,
+) *History {
+	return &History{
+		tables: tables, retention: retention, route: route, log: log, recorders: map[string]*record.Recorder{},
+	}
+}
+
+// Close writes the rows that wait.
+func (h *History) Close(timeout time.Duration) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	recorders := h.recorders
+	h.recorders, h.off = nil, true
+	h.mu.Unlock()
+	var closing sync.WaitGroup
+	for _, recorder := range recorders {
+		closing.Go(func() { recorder.Close(timeout) })
+	}
+	closing.Wait()
+}
+
+// WasDelivered returns when the call of an envelope was delivered. It returns false if it was not, or if that is not
+// known.
+func (h *History) WasDelivered(ctx context.Context, e *envelope.Envelope, now time.Time) (at time.Time, ok bool) {
+	key := h.keyOf(e, now)
+	var row storage.Row
+	h.ask(ctx, now, func(ctx context.Context) (err error) {
+		row, _, err = h.tables.Table(key.table).Get(ctx, key.partition, key.row)
+		return err
+	})
+	return row.At, row.Reason == Delivered
+}
+
+// NewEntry returns the entry of an envelope, for the caller to complete with how the call ended.
+func (h *History) NewEntry(e *envelope.Envelope, now time.Time) Entry {
+	return Entry{
+		RequestID: e.RequestID, Organization: e.Tenant.Organization, Environment: e.Tenant.Environment,
+		TargetHost: e.Call.Target.Host, Route: e.Call.Target.EscapedPath(), CreatedAt: e.CreatedAt,
+		CallbackOf: callbackOf(e), TraceID: e.Trace.ID, EndedAt: now, key: h.keyOf(e, now),
+	}
+}
+
+// Acknowledge writes an entry, and returns when the table has it, or has not answered in time.
+func (h *History) Acknowledge(ctx context.Context, entry Entry, now time.Time) {
+	h.ask(context.WithoutCancel(ctx), now, func(ctx context.Context) error {
+		return h.tables.Table(entry.key.table).Put(ctx, entry.key.partition, []storage.Row{h.row(entry)})
+	})
+}
+
+// Record writes an entry in the background.
+func (h *History) Record(entry Entry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.off {
+		return
+	}
+	recorder := h.recorders[entry.key.table]
+	if recorder == nil {
+		recorder = record.NewHistoryRecorder(h.tables.Table(entry.key.table), h.route, h.log)
+		h.recorders[entry.key.table] = recorder
+	}
+	recorder.Ended(h.row(entry))
+}
+
+// ask makes one request for a call, unless the table is away.
+func (h *History) ask(ctx context.Context, now time.Time, request func(context.Context) error) {
+	h.mu.Lock()
+	off, isAway := h.off, now.Before(h.awayUntil)
+	h.mu.Unlock()
+	if off {
+		return
+	}
+	err := errAway
+	if !isAway {
+		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		defer cancel()
+		err = request(ctx)
+	}
+	if err == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case errors.Is(err, storage.ErrDenied) && !h.off:
+		h.off = true
+		h.log.Warn().Err(err).Msg("history is off until a restart: assign the role " + storage.TableRole +
+			" to the identity, or set ASYNC_CALLER_HISTORY=off; deliveries do not depend on it")
+		return
+	case !isAway:
+		h.awayUntil = now.Add(awayTime)
+	}
+	h.missed++
+	if now.Sub(h.reportedAt) >= reportInterval {
+		h.log.Warn().Err(err).Int(logs.Messages, h.missed).
+			Msg("history was not read or written for calls: the table is slow or away, and a call may be repeated")
+		h.missed, h.reportedAt = 0, now
+	}
+}
+
+var errAway = errors.New("the table is away")
+
+// details is what a row has in its content.
+type details struct {
+	Queue      string    `json:"queue"`
+	MessageID  string    `json:"messageId"`
+	CallbackOf string    `json:"callbackOf,omitempty"`
+	TraceID    string    `json:"traceId"`
+	Trail      []Attempt `json:"trail"`
+}
+
+func (h *History) row(e Entry) storage.Row {
+	content, _ := json.Marshal(details{e.Queue, e.MessageID, e.CallbackOf, e.TraceID, e.Trail})
+	return storage.Row{
+		Queue: e.key.partition, ID: e.key.row, RequestID: e.RequestID, TargetHost: record.RowHost(e.TargetHost),
+		Route: e.Route, Reason: e.Reason, Action: e.Action, Status: e.Status, Attempts: e.Attempts,
+		CreatedAt: e.CreatedAt, At: e.EndedAt, Organization: e.Organization, Environment: e.Environment,
+		Content: content,
+	}
+}
+
+// TrailOf returns the attempts of an envelope's state.
+func TrailOf(trail []envelope.Attempt) []Attempt {
+	attempts := make([]Attempt, len(trail))
+	for i, a := range trail {
+		attempts[i] = Attempt{At: a.At.UTC(), Status: a.Status, Error: a.Error, Took: a.Took, TookMs: logs.Millis(a.Took)}
+	}
+	return attempts
+}
+
+// Find returns the entries of a request id and of its callback, the newest first.
+func Find(ctx context.Context, tables storage.Tables, tenant envelope.Tenant, requestID string) ([]Entry, error) {
+	names, err := tables.TableNames(ctx, TablePrefix)
+	if err != nil {
+		return nil, err
+	}
+	subject := subjectOf(tenant, requestID)
+	q := storage.Query{Queue: partitionOf(subject), IDPrefix: subject + ".", Content: true}
+	var entries []Entry
+	for _, name := range slices.Backward(names) {
+		err := tables.Table(name).List(ctx, q, func(row storage.Row) error {
+			entries = append(entries, entryOf(row))
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(entries, func(a, b Entry) int { return b.EndedAt.Compare(a.EndedAt) })
+	return entries, nil
+}
+
+func entryOf(row storage.Row) Entry {
+	var d details
+	_ = json.Unmarshal(row.Content, &d) // what cannot be read is missing
+	for i := range d.Trail {
+		d.Trail[i].Took = time.Duration(d.Trail[i].TookMs) * time.Millisecond
+	}
+	return Entry{
+		RequestID: row.RequestID, Organization: row.Organization, Environment: row.Environment, Queue: d.Queue,
+		MessageID: d.MessageID, TargetHost: row.TargetHost, Route: row.Route, CreatedAt: row.CreatedAt,
+		EndedAt: row.At, Attempts: row.Attempts, Action: row.Action, Reason: row.Reason, Status: row.Status,
+		CallbackOf: d.CallbackOf, TraceID: d.TraceID, Trail: d.Trail,
+	}
+}
+
+// dropInterval is how often tables are dropped at most.
+const dropInterval = time.Hour
+
+// DropOld drops the tables whose last call is older than the retention, and returns their number. It does so once an
+// hour.
+func (h *History) DropOld(ctx context.Context, now time.Time) (dropped int, err error) {
+	h.mu.Lock()
+	skip := h.off || now.Sub(h.droppedAt) < dropInterval
+	h.mu.Unlock()
+	if skip {
+		return 0, nil
+	}
+	names, err := h.tables.TableNames(ctx, TablePrefix)
+	for _, name := range names {
+		begin, malformed := time.Parse(month, strings.TrimPrefix(name, TablePrefix))
+		if malformed != nil || begin.AddDate(0, 1, 0).Add(h.retention).After(now) {
+			continue
+		}
+		err = errors.Join(err, h.tables.Drop(ctx, name))
+		dropped++
+	}
+	if err != nil {
+		return 0, fmt.Errorf("drop tables of the history: %w", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.droppedAt = now
+	return dropped, nil
+}
