@@ -4,7 +4,6 @@
 package history
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -60,12 +60,12 @@ type Entry struct {
 	Action string `json:"action"`
 	Reason string `json:"reason"`
 	Status int    `json:"status,omitempty"`
-	// CallbackOf is the request id of the call whose outcome this call reports; empty if it is no callback.
-	CallbackOf string    `json:"callbackOf,omitempty"`
-	TraceID    string    `json:"traceId"`
-	Trail      []Attempt `json:"trail"`
+	// OriginalRequestID is that of a Nexus callback: the id of the request that it reports on.
+	OriginalRequestID string    `json:"originalRequestId,omitempty"`
+	TraceID           string    `json:"traceId"`
+	Trail             []Attempt `json:"trail"`
 
-	key Key
+	key key
 }
 
 // Attempt is one call of an entry.
@@ -77,13 +77,20 @@ type Attempt struct {
 	TookMs int64         `json:"tookMs"`
 }
 
-// Key identifies a call: two calls have the same key only if all of the sender's text that decides what the target
+// key identifies a call: two calls have the same key only if all of the sender's text that decides what the target
 // receives, and who is told, is the same.
-type Key struct{ table, partition, row string }
+type key struct{ table, subject, call string }
+
+func (k key) partition() string {
+	first, _ := hex.DecodeString(k.subject[:2]) // it is hexadecimal
+	return strconv.Itoa(int(first[0]) % partitions)
+}
+
+func (k key) row() string { return k.subject + "." + k.call }
 
 // keyOf returns the key of an envelope. Names of tables follow from the month of its creation: one that is out of the
 // retention counts as at its nearest end, so that a sender cannot choose the number of tables.
-func (h *History) keyOf(e *envelope.Envelope, now time.Time) Key {
+func (h *History) keyOf(e *envelope.Envelope, now time.Time) key {
 	created := e.CreatedAt
 	if earliest := now.Add(-h.retention); created.Before(earliest) {
 		created = earliest
@@ -91,38 +98,23 @@ func (h *History) keyOf(e *envelope.Envelope, now time.Time) Key {
 	if created.After(now) {
 		created = now
 	}
-	subject := subjectOf(e.Tenant, cmp.Or(callbackOf(e), e.RequestID))
-	call := sha256.New()
-	_, _ = fmt.Fprintf(call, "%q %q ", e.RequestID, e.Fingerprint()) // a hash never fails
-	return Key{
-		table:     TablePrefix + created.UTC().Format(month),
-		partition: partitionOf(subject),
-		row:       subject + "." + hex.EncodeToString(call.Sum(nil)[:16]),
+	call := sha256.Sum256(fmt.Appendf(nil, "%q %x", e.RequestID, e.Fingerprint()))
+	return key{
+		table:   TablePrefix + created.UTC().Format(month),
+		subject: subjectOf(e.Tenant, strings.TrimSuffix(e.RequestID, callbackSuffix)),
+		call:    hex.EncodeToString(call[:16]),
 	}
 }
 
-// subjectOf returns the beginning of the row keys of a tenant's request id. Quoted texts have no separator that an id
-// could contain.
+// subjectOf returns the beginning of the row keys of a tenant's request id, and of its callback. Quoted texts have no
+// separator that an id could contain.
 func subjectOf(t envelope.Tenant, requestID string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", t.Organization, t.Environment, requestID))
 	return hex.EncodeToString(sum[:16])
 }
 
-func partitionOf(subject string) string {
-	first, _ := hex.DecodeString(subject[:2]) // it is hexadecimal
-	return fmt.Sprintf("%d", first[0]%partitions)
-}
-
 // callbackSuffix ends the request id of a native callback.
 const callbackSuffix = ".callback"
-
-func callbackOf(e *envelope.Envelope) string {
-	id, isCallback := strings.CutSuffix(e.RequestID, callbackSuffix)
-	if e.OriginalRequestID == "" && !isCallback {
-		return ""
-	}
-	return cmp.Or(e.OriginalRequestID, id)
-}
 
 // History writes and reads the rows. It is safe for concurrent use.
 type History struct {
@@ -171,10 +163,10 @@ func (h *History) Close(timeout time.Duration) {
 // WasDelivered returns when the call of an envelope was delivered. It returns false if it was not, or if that is not
 // known.
 func (h *History) WasDelivered(ctx context.Context, e *envelope.Envelope, now time.Time) (at time.Time, ok bool) {
-	key := h.keyOf(e, now)
+	k := h.keyOf(e, now)
 	var row storage.Row
 	h.ask(ctx, now, func(ctx context.Context) (err error) {
-		row, _, err = h.tables.Table(key.table).Get(ctx, key.partition, key.row)
+		row, _, err = h.tables.Table(k.table).Get(ctx, k.partition(), k.row())
 		return err
 	})
 	return row.At, row.Reason == Delivered
@@ -185,19 +177,34 @@ func (h *History) NewEntry(e *envelope.Envelope, now time.Time) Entry {
 	return Entry{
 		RequestID: e.RequestID, Organization: e.Tenant.Organization, Environment: e.Tenant.Environment,
 		TargetHost: e.Call.Target.Host, Route: e.Call.Target.EscapedPath(), CreatedAt: e.CreatedAt,
-		CallbackOf: callbackOf(e), TraceID: e.Trace.ID, EndedAt: now, key: h.keyOf(e, now),
+		OriginalRequestID: e.OriginalRequestID, TraceID: e.Trace.ID, EndedAt: now, key: h.keyOf(e, now),
 	}
 }
 
 // Acknowledge writes an entry, and returns when the table has it, or has not answered in time.
 func (h *History) Acknowledge(ctx context.Context, entry Entry, now time.Time) {
 	h.ask(context.WithoutCancel(ctx), now, func(ctx context.Context) error {
-		return h.tables.Table(entry.key.table).Put(ctx, entry.key.partition, []storage.Row{h.row(entry)})
+		return h.tables.Table(entry.key.table).Put(ctx, entry.key.partition(), []storage.Row{rowOf(entry, h.route)})
 	})
+	h.recordOriginal(entry)
 }
 
 // Record writes an entry in the background.
 func (h *History) Record(entry Entry) {
+	h.record(entry)
+	h.recordOriginal(entry)
+}
+
+// recordOriginal writes the entry of a Nexus callback, whose id nobody knows, also for the id that it reports on.
+func (h *History) recordOriginal(entry Entry) {
+	if entry.OriginalRequestID != "" {
+		tenant := envelope.Tenant{Organization: entry.Organization, Environment: entry.Environment}
+		entry.key.subject = subjectOf(tenant, entry.OriginalRequestID)
+		h.record(entry)
+	}
+}
+
+func (h *History) record(entry Entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.off {
@@ -208,7 +215,7 @@ func (h *History) Record(entry Entry) {
 		recorder = record.NewHistoryRecorder(h.tables.Table(entry.key.table), h.route, h.log)
 		h.recorders[entry.key.table] = recorder
 	}
-	recorder.Ended(h.row(entry))
+	recorder.Ended(rowOf(entry, func(path string) string { return path }))
 }
 
 // ask makes one request for a call, unless the table is away.
@@ -251,18 +258,18 @@ var errAway = errors.New("the table is away")
 
 // details is what a row has in its content.
 type details struct {
-	Queue      string    `json:"queue"`
-	MessageID  string    `json:"messageId"`
-	CallbackOf string    `json:"callbackOf,omitempty"`
-	TraceID    string    `json:"traceId"`
-	Trail      []Attempt `json:"trail"`
+	Queue     string    `json:"queue"`
+	MessageID string    `json:"messageId"`
+	Original  string    `json:"original,omitempty"`
+	TraceID   string    `json:"traceId"`
+	Trail     []Attempt `json:"trail"`
 }
 
-func (h *History) row(e Entry) storage.Row {
-	content, _ := json.Marshal(details{e.Queue, e.MessageID, e.CallbackOf, e.TraceID, e.Trail})
+func rowOf(e Entry, route func(string) string) storage.Row {
+	content, _ := json.Marshal(details{e.Queue, e.MessageID, e.OriginalRequestID, e.TraceID, e.Trail})
 	return storage.Row{
-		Queue: e.key.partition, ID: e.key.row, RequestID: e.RequestID, TargetHost: record.RowHost(e.TargetHost),
-		Route: e.Route, Reason: e.Reason, Action: e.Action, Status: e.Status, Attempts: e.Attempts,
+		Queue: e.key.partition(), ID: e.key.row(), RequestID: e.RequestID, TargetHost: record.RowHost(e.TargetHost),
+		Route: route(e.Route), Reason: e.Reason, Action: e.Action, Status: e.Status, Attempts: e.Attempts,
 		CreatedAt: e.CreatedAt, At: e.EndedAt, Organization: e.Organization, Environment: e.Environment,
 		Content: content,
 	}
@@ -283,8 +290,8 @@ func Find(ctx context.Context, tables storage.Tables, tenant envelope.Tenant, re
 	if err != nil {
 		return nil, err
 	}
-	subject := subjectOf(tenant, requestID)
-	q := storage.Query{Queue: partitionOf(subject), IDPrefix: subject + ".", Content: true}
+	k := key{subject: subjectOf(tenant, requestID)}
+	q := storage.Query{Queue: k.partition(), IDPrefix: k.row(), Content: true}
 	var entries []Entry
 	for _, name := range slices.Backward(names) {
 		err := tables.Table(name).List(ctx, q, func(row storage.Row) error {
@@ -309,7 +316,7 @@ func entryOf(row storage.Row) Entry {
 		RequestID: row.RequestID, Organization: row.Organization, Environment: row.Environment, Queue: d.Queue,
 		MessageID: d.MessageID, TargetHost: row.TargetHost, Route: row.Route, CreatedAt: row.CreatedAt,
 		EndedAt: row.At, Attempts: row.Attempts, Action: row.Action, Reason: row.Reason, Status: row.Status,
-		CallbackOf: d.CallbackOf, TraceID: d.TraceID, Trail: d.Trail,
+		OriginalRequestID: d.Original, TraceID: d.TraceID, Trail: d.Trail,
 	}
 }
 
