@@ -277,8 +277,8 @@ func (d *Deliverer) open(m *Message, now time.Time) decision.Intake {
 	return d.Rules.OpenRouted(to, a, m.DequeueCount, limit, now)
 }
 
-// call makes a call, unless a limit of the app refuses it, or the history says that it was delivered at some time. Other
-// messages are processed meanwhile.
+// call makes a call, unless a limit of the app refuses it, or the history says when it was delivered. Other messages are
+// processed meanwhile.
 func (d *Deliverer) call(
 	m *Message, in decision.Intake, slot *admission.Slot,
 ) (o decision.Outcome, refusal *decision.Refusal, delivered time.Time) {
@@ -287,12 +287,6 @@ func (d *Deliverer) call(
 	e := in.Envelope
 	profile := d.Rules.Profiles.For(e.Call.Target)
 	isChecked, isLimited := d.isChecked(m, in, profile), d.isLimited(profile)
-	if isChecked {
-		at, wasDelivered := d.History.WasDelivered(d.Stopping, e, d.Now())
-		if wasDelivered {
-			return o, nil, at
-		}
-	}
 	if isLimited {
 		leave, refusal, err := d.Limits.Enter(d.Stopping, limit.Request{
 			Profile: profile, RequestID: e.RequestID, Deadline: e.GiveUpAt(d.Rules.Expiration), Reserved: e.Reserved,
@@ -304,6 +298,12 @@ func (d *Deliverer) call(
 			return o, refusal, time.Time{}
 		}
 		defer leave()
+	}
+	if isChecked { // last, so that little happens between the answer and the call
+		at, wasDelivered := d.History.WasDelivered(d.Stopping, e, d.Now())
+		if wasDelivered {
+			return o, nil, at
+		}
 	}
 	if isChecked || isLimited {
 		slot.Begin(d.Now())

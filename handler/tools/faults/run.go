@@ -41,8 +41,13 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 			}
 			c := setup{
 				executable: o.executable, setting: "ASYNC_CALLER_RESCHEDULE=" + mode, profile: profile, table: table,
+				history: historyOff,
 			}
 			name := fmt.Sprintf("system%d-%s-%s", i, mode, table)
+			if table == healthy || i%checkEvery == 2 {
+				c.history = historyCheck
+				name += "-check"
+			}
 			r.fail(withSystem(ctx, filepath.Join(dir, name), c, r, func(s *system) error {
 				deadline := time.Now().Add(o.time)
 				for number := i; number < o.schedules && ctx.Err() == nil && time.Now().
@@ -57,6 +62,16 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 	}
 	running.Wait()
 }
+
+// The settings of the history.
+const (
+	historyOff   = "ASYNC_CALLER_HISTORY=off"
+	historyCheck = "ASYNC_CALLER_HISTORY=check"
+)
+
+// checkEvery is the share of systems whose handlers check the history, although the table need not be healthy, one in so
+// many. With four states of the table, a third of all systems check it.
+const checkEvery = 12
 
 // laterEvery is the share of schedules whose messages wait 30 s, one in so many.
 const laterEvery = 6

@@ -60,9 +60,9 @@ const (
 
 // setup is what differs between systems.
 type setup struct {
-	// setting is a setting of the handler, profile that of all targets.
-	executable, setting, profile string
-	table                        tableState
+	// setting and history are settings of the handler, profile is that of all targets.
+	executable, setting, history, profile string
+	table                                 tableState
 }
 
 // system is a whole system: Azurite, the local host with the handler, and a target, with proxies between them.
@@ -237,7 +237,7 @@ func (s *system) startHost() (err error) {
 	}
 	host, err := testbed.StartHost(context.WithoutCancel(s.ctx), testbed.HostOptions{
 		Executable: s.executable, AppDir: s.app(), ConnectionString: s.hostProxy.Through(s.storage.ConnectionString),
-		Env: append(settings[:], s.setting), Args: []string{"--lease", lease.String(), "--max-handler-errors", "-1"},
+		Env: append(settings[:], s.setting, s.history), Args: []string{"--lease", lease.String(), "--max-handler-errors", "-1"},
 		Out: s.log, Forget: true,
 	})
 	if err == nil {

@@ -9,14 +9,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/history"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
+	"asynccaller/handler/tools/faults/schedule"
 	"asynccaller/handler/tools/storageproxy"
 )
 
@@ -73,8 +76,36 @@ func (s tableWatcher) Before(storageproxy.Request) storageproxy.Order {
 	return storageproxy.Order{}
 }
 
+// entities finds the rows in the body of a request.
+var entities = regexp.MustCompile(`\{"[^}]*\}`)
+
+// delivered returns the ids of the calls of which a request writes to the history that they were delivered.
+func delivered(body string) (ids []string) {
+	for _, text := range entities.FindAllString(body, -1) {
+		var row struct {
+			Reason, RequestID string
+			Content           []byte
+		}
+		if json.Unmarshal([]byte(text), &row) != nil || row.Reason != history.Delivered {
+			continue
+		}
+		var details struct{ Original string }
+		_ = json.Unmarshal(row.Content, &details) // another row of this table has no such content
+		if details.Original != "" {               // a Nexus callback, whose id is a GUID
+			row.RequestID = details.Original + schedule.CallbackSuffix
+		}
+		ids = append(ids, row.RequestID)
+	}
+	return ids
+}
+
 // After implements [storageproxy.Watcher].
-func (tableWatcher) After(_ storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
+func (s tableWatcher) After(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
+	if a.Done() {
+		for _, id := range delivered(r.Text) {
+			s.note(judge.Event{Kind: judge.Kept, ID: id})
+		}
+	}
 	return storageproxy.Order{Reset: a.Status == 0}
 }
 

@@ -38,7 +38,8 @@ type Request struct {
 	Queue string
 	// Message is the id of the message to update or delete.
 	Message string
-	// Text is the text that a put or an update writes, Delay how long the message is invisible from then on.
+	// Text is the text that a put or an update writes, or the body of a request of the kind Other; Delay is how long the
+	// message is invisible from then on.
 	Text  string
 	Delay time.Duration
 }
@@ -201,6 +202,7 @@ func (p *Proxy) classify(r *http.Request, body []byte) Request {
 	path := strings.Split(strings.TrimPrefix(r.URL.Path, p.upstream.Path+"/"), "/")
 	request := Request{Queue: path[0]}
 	if len(path) < 2 || path[1] != "messages" {
+		request.Text = string(body)
 		return request
 	}
 	if len(path) > 2 {

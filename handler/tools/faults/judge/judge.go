@@ -34,6 +34,8 @@ const (
 	Deleted
 	// Disturbed: a fault was active from At to Until. An empty ID means that it concerns all messages.
 	Disturbed
+	// Kept: the history has the row that says that the call was delivered, and is asked before each call.
+	Kept
 	// Held: from At to Until all handlers had a wrong setting, with which they must make no calls.
 	Held
 )
@@ -153,6 +155,7 @@ func Judge(planned []schedule.Message, r Record) Verdict {
 			c.events = append(c.events, e)
 		case e.ID == "" && (e.Kind == Disturbed || e.Kind == Held):
 			general = append(general, e)
+		case e.Kind == Kept: // rows can be written after their schedule has ended
 		default:
 			v.Unexplained = append(v.Unexplained, Finding{e.ID, "nobody sent this message"})
 		}
@@ -283,7 +286,7 @@ func (c *check) stops() (n int) {
 
 // deletions checks that something was settled between each lease and the delete that ends it: the first guarantee.
 func (c *check) deletions() {
-	leased, settled := map[string]time.Duration{}, time.Duration(-1)
+	leased, settled, kept := map[string]time.Duration{}, time.Duration(-1), map[string]bool{}
 	for _, e := range c.events {
 		switch e.Kind {
 		case Leased:
@@ -295,9 +298,11 @@ func (c *check) deletions() {
 				settled = e.At
 			}
 		case Deleted:
-			if from, ok := leased[e.Message]; ok && settled < from {
+			if from, ok := leased[e.Message]; ok && settled < from && !kept[e.ID] {
 				c.unexplained("was deleted at %v before anything was settled", e.At)
 			}
+		case Kept:
+			kept[e.ID] = true // a later copy is a duplicate
 		case Unacknowledged, Disturbed, Held:
 		}
 	}
@@ -324,6 +329,10 @@ func (c *check) calls() {
 			func(held Event) bool { return held.Kind == Held && held.within(e.At, e.At) }) {
 			c.unexplained("was called at %v, when a setting was wrong", e.At)
 		}
+		if slices.ContainsFunc(c.events,
+			func(kept Event) bool { return kept.Kind == Kept && kept.ID == e.ID && e.At > kept.At+keptGrace }) {
+			c.unexplained("%s was called at %v, though its row says that it was delivered", e.ID, e.At)
+		}
 		count := &c.verdict.Calls
 		if e.ID != c.ID {
 			count = &c.verdict.Callbacks
@@ -345,6 +354,9 @@ func (c *check) calls() {
 		c.unexplained("its callbacks reported %d different statuses", len(reported))
 	}
 }
+
+// keptGrace is how long after the answer that there is no row a call can end.
+const keptGrace = 3 * time.Second
 
 // statuses are those that a callback may report.
 func (c *check) statuses() []int {

@@ -34,6 +34,8 @@ func story(lines ...string) (events []judge.Event) {
 			e.Kind = judge.Unacknowledged
 		case "moved":
 			e.Kind = judge.Moved
+		case "kept":
+			e.Kind = judge.Kept
 		case "called": // called <attempt> <answer>
 			e.Kind, e.Attempt = judge.Called, int(word[1][0]-'0')
 			e.Answer = strings.Join(word[2:], " ")
@@ -116,6 +118,15 @@ func TestJudge(t *testing.T) {
 			message: callback, unexplained: "before anything was settled",
 			events: story("leased 1", "called 1 200", "deleted 1", "wrote callback", "leased callback", "reported 200",
 				"deleted callback"),
+		},
+		"duplicate": {
+			message: delivered,
+			events: story("leased 1", "called 2 200", "kept", "killed", "killed", "killed", "leased 1", "deleted 1"),
+		},
+		"called_after_its_row": {
+			message: delivered, unexplained: "its row says that it was delivered", repeated: 1,
+			events: story("leased 1", "called 2 200", "kept", "killed", "killed", "killed", "leased 1", "called 2 200",
+				"deleted 1"),
 		},
 		"unknown_message": {
 			message: rejected, unexplained: "nobody sent this message",
