@@ -171,7 +171,8 @@ func (d messageDetails) print(out io.Writer) {
 	d.contentDetails.print(out)
 	fmt.Fprint(out, "\nif it is requeued now\n")
 	d.Requeue.print(out)
-	printCommands(out, "poison", d.Message.ID, d.Message.Queue, d.nextCommands())
+	m := d.Message
+	printCommands(out, m.ID, m.Queue, d.nextCommands(), historyCommand(m.RequestID, m.Organization, m.Environment))
 }
 
 func (d contentDetails) print(out io.Writer) {
@@ -316,7 +317,7 @@ func printDelivery(out io.Writer, x explain.Explanation) {
 func (d messageDetails) nextCommands() []string {
 	target := commandTarget(d.Message.ID, d.Message.Queue)
 	requeue := strings.Join(append([]string{"requeue", target}, d.Requeue.Flags...), " ")
-	return []string{requeue, "delete " + target}
+	return []string{"poison " + requeue, "poison delete " + target}
 }
 
 // commandTarget names a message in a command. The queue saves reading the others.
@@ -324,15 +325,18 @@ func commandTarget(id, queueName string) string {
 	return shellWord(id) + " --queue " + shellWord(queueName)
 }
 
-// printCommands prints commands for a message, which a person may copy to a shell. There are none for an id or a queue
-// that storage cannot have given: somebody has forged the row, or the account.
-func printCommands(out io.Writer, group, id, queueName string, commands []string) {
+// printCommands prints commands for a message, which a person may copy to a shell; history may be empty. There are none
+// for an id or a queue that storage cannot have given: somebody has forged the row, or the account.
+func printCommands(out io.Writer, id, queueName string, commands []string, history string) {
 	fmt.Fprint(out, "\nnext\n")
 	if !storage.ValidID(id) || !storage.ValidName(queueName) {
 		printLine(out, "  warning", "no commands are shown: storage gives no such id, or has no such queue")
 		return
 	}
+	if history != "" {
+		commands = append(commands, history)
+	}
 	for _, command := range commands {
-		fmt.Fprintf(out, "  %s %s %s\n", programName, group, command)
+		fmt.Fprintf(out, "  %s %s\n", programName, command)
 	}
 }

@@ -63,7 +63,8 @@ func TestPreviewRequeue(t *testing.T) {
 				t.Errorf("explained %v, refused %q", got.Explanation != nil, got.Refused)
 			}
 			target := "8a1b --queue " + test.queue
-			want := []string{strings.TrimSpace("requeue " + target + " " + test.flags), "delete " + target}
+			requeue := strings.TrimSpace("poison requeue " + target + " " + test.flags)
+			want := []string{requeue, "poison delete " + target}
 			if got := (messageDetails{Message: found.Message, Requeue: got}).nextCommands(); !slices.Equal(got, want) {
 				t.Errorf("next %q, want %q", got, want)
 			}

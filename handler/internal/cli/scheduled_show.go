@@ -134,5 +134,6 @@ func (d scheduledDetails) print(out io.Writer) {
 	fmt.Fprint(out, "\nat its next attempt\n")
 	printDelivery(out, d.Next)
 	target := commandTarget(m.ID, m.Queue)
-	printCommands(out, "scheduled", m.ID, m.Queue, []string{"expedite " + target, "cancel " + target})
+	printCommands(out, m.ID, m.Queue, []string{"scheduled expedite " + target, "scheduled cancel " + target},
+		historyCommand(m.RequestID, m.Organization, m.Environment))
 }

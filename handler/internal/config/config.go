@@ -103,7 +103,8 @@ func table(s *Settings) []Setting {
 		"what is kept of calls that have ended: off, outcomes, or check, which also keeps a call that was delivered "+
 			"from being made again; "+TargetsFile+" may set another",
 		into(&s.History, oneOf(targets.HistoryOff, targets.HistoryOutcomes, targets.HistoryCheck)))
-	add(Prefix+"HISTORY_RETENTION", "90d", "how long it is kept, at least 31d; the calls that were created in a month go together",
+	add(Prefix+"HISTORY_RETENTION", "90d",
+		"how long it is kept, at least 31d; the calls that were created in a month go together",
 		into(&s.HistoryRetention, duration(31*24*time.Hour, LongestDeadline)))
 	add(Prefix+"LOG_LEVEL", "info", "lowest level that is logged: debug, info, warn or error",
 		into(&s.LogLevel, logLevel))

@@ -64,8 +64,17 @@ type Entry struct {
 	OriginalRequestID string    `json:"originalRequestId,omitempty"`
 	TraceID           string    `json:"traceId"`
 	Trail             []Attempt `json:"trail"`
+	// Table, Partition and Row say where [Find] has found it.
+	Table     string `json:"table"`
+	Partition string `json:"partition"`
+	Row       string `json:"row"`
 
 	key key
+}
+
+// IsCallback reports whether the call reports the outcome of another one.
+func (e Entry) IsCallback() bool {
+	return e.OriginalRequestID != "" || strings.HasSuffix(e.RequestID, callbackSuffix)
 }
 
 // Attempt is one call of an entry.
@@ -279,34 +288,47 @@ func rowOf(e Entry, route func(string) string) storage.Row {
 func TrailOf(trail []envelope.Attempt) []Attempt {
 	attempts := make([]Attempt, len(trail))
 	for i, a := range trail {
-		attempts[i] = Attempt{At: a.At.UTC(), Status: a.Status, Error: a.Error, Took: a.Took, TookMs: logs.Millis(a.Took)}
+		attempts[i] = Attempt{
+			At: a.At.UTC(), Status: a.Status, Error: a.Error, Took: a.Took, TookMs: logs.Millis(a.Took),
+		}
 	}
 	return attempts
 }
 
-// Find returns the entries of a request id and of its callback, the newest first.
+// MaxFound is the largest number of entries that [Find] returns: a sender can use an id any number of times.
+const MaxFound = 100
+
+// Find returns the entries of a request id and of its callback, the newest first. The id can be that of the callback.
 func Find(ctx context.Context, tables storage.Tables, tenant envelope.Tenant, requestID string) ([]Entry, error) {
 	names, err := tables.TableNames(ctx, TablePrefix)
 	if err != nil {
 		return nil, err
 	}
-	k := key{subject: subjectOf(tenant, requestID)}
+	k := key{subject: subjectOf(tenant, strings.TrimSuffix(requestID, callbackSuffix))}
 	q := storage.Query{Queue: k.partition(), IDPrefix: k.row(), Content: true}
 	var entries []Entry
 	for _, name := range slices.Backward(names) {
 		err := tables.Table(name).List(ctx, q, func(row storage.Row) error {
-			entries = append(entries, entryOf(row))
+			entries = append(entries, entryOf(name, row))
+			if len(entries) == 2*MaxFound {
+				entries = newest(entries)
+			}
 			return nil
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(entries, func(a, b Entry) int { return b.EndedAt.Compare(a.EndedAt) })
-	return entries, nil
+	return newest(entries), nil
 }
 
-func entryOf(row storage.Row) Entry {
+// newest sorts entries, and returns the first ones.
+func newest(entries []Entry) []Entry {
+	slices.SortStableFunc(entries, func(a, b Entry) int { return b.EndedAt.Compare(a.EndedAt) })
+	return entries[:min(len(entries), MaxFound)]
+}
+
+func entryOf(table string, row storage.Row) Entry {
 	var d details
 	_ = json.Unmarshal(row.Content, &d) // what cannot be read is missing
 	for i := range d.Trail {
@@ -317,6 +339,7 @@ func entryOf(row storage.Row) Entry {
 		MessageID: d.MessageID, TargetHost: row.TargetHost, Route: row.Route, CreatedAt: row.CreatedAt,
 		EndedAt: row.At, Attempts: row.Attempts, Action: row.Action, Reason: row.Reason, Status: row.Status,
 		OriginalRequestID: d.Original, TraceID: d.TraceID, Trail: d.Trail,
+		Table: table, Partition: row.Queue, Row: row.ID,
 	}
 }
 

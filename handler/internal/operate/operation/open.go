@@ -44,6 +44,10 @@ func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 		},
 		Outcomes: tables.Outcomes,
 	}
+	history, noTables := azure.OpenTables(a.Connection)
+	if noTables == nil {
+		rs.History = history
+	}
 	return rs, store.Close, nil
 }
 
