@@ -21,7 +21,7 @@ import (
 	"asynccaller/handler/internal/storage/memory"
 )
 
-// endedNow is a call that ends now. Its number makes calls of one id different, and its trace.
+// endedNow is a call that ends now. Its number makes calls of one id different; its last three digits are the trace.
 type endedNow struct {
 	id     string
 	number int
@@ -38,7 +38,7 @@ func newHistorySession(t *testing.T, calls ...endedNow) (*testSession, *memory.T
 	for _, c := range calls {
 		const format = `{"asyncCaller":1,"requestId":%q,"trace":{"traceparent":"00-%032x-00f067aa0ba902b7-01"},` +
 			`"call":{"url":"https://t.example/orders/%d"}}`
-		e, err := envelope.Parse(fmt.Appendf(nil, format, c.id, c.number, c.number))
+		e, err := envelope.Parse(fmt.Appendf(nil, format, c.id, c.number%1000, c.number))
 		if err == nil {
 			err = e.Accept(time.Now(), "m1", 48<<10)
 		}
@@ -67,7 +67,7 @@ func TestShowHistory(t *testing.T) {
 				{At: at, Error: "timeout", TookMs: 120_000}, {At: at.Add(130 * time.Second), Status: 422, TookMs: 12},
 			}},
 			endedNow{"order-1.callback", 1, decision.Delivered, []history.Attempt{{At: at, Status: 200, TookMs: 5}}},
-			endedNow{"order-1", 2, decision.Delivered, nil},
+			endedNow{"order-1", 1001, decision.Delivered, nil}, // with the trace of the first one
 			endedNow{"order-1.callback", 3, decision.Exhausted, nil},
 			endedNow{"order-10", 2, decision.Delivered, nil},
 		)
@@ -82,7 +82,7 @@ message        m1 on async-caller
 created        2000-01-01T00:02:00Z, 3m ago
 ended          2000-01-01T00:03:00Z, 2m ago
 attempts       0
-trace id       00000000000000000000000000000002
+trace id       00000000000000000000000000000001
 
 call           order-1
 result         rejected (callback), status 422

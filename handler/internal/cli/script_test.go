@@ -30,6 +30,8 @@ import (
 	"asynccaller/handler/internal/cli"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -122,7 +124,7 @@ func accountName(n int) string { return "devstoreaccount" + strconv.Itoa(n) }
 //     base64 unless -raw is given; with -hex the line contains hex digits.
 //   - queue NAME prints the number of messages on a queue, then the visible ones, one per line.
 //   - beat does what the timer functions of the app do for --canary: it says that the app records outcomes.
-//   - deliver QUEUE receives the visible messages of a queue like an app whose calls succeed.
+//   - deliver QUEUE receives the visible messages of a queue like an app whose calls succeed, with the history on.
 //   - writes prints the requests that changed the account since the last time, in order.
 //   - steady [-ages] FILE prints a file and replaces everything that differs between runs by words; with
 //     -ages also times, ages, the names of runs and the beginnings of ids.
@@ -175,6 +177,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 type account struct {
 	store           *azure.Queues
 	table, outcomes *azure.Table
+	tables          *azure.Tables
 	prefix          string // of the paths of its URLs
 
 	mu     sync.Mutex
@@ -213,6 +216,9 @@ func startAzurite(ts *testscript.TestScript, _ bool, _ []string) {
 	a.outcomes, err = azure.OpenTable(connection, storage.RunTable)
 	ts.Check(err)
 	ts.Defer(a.outcomes.Close)
+	a.tables, err = azure.OpenTables(connection)
+	ts.Check(err)
+	ts.Defer(a.tables.Close)
 }
 
 func (a *account) record(r *http.Request) {
@@ -297,6 +303,8 @@ func deliver(ts *testscript.TestScript, _ bool, args []string) {
 	a, ctx := mustAccount(ts), context.Background()
 	recorder := record.NewOutcomeRecorder(a.outcomes, 1<<20, zerolog.Nop())
 	defer recorder.Close(time.Minute)
+	kept := history.New(a.tables, 90*24*time.Hour, message.Route, zerolog.Nop())
+	defer kept.Close(time.Minute)
 	received, err := a.store.Receive(ctx, args[0], storage.MaxBatch, time.Minute)
 	ts.Check(err)
 	for _, m := range received {
@@ -308,6 +316,11 @@ func deliver(ts *testscript.TestScript, _ bool, args []string) {
 		recorder.Outcome(record.Outcome{
 			Run: e.Run, RequestID: e.RequestID, Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
 		})
+		ts.Check(e.Accept(time.Now(), m.ID, storage.Base64.MaxContentBytes()))
+		entry := kept.NewEntry(e, time.Now())
+		entry.Queue, entry.MessageID, entry.Action, entry.Reason = args[0], m.ID, "finish", "delivered"
+		entry.Attempts, entry.Trail = 1, []history.Attempt{{At: time.Now(), Status: 204, TookMs: 12}}
+		kept.Record(entry)
 	}
 }
 
