@@ -274,10 +274,18 @@ type details struct {
 	Trail     []Attempt `json:"trail"`
 }
 
+// otherEnd ends the row key of a call that has ended otherwise than delivered, so that it replaces no delivered one: the
+// second message of a call may expire.
+const otherEnd = ".other"
+
 func rowOf(e Entry, route func(string) string) storage.Row {
+	id := e.key.row()
+	if e.Reason != Delivered {
+		id += otherEnd
+	}
 	content, _ := json.Marshal(details{e.Queue, e.MessageID, e.OriginalRequestID, e.TraceID, e.Trail})
 	return storage.Row{
-		Queue: e.key.partition(), ID: e.key.row(), RequestID: e.RequestID, TargetHost: record.RowHost(e.TargetHost),
+		Queue: e.key.partition(), ID: id, RequestID: e.RequestID, TargetHost: record.RowHost(e.TargetHost),
 		Route: route(e.Route), Reason: e.Reason, Action: e.Action, Status: e.Status, Attempts: e.Attempts,
 		CreatedAt: e.CreatedAt, At: e.EndedAt, Organization: e.Organization, Environment: e.Environment,
 		Content: content,

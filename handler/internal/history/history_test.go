@@ -155,3 +155,23 @@ func TestDenied(t *testing.T) {
 		}
 	})
 }
+
+// TestDeliveredStays: no later end of a call hides that it was delivered.
+func TestDeliveredStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tables memory.Tables
+		h := open(&tables, &bytes.Buffer{})
+		e := parse(t, fmt.Sprintf(native, "id", "2000-01-01T00:00:00Z", "x"))
+		for _, reason := range []string{"rejected", "delivered", "expired"} {
+			h.Record(entry(h, e, reason))
+			<-time.After(time.Minute)
+		}
+		if _, ok := h.WasDelivered(t.Context(), e, time.Now()); !ok {
+			t.Error("not delivered")
+		}
+		if got := find(t, &tables, envelope.Tenant{}, "id"); strings.Join(got, " ") != "expired delivered" {
+			t.Errorf("ends %q", got)
+		}
+		h.Close(time.Minute)
+	})
+}
