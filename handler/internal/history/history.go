@@ -274,8 +274,8 @@ type details struct {
 	Trail     []Attempt `json:"trail"`
 }
 
-// otherEnd ends the row key of a call that has ended otherwise than delivered, so that it replaces no delivered one: the
-// second message of a call may expire.
+// otherEnd ends the row key of a call that has ended otherwise than delivered, so that the row of a delivery stays: the
+// second message of the call may expire.
 const otherEnd = ".other"
 
 func rowOf(e Entry, route func(string) string) storage.Row {

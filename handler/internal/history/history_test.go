@@ -100,8 +100,8 @@ func TestMonths(t *testing.T) {
 			created := time.Date(year, 2, 3, 0, 0, 0, 0, time.UTC).Format(time.RFC3339)
 			h.Record(entry(h, parse(t, fmt.Sprintf(native, "id", created, "x")), "delivered"))
 		}
-		h.Acknowledge(t.Context(), entry(h, parse(t, fmt.Sprintf(native, "id", "1999-11-30T00:00:00Z", "x")), "delivered"),
-			time.Now())
+		november := parse(t, fmt.Sprintf(native, "id", "1999-11-30T00:00:00Z", "x"))
+		h.Acknowledge(t.Context(), entry(h, november, "delivered"), time.Now())
 		h.Close(time.Minute)
 		h = open(&tables, &log)
 		defer h.Close(time.Minute)
