@@ -46,8 +46,7 @@ attempts and the callback. At most 100 calls and callbacks are shown. The reques
 without one is the id of its message. The calls of a Nexus tenant need both --organization and
 --environment.
 
-A call that has not ended is not in the history: use "scheduled show". A cancelled one is in
-"scheduled runs".`,
+A call that has not ended is not in the history: use "scheduled show".`,
 		Example: `  async-caller history show order-4711
   async-caller history show 4711 --organization acme --environment prd --json`,
 		Args: cobra.ExactArgs(1),

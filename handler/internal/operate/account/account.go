@@ -30,8 +30,6 @@ type Account struct {
 	Table storage.Table
 	// AppTable has the targets that fail; nil if it cannot be used.
 	AppTable storage.Table
-	// History has the tables of calls that have ended; nil if they cannot be used.
-	History storage.Tables
 	// Reached, unless nil, becomes true when [Account.Reach] has reached the account. Until then, Reach does not wait
 	// for an address at which nothing listens, because a person probably has to start or to correct something.
 	Reached *atomic.Bool

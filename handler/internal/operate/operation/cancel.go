@@ -10,6 +10,9 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
+// cancelCommand is the command of a run that deletes scheduled messages.
+const cancelCommand = "cancel"
+
 // PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
 // unless a second message of the call may exist, so that the call may still be made.
 func (rs *Runs) PlanCancel(ctx context.Context, s account.ScheduledSource, callback bool) (*Plan, error) {
@@ -31,5 +34,5 @@ func (rs *Runs) PlanCancel(ctx context.Context, s account.ScheduledSource, callb
 		step.Then = &journal.Put{Queue: row.Queue, Text: rs.Rules.Encoding.Encode(content.Bytes)}
 		return step, err
 	}
-	return rs.planScheduled(ctx, journal.Run{Command: "cancel"}, s, cancel)
+	return rs.planScheduled(ctx, journal.Run{Command: cancelCommand}, s, cancel)
 }

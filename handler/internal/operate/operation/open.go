@@ -42,7 +42,8 @@ func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 				Routed:   a.RoutedQueues(),
 			},
 		},
-		Outcomes: tables.Outcomes,
+		Outcomes:         tables.Outcomes,
+		HistoryRetention: a.Settings.HistoryRetention,
 	}
 	history, noTables := azure.OpenTables(a.Connection)
 	if noTables == nil {

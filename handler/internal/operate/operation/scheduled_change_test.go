@@ -13,6 +13,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
@@ -506,4 +507,36 @@ func TestExpediteLosesToken(t *testing.T) {
 			t.Errorf("%s", content)
 		}
 	})
+}
+
+// TestCancelledInHistory checks that a cancelled call is in the history, if the app keeps one.
+func TestCancelledInHistory(t *testing.T) {
+	for _, isKept := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			a, _, _ := newScheduled(t, 3)
+			var tables memory.Tables
+			a.History, a.HistoryRetention = &tables, 90*24*time.Hour
+			if isKept {
+				err := tables.Table(history.TablePrefix+"199912").Put(t.Context(), "0", []storage.Row{{ID: "x"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			source := everything()
+			source.IDs = []string{"r1"}
+			execute(t, mustPlan(t)(a.PlanCancel(t.Context(), source, false)))
+			for id, want := range map[string]bool{"r1": isKept, "r2": false} {
+				entries, err := history.Find(t.Context(), &tables, envelope.Tenant{}, id)
+				found := len(entries) == 1 && entries[0].Reason == string(decision.Cancelled) &&
+					entries[0].Queue == mainQueue && entries[0].Attempts == 3 && entries[0].Trail[0].Status == 503
+				if err != nil || found != want || len(entries) > 1 {
+					t.Errorf("history kept %v: %s: %+v, %v", isKept, id, entries, err)
+				}
+			}
+			names, err := tables.TableNames(t.Context(), "")
+			if !isKept && len(names) > 0 || err != nil {
+				t.Errorf("tables %v, %v", names, err)
+			}
+		})
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
@@ -92,8 +93,9 @@ func newRecorder(table storage.Table) *record.Recorder {
 type hooks struct {
 	*watch
 
-	// rows changes the record; nil without one.
-	rows *record.Recorder
+	// rows changes the record; nil without one. Cancelled keeps the calls that are cancelled; nil if none are kept.
+	rows      *record.Recorder
+	cancelled *history.History
 }
 
 func (rs *Runs) hooks(about journal.Run) run.Hooks {
@@ -101,12 +103,16 @@ func (rs *Runs) hooks(about journal.Run) run.Hooks {
 	if rs.Table != nil {
 		h.rows = newRecorder(rs.Table)
 	}
+	if about.Command == cancelCommand && rs.keepsHistory() {
+		h.cancelled = history.New(rs.History, rs.HistoryRetention, message.Route, zerolog.Nop())
+	}
 	return h
 }
 
 // Ended implements [run.Hooks]. A message that is scheduled now gets a row. Any other row is removed, unless the
 // handler has replaced it, or it is not known whether the message is still there.
 func (h *hooks) Ended(s journal.Step, p journal.Progress) {
+	h.keepCancelled(s, p)
 	if h.rows == nil || s.Row == nil || p.Unknown {
 		return
 	}
@@ -132,8 +138,40 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 	}
 }
 
+// historyTime is how long a run waits to learn whether the account has a history.
+const historyTime = 5 * time.Second
+
+// keepsHistory reports whether the app keeps how calls end: then it has tables for it. Its settings are elsewhere.
+func (rs *Runs) keepsHistory() bool {
+	if rs.History == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), historyTime)
+	defer cancel()
+	names, err := rs.History.TableNames(ctx, history.TablePrefix)
+	return err == nil && len(names) > 0
+}
+
+// keepCancelled keeps in the history that a call was cancelled.
+func (h *hooks) keepCancelled(s journal.Step, p journal.Progress) {
+	if h.cancelled == nil || p.State != journal.Done || s.Take == nil {
+		return
+	}
+	now := time.Now()
+	in := h.runs.Rules.Open(h.runs.Rules.Content(s.Take.Text), s.Take.ID, now)
+	if in.Envelope == nil {
+		return
+	}
+	entry := h.cancelled.NewEntry(in.Envelope, now)
+	entry.Queue, entry.MessageID = s.Take.Queue, s.Take.ID
+	entry.Action, entry.Reason, entry.Status = cancelCommand, string(decision.Cancelled), in.Envelope.LatestStatus()
+	entry.Attempts, entry.Trail = in.Envelope.Attempts, history.TrailOf(in.Envelope.Trail)
+	h.cancelled.Record(entry)
+}
+
 // Close implements [run.Hooks]. Nothing depends on the record, so an error is only a note.
 func (h *hooks) Close() {
+	h.cancelled.Close(record.RunClose)
 	if h.rows == nil {
 		return
 	}
