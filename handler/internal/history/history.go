@@ -109,11 +109,13 @@ func (h *History) keyOf(e *envelope.Envelope, now time.Time) key {
 	}
 	call := sha256.Sum256(fmt.Appendf(nil, "%q %x", e.RequestID, e.Fingerprint()))
 	return key{
-		table:   TablePrefix + created.UTC().Format(month),
+		table:   tableOf(created),
 		subject: subjectOf(e.Tenant, strings.TrimSuffix(e.RequestID, callbackSuffix)),
 		call:    hex.EncodeToString(call[:16]),
 	}
 }
+
+func tableOf(created time.Time) string { return TablePrefix + created.UTC().Format(month) }
 
 // subjectOf returns the beginning of the row keys of a tenant's request id, and of its callback. Quoted texts have no
 // separator that an id could contain.
@@ -195,7 +197,7 @@ func (h *History) Acknowledge(ctx context.Context, entry Entry, now time.Time) {
 	h.ask(context.WithoutCancel(ctx), now, func(ctx context.Context) error {
 		return h.tables.Table(entry.key.table).Put(ctx, entry.key.partition(), []storage.Row{rowOf(entry, h.route)})
 	})
-	h.recordOriginal(entry)
+	h.recordOriginal(entry) //nolint:contextcheck // Close ends the recorder
 }
 
 // Record writes an entry in the background.
@@ -219,10 +221,15 @@ func (h *History) record(entry Entry) {
 	if h.off {
 		return
 	}
-	recorder := h.recorders[entry.key.table]
+	name := entry.key.table
+	recorder := h.recorders[name]
 	if recorder == nil {
-		recorder = record.NewHistoryRecorder(h.tables.Table(entry.key.table), h.route, h.log)
-		h.recorders[entry.key.table] = recorder
+		limit := record.PastHistoryBytes // a sender can choose any month of the retention
+		if name == tableOf(entry.EndedAt) {
+			limit = record.HistoryBytes
+		}
+		recorder = record.NewHistoryRecorder(h.tables.Table(name), h.route, limit, h.log)
+		h.recorders[name] = recorder
 	}
 	recorder.Ended(rowOf(entry, func(path string) string { return path }))
 }
@@ -253,7 +260,7 @@ func (h *History) ask(ctx context.Context, now time.Time, request func(context.C
 			" to the identity, or set ASYNC_CALLER_HISTORY=off; deliveries do not depend on it")
 		return
 	case !isAway:
-		h.awayUntil = now.Add(awayTime)
+		h.awayUntil = now.Add(answerTime + awayTime)
 	}
 	h.missed++
 	if now.Sub(h.reportedAt) >= reportInterval {

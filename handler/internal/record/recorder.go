@@ -41,14 +41,14 @@ const (
 	RunClose     = 30 * time.Second
 )
 
-// historyBytes is the memory that the rows of the history may take while they wait.
-const historyBytes = 2 << 20
-
-var (
-	atOnce = gather{time.Second, maxBatch, maxBatchBytes}
-	// patient waits for many rows of each partition, because a partition costs a transaction.
-	patient = gather{5 * time.Second, historyBytes / changeBytes, historyBytes / 2}
+// The memory that the rows of the history may take while they wait, for the table of the present month, and for another.
+const (
+	HistoryBytes     = 2 << 20
+	PastHistoryBytes = 64 << 10
 )
+
+// atOnce is for rows that somebody looks for.
+var atOnce = gather{time.Second, maxBatch, maxBatchBytes}
 
 // Recorder writes the record of scheduled messages, or outcomes, in the background. Its methods never wait: a change
 // that finds no room, or cannot be written because the table is slow or away, is lost, counted, and logged once a
@@ -124,9 +124,10 @@ func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Rec
 	}, log)
 }
 
-// NewHistoryRecorder returns a recorder of how calls ended.
-func NewHistoryRecorder(table storage.Table, route func(path string) string, log zerolog.Logger) *Recorder {
-	return newRecorder(table, route, historyBytes, patient, texts{
+// NewHistoryRecorder returns a recorder of how calls ended. It waits for many rows of each partition, because a
+// partition costs a transaction.
+func NewHistoryRecorder(table storage.Table, route func(path string) string, limit int, log zerolog.Logger) *Recorder {
+	return newRecorder(table, route, limit, gather{5 * time.Second, limit / changeBytes, limit / 2}, texts{
 		off:  "the history is not recorded" + strings.ReplaceAll(offAdvice, "SCHEDULED", "HISTORY"),
 		lost: "ends of calls were not recorded in the last minute" + lostAdvice,
 	}, log)

@@ -121,7 +121,7 @@ func TestJudge(t *testing.T) {
 		},
 		"duplicate": {
 			message: delivered,
-			events: story("leased 1", "called 2 200", "kept", "killed", "killed", "killed", "leased 1", "deleted 1"),
+			events:  story("leased 1", "called 2 200", "kept", "killed", "killed", "killed", "leased 1", "deleted 1"),
 		},
 		"called_after_its_row": {
 			message: delivered, unexplained: "its row says that it was delivered", repeated: 1,
