@@ -102,6 +102,12 @@ var repeats = map[string]func(t *testing.T, b *bench){
 		b.deliverAs(fmt.Sprintf(plain, ""), "m1", 1)
 		b.deliverAs(fmt.Sprintf(plain, ""), "m2", 1)
 	},
+	"the sender puts a call twice, with spans of its own": func(_ *testing.T, b *bench) {
+		for i := range 2 {
+			b.deliverAs(fmt.Sprintf(`{"asyncCaller":1,"requestId":"r","call":{"url":"https://t.example/","headers":`+
+				`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333%d-01"}}}`, i), fmt.Sprint("m", i), 1)
+		}
+	},
 	"a dead letter is requeued twice, or after an undo": func(t *testing.T, b *bench) {
 		answer := b.target.answer
 		b.target.answer = answers(decision.Outcome{Status: 400}).answer

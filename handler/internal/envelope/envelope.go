@@ -270,7 +270,7 @@ func (e *Envelope) Memory() int {
 }
 
 // Fingerprint returns the hash of what the sender chooses of a call: two envelopes have the same only if the target
-// receives the same, and the same callback follows.
+// receives the same but for its trace, and a callback to the same URL follows.
 func (e *Envelope) Fingerprint() [sha256.Size]byte {
 	sum := sha256.New()
 	callback := ""
@@ -279,6 +279,9 @@ func (e *Envelope) Fingerprint() [sha256.Size]byte {
 	}
 	_, _ = fmt.Fprintf(sum, "%q %q %q %q %q ", e.Call.Method, e.Call.URL, e.Call.Host, callback, e.Call.Body)
 	for _, name := range slices.Sorted(maps.Keys(e.Call.Header)) {
+		if name == HeaderTraceparent || name == HeaderTracestate { // a sender that repeats a call has a new span
+			continue
+		}
 		_, _ = fmt.Fprintf(sum, "%q %q ", name, e.Call.Header[name])
 	}
 	return [sha256.Size]byte(sum.Sum(nil)) // a hash never fails
