@@ -109,8 +109,8 @@ type Deliverer struct {
 	// text without secrets.
 	Targets    *record.Targets
 	AnswerText func(*envelope.Answer) string
-	// History keeps how calls ended, and KeepHistory says what of it, unless the profile of a target does. A nil History
-	// keeps nothing.
+	// History keeps how calls ended; nil keeps nothing. KeepHistory says what of it, unless the profile of a target
+	// does.
 	History     *history.History
 	KeepHistory targets.History
 	// Pauses says which targets an operator has paused; nil if none can be.
@@ -277,8 +277,8 @@ func (d *Deliverer) open(m *Message, now time.Time) decision.Intake {
 	return d.Rules.OpenRouted(to, a, m.DequeueCount, limit, now)
 }
 
-// call makes a call, unless a limit of the app refuses it, or the history says when it was delivered. Other messages are
-// processed meanwhile.
+// call makes a call, unless a limit of the app refuses it, or the history says when it was delivered. Other messages
+// are processed meanwhile.
 func (d *Deliverer) call(
 	m *Message, in decision.Intake, slot *admission.Slot,
 ) (o decision.Outcome, refusal *decision.Refusal, delivered time.Time) {

@@ -50,5 +50,5 @@ func (d *Deliverer) keep(ctx context.Context, m Message, r *Result) {
 		d.History.Acknowledge(ctx, *r.ended, d.Now())
 		return
 	}
-	d.History.Record(*r.ended)
+	d.History.Record(*r.ended) //nolint:contextcheck // Close ends the recorder
 }

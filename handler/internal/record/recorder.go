@@ -41,7 +41,8 @@ const (
 	RunClose     = 30 * time.Second
 )
 
-// The memory that the rows of the history may take while they wait, for the table of the present month, and for another.
+// The memory that the rows of the history may take while they wait: for the table of the present month, and for one of
+// the past.
 const (
 	HistoryBytes     = 2 << 20
 	PastHistoryBytes = 64 << 10

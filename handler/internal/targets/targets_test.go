@@ -211,8 +211,8 @@ func TestProblems(t *testing.T) {
 		"profile":        {`{"*":"off"}`, `"*": want an object, not a string`},
 		"unknown": {
 			`{"*":{"concurency":2}}`,
-			`"*": concurency: unknown member: the members are breaker, concurrency, headers, history, per, rate, retry, ` +
-				`timeout; did you mean concurrency?`,
+			`"*": concurency: unknown member: the members are breaker, concurrency, headers, history, per, rate, ` +
+				`retry, timeout; did you mean concurrency?`,
 		},
 		"later_issue":      {`{"*":{"auth":{}}}`, `"*": auth: unknown member: `},
 		"member_twice":     {`{"*":{"rate":"1/s","rate":"2/s"}}`, `"*": rate: appears twice`},

@@ -69,7 +69,7 @@ const (
 	historyCheck = "ASYNC_CALLER_HISTORY=check"
 )
 
-// checkEvery is the share of systems whose handlers check the history, although the table need not be healthy, one in so
+// checkEvery is the share of systems whose handlers check the history although the table is not healthy, one in so
 // many. With four states of the table, a third of all systems check it.
 const checkEvery = 12
 

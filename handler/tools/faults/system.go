@@ -237,8 +237,8 @@ func (s *system) startHost() (err error) {
 	}
 	host, err := testbed.StartHost(context.WithoutCancel(s.ctx), testbed.HostOptions{
 		Executable: s.executable, AppDir: s.app(), ConnectionString: s.hostProxy.Through(s.storage.ConnectionString),
-		Env: append(settings[:], s.setting, s.history), Args: []string{"--lease", lease.String(), "--max-handler-errors", "-1"},
-		Out: s.log, Forget: true,
+		Env: append(settings[:], s.setting, s.history), Out: s.log, Forget: true,
+		Args: []string{"--lease", lease.String(), "--max-handler-errors", "-1"},
 	})
 	if err == nil {
 		s.host = host

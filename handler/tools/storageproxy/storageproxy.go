@@ -38,8 +38,8 @@ type Request struct {
 	Queue string
 	// Message is the id of the message to update or delete.
 	Message string
-	// Text is the text that a put or an update writes, or the body of a request of the kind Other; Delay is how long the
-	// message is invisible from then on.
+	// Text is the text that a put or an update writes, or the body of a request of the kind Other. Delay is how long
+	// the message is invisible from then on.
 	Text  string
 	Delay time.Duration
 }

@@ -24,8 +24,8 @@ type Runs struct {
 	Journals journal.Folder
 	// Outcomes is the table of what becomes of messages of runs; nil if it cannot be used.
 	Outcomes storage.Table
-	// History has the tables of calls that have ended; nil if they cannot be used. HistoryRetention is how long they are
-	// kept.
+	// History has the tables of calls that have ended; nil if they cannot be used. HistoryRetention is how long they
+	// are kept.
 	History          storage.Tables
 	HistoryRetention time.Duration
 	// Operator is who works on the account; the zero value for nobody.
