@@ -76,8 +76,8 @@ func (s tableWatcher) Before(storageproxy.Request) storageproxy.Order {
 	return storageproxy.Order{}
 }
 
-// entities finds the rows in the body of a request.
-var entities = regexp.MustCompile(`\{"[^}]*\}`)
+// entities finds the rows in the body of a request, a line each.
+var entities = regexp.MustCompile(`(?m)^\{.*\}`)
 
 // delivered returns the ids of the calls of which a request writes to the history that they were delivered.
 func delivered(body string) (ids []string) {
