@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
@@ -185,7 +187,23 @@ func (s *system) startStorage() (err error) {
 	for _, name := range queues {
 		err = errors.Join(err, s.store.Create(s.ctx, name))
 	}
-	return err
+	return errors.Join(err, s.createHistory())
+}
+
+// createHistory creates the table of the history. Otherwise the first rows are refused, in an answer that looks like
+// that to rows that are written.
+func (s *system) createHistory() error {
+	conn, err := azure.ParseConnection([]string{storage.ConnectionName + "=" + s.storage.ConnectionString},
+		storage.ConnectionName)
+	if err != nil {
+		return err
+	}
+	table, err := azure.OpenTable(conn, history.TablePrefix+time.Now().UTC().Format("200601"))
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	return table.Put(s.ctx, "faults", []storage.Row{{ID: "created"}})
 }
 
 func (s *system) startProxies() (err error) {
