@@ -281,8 +281,8 @@ func TestReport(t *testing.T) {
 
 // TestDelivered finds the rows of the history in a transaction, whatever their texts are.
 func TestDelivered(t *testing.T) {
-	const body = "--batch\r\nPUT http://127.0.0.1/asynccallerhistory202611(PartitionKey='1',RowKey='a') HTTP/1.1\r\n\r\n" +
-		`{"PartitionKey":"1","content":"e30=","reason":"delivered","requestId":"s1-m1","route":"/call/s{n}-m1"}` + "\r\n" +
+	const body = "--batch\r\nPUT http://127.0.0.1/asynccallerhistory202611(PartitionKey='1',RowKey='a')\r\n\r\n" +
+		`{"content":"e30=","reason":"delivered","requestId":"s1-m1","route":"/call/s{n}-m1"}` + "\r\n" +
 		`{"PartitionKey":"1","reason":"rejected","requestId":"s1-m2"}` + "\r\n" +
 		`{"content":"eyJvcmlnaW5hbCI6InMxLW0zIn0=","reason":"delivered","requestId":"guid"}` + "\r\n--batch--\r\n"
 	if got := fmt.Sprint(delivered(body)); got != "[s1-m1 s1-m3.callback]" {
