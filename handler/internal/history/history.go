@@ -254,10 +254,8 @@ func (h *History) ask(ctx context.Context, now time.Time, request func(context.C
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case errors.Is(err, storage.ErrDenied) && !h.off:
-		h.off = true
-		h.log.Warn().Err(err).Msg("history is off until a restart: assign the role " + storage.TableRole +
-			" to the identity, or set ASYNC_CALLER_HISTORY=off; deliveries do not depend on it")
+	case errors.Is(err, storage.ErrDenied):
+		h.turnOff(err)
 		return
 	case !isAway:
 		h.awayUntil = now.Add(answerTime + awayTime)
@@ -268,6 +266,16 @@ func (h *History) ask(ctx context.Context, now time.Time, request func(context.C
 			Msg("history was not read or written for calls: the table is slow or away, and a call may be repeated")
 		h.missed, h.reportedAt = 0, now
 	}
+}
+
+// turnOff ends the history, because the credential has no permission. The caller holds mu.
+func (h *History) turnOff(err error) {
+	if h.off {
+		return
+	}
+	h.off = true
+	h.log.Warn().Err(err).Msg("history is off until a restart: assign the role " + storage.TableRole +
+		" to the identity, or set ASYNC_CALLER_HISTORY=off; deliveries do not depend on it")
 }
 
 var errAway = errors.New("the table is away")
@@ -379,11 +387,15 @@ func (h *History) DropOld(ctx context.Context, now time.Time) (dropped int, err 
 		err = errors.Join(err, h.tables.Drop(ctx, name))
 		dropped++
 	}
-	if err != nil {
-		return 0, fmt.Errorf("drop tables of the history: %w", err)
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	switch {
+	case errors.Is(err, storage.ErrDenied):
+		h.turnOff(err)
+		return dropped, nil
+	case err != nil:
+		return 0, fmt.Errorf("drop tables of the history: %w", err)
+	}
 	h.droppedAt = now
 	return dropped, nil
 }

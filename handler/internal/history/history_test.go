@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -131,6 +132,28 @@ func TestMonths(t *testing.T) {
 	})
 }
 
+// deniedTables are tables that nobody may list.
+type deniedTables struct{ memory.Tables }
+
+func (*deniedTables) TableNames(context.Context, string) ([]string, error) {
+	return nil, storage.ErrDenied
+}
+
+// TestDropDenied: without permission AC-monitor does not fail every minute.
+func TestDropDenied(t *testing.T) {
+	var log bytes.Buffer
+	h := open(&deniedTables{}, &log)
+	defer h.Close(time.Minute)
+	for range 3 {
+		if dropped, err := h.DropOld(t.Context(), time.Now()); dropped > 0 || err != nil {
+			t.Errorf("dropped %d, %v", dropped, err)
+		}
+	}
+	if n := strings.Count(log.String(), storage.TableRole); n != 1 {
+		t.Errorf("%d lines: %s", n, log.String())
+	}
+}
+
 // TestDenied: without permission there is one warning, and then no request.
 func TestDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -146,6 +169,9 @@ func TestDenied(t *testing.T) {
 			}
 			h.Acknowledge(t.Context(), entry(h, e, "delivered"), time.Now())
 			h.Record(entry(h, e, "rejected"))
+		}
+		if dropped, err := h.DropOld(t.Context(), time.Now()); dropped > 0 || err != nil {
+			t.Errorf("dropped %d, %v", dropped, err)
 		}
 		tables.Open(history.TablePrefix + "200001").Fail(errors.New("must not be asked"))
 		h.WasDelivered(t.Context(), e, time.Now())
