@@ -102,10 +102,10 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	started := time.Now() // before the timer, so that a call that times out never takes less than its timeout
 	// A deadline of ctx would not do, because do can shorten the time.
 	timer := time.AfterFunc(timeout, func() { cancel(errTimeout) })
 	defer timer.Stop()
-	started := time.Now()
 	outcome := c.do(ctx, e, profile, timer)
 	outcome.Took = time.Since(started)
 	return outcome
