@@ -65,7 +65,7 @@ check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of fa
 faults: $(AZURITE) ## inject hundreds of faults into the message flow and check that no message is lost (FLAGS=-seed=1)
 	go run ./handler/tools/faults $(FLAGS)
 
-faults-short: $(AZURITE) ## the same in less than a minute
+faults-short: $(AZURITE) ## the same in one to two minutes
 	go run ./handler/tools/faults -schedules 12 -systems 6 -time 10s -outage=false -later=false $(FLAGS)
 
 faults-long: $(AZURITE) ## 50,000 messages while handler and host are killed every few seconds
