@@ -84,7 +84,7 @@ type messageOutcome struct {
 func (o *messageOutcome) add(row storage.Row) {
 	waits := row.Action == string(decision.Reschedule) || row.Action == string(decision.Hold)
 	switch {
-	case row.Reason == string(decision.Delivered):
+	case row.Reason == string(decision.Delivered), row.Reason == string(decision.Duplicate): // or delivered before
 		o.delivered = true
 	case waits && !row.Called:
 		o.refused = later(o.refused, row)

@@ -117,6 +117,8 @@ func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, record
 		return
 	case "deliver":
 		o.Action, o.Reason, o.Status = "finish", "delivered", 200
+	case "repeat": // the history has the delivery
+		o.Action, o.Reason, o.Called = "finish", "duplicate", false
 	case "report": // a 2xx with a callback
 		o.Action, o.Reason, o.Status = "callback", "delivered", 201
 	case "fail":
@@ -202,6 +204,7 @@ func TestCanary(t *testing.T) {
 	}{
 		"delivered":           {does: "deliver", after: soon},
 		"delivered_callback":  {does: "report", after: soon},
+		"delivered_before":    {does: "repeat", after: soon},
 		"delivered_slowly":    {does: "deliver", takes: 20 * time.Second, after: 30 * time.Second},
 		"delivered_delayed":   {does: "deliver", pace: minute, after: soon},
 		"failed":              {does: "fail", want: "a first message is not delivered: r", after: soon},
