@@ -152,6 +152,8 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	}
 	if err == nil {
 		d.recordSettled(&r, w, settled)
+	}
+	if err == nil || r.Action == decision.Release {
 		d.keep(ctx, m, &r)
 	}
 	d.log(&m, &r)
@@ -240,7 +242,11 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 		return d.Settler.CanUpdate(m.Lease, decided.Add(delay))
 	})
 	r.isInPlace = in.NoRoom
+	r.ended = d.ended(in.Envelope, &r, decided)
 	if errors.Is(context.Cause(d.Stopping), ErrHostGone) {
+		if r.Action != decision.Finish { // its callback or its dead letter is not written now
+			r.ended = nil
+		}
 		r.Decision = d.Rules.Release(in, decided, d.Jitter())
 	}
 	d.explainWait(&r)
@@ -250,9 +256,6 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	w = d.Rules.Compose(in, r.Decision, m.Queue, decided)
 	r.LeftOut = w.LeftOut
 	r.outcome = outcome(m, in, &r, decided)
-	if in.Envelope != nil && r.ends() && r.Reason != decision.Duplicate {
-		r.ended = d.ended(in.Envelope, &r, decided)
-	}
 	r.shrink()
 	return r, w
 }

@@ -26,9 +26,10 @@ func (d *Deliverer) isChecked(m *Message, in decision.Intake, p targets.Profile)
 	return d.keeps(p) == targets.HistoryCheck && !isFirst
 }
 
-// ended returns what the history keeps of a call that is not made again.
+// ended returns what the history keeps of a call that is not made again; nil for nothing.
 func (d *Deliverer) ended(e *envelope.Envelope, r *Result, now time.Time) *history.Entry {
-	if d.History == nil || d.keeps(d.Rules.Profiles.For(e.Call.Target)) == targets.HistoryOff {
+	isEnd := e != nil && r.ends() && r.Action != decision.Fault && r.Reason != decision.Duplicate
+	if d.History == nil || !isEnd || d.keeps(d.Rules.Profiles.For(e.Call.Target)) == targets.HistoryOff {
 		return nil
 	}
 	entry := d.History.NewEntry(e, now)
@@ -38,13 +39,14 @@ func (d *Deliverer) ended(e *envelope.Envelope, r *Result, now time.Time) *histo
 }
 
 // keep writes what the history keeps. A call that must not be repeated has its row before the host deletes the message;
-// its callback is on the queue by then, or the duplicate would not send it.
+// its callback is on the queue by then, or the duplicate would not send it. If the host has ended, the next one
+// delivers the message again.
 func (d *Deliverer) keep(ctx context.Context, m Message, r *Result) {
-	if r.ended == nil || !r.MayDelete() {
+	if r.ended == nil {
 		return
 	}
 	r.ended.Queue, r.ended.MessageID = m.Queue, m.ID
-	mustNotRepeat := r.Reason == decision.Delivered &&
+	mustNotRepeat := r.ended.Reason == history.Delivered &&
 		d.keeps(d.Rules.Profiles.For(r.Envelope.Call.Target)) == targets.HistoryCheck
 	if mustNotRepeat {
 		d.History.Acknowledge(ctx, *r.ended, d.Now())

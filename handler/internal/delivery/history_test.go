@@ -109,6 +109,16 @@ var repeats = map[string]func(t *testing.T, b *bench){
 			b.deliverAs(fmt.Sprintf(call, i), fmt.Sprint("m", i), 1)
 		}
 	},
+	"the host has ended when the answer comes": func(_ *testing.T, b *bench) {
+		answer := b.target.answer
+		b.target.answer = func(ctx context.Context, e *envelope.Envelope) decision.Outcome {
+			b.hostGone()
+			return answer(ctx, e)
+		}
+		b.deliverAs(fmt.Sprintf(plain, ""), "m1", 1)
+		b.target.answer, b.Stopping = answer, context.WithoutCancel(b.Stopping) // another instance
+		b.deliverAs(fmt.Sprintf(plain, ""), "m1", 2)
+	},
 	"a dead letter is requeued twice, or after an undo": func(t *testing.T, b *bench) {
 		answer := b.target.answer
 		b.target.answer = answers(decision.Outcome{Status: 400}).answer

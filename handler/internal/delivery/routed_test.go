@@ -327,9 +327,7 @@ func FuzzRouted(f *testing.F) {
 		f.Add(all[name], 503)
 	}
 	f.Fuzz(func(t *testing.T, content []byte, status int) {
-		if len(content) > 48<<10 {
-			t.Skip("no queue holds it")
-		}
+		content = content[:min(len(content), 48<<10)] // no queue holds more
 		synctest.Test(t, func(t *testing.T) {
 			b := setup(t, &target{answer: func(context.Context, *envelope.Envelope) decision.Outcome {
 				return decision.Outcome{Status: 200 + max(status, -status)%400}

@@ -277,7 +277,8 @@ func (e *Envelope) Fingerprint() [sha256.Size]byte {
 	if e.Callback != nil {
 		callback = e.Callback.URL
 	}
-	_, _ = fmt.Fprintf(sum, "%q %q %q %q %q ", e.Call.Method, e.Call.URL, e.Call.Host, callback, e.Call.Body)
+	_, _ = fmt.Fprintf(sum, "%q %q %q %q %d ", e.Call.Method, e.Call.URL, e.Call.Host, callback, len(e.Call.Body))
+	_, _ = sum.Write(e.Call.Body)
 	for _, name := range slices.Sorted(maps.Keys(e.Call.Header)) {
 		if name == HeaderTraceparent || name == HeaderTracestate { // a sender that repeats a call has a new span
 			continue

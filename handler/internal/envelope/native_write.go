@@ -157,9 +157,9 @@ func (n *native) keeps(e *Envelope, name string, l level) bool {
 	return !nativeMembers[name].state && n.has(name, l)
 }
 
-// callbackSuffix ends the request id of a callback, which begins with that of the call: the receiver recognizes a
-// duplicate callback by its Idempotency-Key.
-const callbackSuffix = ".callback"
+// CallbackSuffix ends the request id of a native callback, which begins with that of the call: the receiver recognizes
+// a duplicate callback by its Idempotency-Key.
+const CallbackSuffix = ".callback"
 
 // payloadRoom returns spare, because the payload is written as it is.
 func (n *native) payloadRoom(spare int) int { return spare }
@@ -186,10 +186,10 @@ func (n *native) encodeCallback(e *Envelope, r Report, context json.RawMessage) 
 }
 
 func callbackID(requestID string) string {
-	if len(requestID)+len(callbackSuffix) > maxRequestID {
+	if len(requestID)+len(CallbackSuffix) > maxRequestID {
 		requestID = hash(requestID)
 	}
-	return requestID + callbackSuffix
+	return requestID + CallbackSuffix
 }
 
 func (*native) names() strictjson.Names { return strictjson.ExactNames }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/record"
@@ -41,7 +42,7 @@ const (
 )
 
 // Delivered is the reason of a call that must not be made again.
-const Delivered = "delivered"
+const Delivered = string(decision.Delivered)
 
 // Entry says how a call ended.
 type Entry struct {
@@ -74,7 +75,7 @@ type Entry struct {
 
 // IsCallback reports whether the call reports the outcome of another one.
 func (e Entry) IsCallback() bool {
-	return e.OriginalRequestID != "" || strings.HasSuffix(e.RequestID, callbackSuffix)
+	return e.OriginalRequestID != "" || strings.HasSuffix(e.RequestID, envelope.CallbackSuffix)
 }
 
 // Attempt is one call of an entry.
@@ -110,7 +111,7 @@ func (h *History) keyOf(e *envelope.Envelope, now time.Time) key {
 	call := sha256.Sum256(fmt.Appendf(nil, "%q %x", e.RequestID, e.Fingerprint()))
 	return key{
 		table:   tableOf(created),
-		subject: subjectOf(e.Tenant, strings.TrimSuffix(e.RequestID, callbackSuffix)),
+		subject: subjectOf(e.Tenant, strings.TrimSuffix(e.RequestID, envelope.CallbackSuffix)),
 		call:    hex.EncodeToString(call[:16]),
 	}
 }
@@ -123,9 +124,6 @@ func subjectOf(t envelope.Tenant, requestID string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", t.Organization, t.Environment, requestID))
 	return hex.EncodeToString(sum[:16])
 }
-
-// callbackSuffix ends the request id of a native callback.
-const callbackSuffix = ".callback"
 
 // History writes and reads the rows. It is safe for concurrent use.
 type History struct {
@@ -248,7 +246,7 @@ func (h *History) ask(ctx context.Context, now time.Time, request func(context.C
 		defer cancel()
 		err = request(ctx)
 	}
-	if err == nil {
+	if err == nil || ctx.Err() != nil { // the handler stops, which says nothing about the table
 		return
 	}
 	h.mu.Lock()
@@ -327,7 +325,7 @@ func Find(ctx context.Context, tables storage.Tables, tenant envelope.Tenant, re
 	if err != nil {
 		return nil, err
 	}
-	k := key{subject: subjectOf(tenant, strings.TrimSuffix(requestID, callbackSuffix))}
+	k := key{subject: subjectOf(tenant, strings.TrimSuffix(requestID, envelope.CallbackSuffix))}
 	q := storage.Query{Queue: k.partition(), IDPrefix: k.row(), Content: true}
 	var entries []Entry
 	for _, name := range slices.Backward(names) {

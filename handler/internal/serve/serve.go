@@ -101,12 +101,11 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Caller: client,
 		Settler: settle.New(c.Store, queues.MessageEncoding).
 			WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
-		Record:     records.scheduled,
-		Outcomes:   records.outcomes,
-		Targets:    records.targets,
-		AnswerText: message.AnswerText,
-		Pauses:     records.pauses,
-
+		Record:      records.scheduled,
+		Outcomes:    records.outcomes,
+		Targets:     records.targets,
+		AnswerText:  message.AnswerText,
+		Pauses:      records.pauses,
 		History:     records.history,
 		KeepHistory: c.App.Settings.History,
 		Log:         log,
