@@ -279,7 +279,10 @@ func printAnswer(out io.Writer, a message.Answer) {
 	printLine(out, "  status", "%d", a.Status)
 	printField(out, "  media type", a.MediaType)
 	body := bodyText(a.BodyKind, a.BodyBytes, a.Body)
-	if a.Truncated {
+	switch {
+	case a.Truncated && a.BodyBytes == 0:
+		body = "not kept: it broke off, or its encoding is not supported"
+	case a.Truncated:
 		body += ", only the beginning"
 	}
 	printLine(out, "  body", "%s", body)

@@ -179,7 +179,8 @@ func (r Rules) Report(d Decision, now time.Time) envelope.Report {
 		Deadline: now.Add(r.Expiration),
 	}
 	if latest := d.State.Latest; latest != nil {
-		report.Payload, report.MediaType, report.Truncated = latest.Text(), latest.MediaType(), latest.Truncated
+		payload, whole := latest.Text()
+		report.Payload, report.MediaType, report.Truncated = payload, latest.MediaType(), !whole
 	}
 	return report
 }

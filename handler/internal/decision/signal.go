@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/text/encoding/unicode"
+
+	"asynccaller/handler/internal/envelope"
 )
 
 const (
@@ -21,6 +24,8 @@ const (
 	// maxTokenBytes is the part of a JSON token that is kept. The names of signals are shorter, even if all their
 	// letters are escaped.
 	maxTokenBytes = 128
+	// peekedBytes is how much of a body says whether it can be an object.
+	peekedBytes = 512
 	// maxSignalDepth bounds the memory for the names of nested objects.
 	maxSignalDepth = 1000
 )
@@ -32,31 +37,36 @@ type Signal struct {
 	Retryable, IsRetryMeaningful *bool
 }
 
-// ReadSignal looks for a signal in the first MiB of a body, of which beginning has been read. The letter case of names
-// does not matter. If a name occurs more than once, the last value that can be a signal counts. A body that is no JSON
-// object has no signal. A body that cannot be read to its end has none either, and ReadSignal returns the error.
-// ReadSignal keeps little of a body in memory, however long it is.
-func ReadSignal(beginning []byte, rest io.Reader) (Signal, error) {
+// ReadSignal looks for a signal in the first MiB of a body, of which beginning has been read, and in the first MiB of
+// what it decodes to; see [envelope.Decode]. The letter case of names does not matter. If a name occurs more than once,
+// the last value that can be a signal counts. A body that is no JSON object has no signal. A body that cannot be read
+// to its end has none either, and ReadSignal returns the error. ReadSignal keeps little of a body in memory, however
+// long it is.
+func ReadSignal(header http.Header, beginning []byte, rest io.Reader) (Signal, error) {
 	body := &limitedBody{from: io.MultiReader(bytes.NewReader(beginning), rest), left: maxSignalBytes}
-	var text io.Reader = body
+	decoded := &limitedBody{from: envelope.Decode(header, body), left: maxSignalBytes}
+	text := bufio.NewReaderSize(decoded, peekedBytes)
+	var object io.Reader = text
 	// JSON in UTF-16 begins with a mark, or with a character of ASCII, of which one byte is 0.
-	isUTF16 := len(beginning) > 1 && (beginning[0] == 0 || beginning[1] == 0 || beginning[0] >= 0xfe)
+	peeked, _ := text.Peek(peekedBytes) // an error comes again
+	isUTF16 := len(peeked) > 1 && (peeked[0] == 0 || peeked[1] == 0 || peeked[0] >= 0xfe)
 	if isUTF16 {
 		order := unicode.LittleEndian
-		if beginning[0] == 0 {
+		if peeked[0] == 0 {
 			order = unicode.BigEndian
 		}
-		text = unicode.UTF16(order, unicode.UseBOM).NewDecoder().Reader(body)
+		object = unicode.UTF16(order, unicode.UseBOM).NewDecoder().Reader(text)
 	} else {
-		unmarked, marked := bytes.CutPrefix(beginning, []byte("\xef\xbb\xbf"))
+		unmarked, marked := bytes.CutPrefix(peeked, []byte("\xef\xbb\xbf"))
 		if marked {
-			_, _ = io.CopyN(io.Discard, body, int64(len(beginning)-len(unmarked))) // from memory
+			_, _ = text.Discard(len(peeked) - len(unmarked))
 		}
-		if !bytes.HasPrefix(bytes.TrimLeft(unmarked, " \t\r\n"), []byte("{")) {
+		start := bytes.TrimLeft(unmarked, " \t\r\n")
+		if len(start) > 0 && start[0] != '{' {
 			return Signal{}, nil
 		}
 	}
-	decoder := jsontext.NewDecoder(&shortTokens{from: text},
+	decoder := jsontext.NewDecoder(&shortTokens{from: object},
 		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	signal, err := readSignal(decoder)
 	if errors.Is(err, io.EOF) || errors.Is(err, errLimit) {
@@ -181,7 +191,7 @@ func (o Outcome) retrySignal() judgement {
 	}
 	signal := o.Signal
 	if !o.Truncated {
-		signal, _ = ReadSignal(o.Body, http.NoBody) // nothing is left to read
+		signal, _ = ReadSignal(o.Header, o.Body, http.NoBody) // nothing is left to read
 	}
 	says, format := signal.Retryable, "problem body, retryable: %v"
 	if says == nil || o.Answer().MediaType() != problemMediaType {

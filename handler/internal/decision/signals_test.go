@@ -1,7 +1,11 @@
 package decision_test
 
 import (
+	"compress/gzip"
+	"encoding/hex"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"slices"
@@ -183,6 +187,17 @@ func TestSignals(t *testing.T) {
 			503, "Content-Type: application/json; charset=iso-8859-1",
 			strings.Replace(nexusNo, "{", "{\"a\":\"\xe5\",", 1), false, "Nexus",
 		},
+		"gzip": {
+			503, "Content-Type: application/problem+json\nContent-Encoding: gzip", gzipped(problemNo), false, "problem",
+		},
+		"gzip_nexus":       {400, "Content-Encoding: x-gzip", gzipped(nexusYes), true, "Nexus"},
+		"gzip_twice":       {400, "Content-Encoding: gzip, gzip", gzipped(gzipped(nexusYes)), true, "Nexus"},
+		"gzip_of_utf16":    {503, "Content-Encoding: gzip", gzipped(utf16("\ufeff" + nexusNo)), false, "Nexus"},
+		"gzip_of_marked":   {503, "Content-Encoding: gzip", gzipped("\ufeff" + nexusNo), false, "Nexus"},
+		"gzip_not_encoded": {503, "Content-Encoding: gzip", nexusNo, false, "Nexus"},
+		"gzip_cut":         {503, "Content-Encoding: gzip", gzipped(nexusNo)[:40], true, "status 503"},
+		"gzip_damaged":     {503, "Content-Encoding: gzip", gzipped(nexusNo)[:50] + "12345678", true, "status 503"},
+		"brotli":           {503, "Content-Encoding: br", "\x8b\x0d\x80" + nexusNo + "\x03", true, "status 503"},
 		"utf16_with_mark": {
 			503, "Content-Type: application/json; charset=utf-16", utf16("\ufeff" + nexusNo),
 			false, "Nexus",
@@ -196,6 +211,14 @@ func TestSignals(t *testing.T) {
 			}
 		})
 	}
+}
+
+func gzipped(text string) string {
+	var b strings.Builder
+	w := gzip.NewWriter(&b)
+	_, _ = io.WriteString(w, text)
+	_ = w.Close()
+	return b.String()
 }
 
 // utf16 returns a text in little-endian UTF-16.
@@ -246,13 +269,42 @@ func TestLongSignals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			signal, err := decision.ReadSignal([]byte(c.body[:5]), strings.NewReader(c.body[5:]))
+			signal, err := decision.ReadSignal(nil, []byte(c.body[:5]), strings.NewReader(c.body[5:]))
 			runtime.ReadMemStats(&after)
 			if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 || err != nil {
 				t.Errorf("error %v, %d bytes of memory", err, n)
 			}
 			if got := signal.IsRetryMeaningful != nil && !*signal.IsRetryMeaningful; got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestLongEncodedSignals: of an encoded body the first MiB counts as well, before and after decoding.
+func TestLongEncodedSignals(t *testing.T) {
+	const no = `"Type":"x","IsRetryMeaningful":false`
+	object := func(size int) string { return `{"StackTrace":"` + strings.Repeat("x", size) + `",` + no + `}` }
+	noise := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	for name, c := range map[string]struct {
+		body string
+		want bool
+	}{
+		"within":       {gzipped(object(900 << 10)), true},
+		"beyond":       {gzipped(object(1 << 20)), false},
+		"bomb":         {gzipped(object(64 << 20)), false},
+		"long_encoded": {gzipped(`{"a":"` + hex.EncodeToString(noise) + `",` + no + `}`), false},
+		"no_output":    {strings.Repeat(gzipped(""), 60_000) + gzipped("{"+no+"}"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rest := strings.NewReader(c.body[5:])
+			signal, err := decision.ReadSignal(header("Content-Encoding: gzip"), []byte(c.body[:5]), rest)
+			if got := signal.IsRetryMeaningful != nil; got != c.want || err != nil {
+				t.Errorf("got %v, %v", got, err)
+			}
+			if read := len(c.body) - rest.Len(); read > 1<<20 {
+				t.Errorf("read %d bytes", read)
 			}
 		})
 	}

@@ -193,11 +193,14 @@ func formatAnswer(a Answer) []byte {
 	return message
 }
 
-// withoutHeader removes all headers except Content-Type.
+// withoutHeader removes all headers except those without which the body cannot be read.
 func (a Answer) withoutHeader() Answer {
 	header := http.Header{}
-	if contentType := a.Header.Get("Content-Type"); len(contentType) <= 2*maxMediaType {
-		header.Set("Content-Type", contentType)
+	for _, name := range []string{"Content-Type", "Content-Encoding"} {
+		value := a.Header.Get(name)
+		if value != "" && len(value) <= 2*maxMediaType {
+			header.Set(name, value)
+		}
 	}
 	a.Header = header
 	return a

@@ -3,20 +3,13 @@ package envelope
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
-	"mime"
-	"net/http"
 	"slices"
 	"sort"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/text/encoding"
-	"golang.org/x/text/encoding/ianaindex"
-	"golang.org/x/text/encoding/unicode"
 
 	"asynccaller/handler/internal/dotnet"
 	"asynccaller/handler/internal/strictjson"
@@ -99,99 +92,6 @@ func queueSafe(text string) string {
 func cut(text string, room int) string {
 	longer := sort.Search(room+1, func(n int) bool { return len(quote(strictjson.Clip(text, n))) > room+len(`""`) })
 	return strictjson.Clip(text, longer-1)
-}
-
-// Answer is a target's answer to a call.
-type Answer struct {
-	Status int
-	Header http.Header
-	// Body is the beginning of the body; Truncated is set if there was more.
-	Body      []byte
-	Truncated bool
-}
-
-// MediaType returns the answer's Content-Type without parameters. It is empty if there is none, or if it is invalid.
-func (a *Answer) MediaType() string {
-	mediaType, _ := a.contentType()
-	return mediaType
-}
-
-// Text returns the body as text. The charset comes from the Content-Type, or else from the body's byte order mark; the
-// default, also for an unknown charset, is UTF-8. .NET's ReadAsStringAsync, which gives Nexus's callbacks their
-// payload, does the same, except that it fails for an unknown charset.
-func (a *Answer) Text() string {
-	_, charset := a.contentType()
-	if charset == "" || strings.EqualFold(charset, "utf-8") {
-		if rest, ok := bytes.CutPrefix(a.Body, []byte("\xef\xbb\xbf")); ok {
-			return string(rest)
-		}
-	}
-	if from := a.encoding(charset); from != nil {
-		if text, err := from.NewDecoder().Bytes(a.Body); err == nil {
-			return string(text)
-		}
-	}
-	return string(a.Body)
-}
-
-// encoding returns the encoding of a charset, or nil for UTF-8.
-func (a *Answer) encoding(charset string) encoding.Encoding {
-	switch strings.ToLower(charset) {
-	case "":
-		// UTF-32's mark begins with UTF-16's, but targets do not send UTF-32.
-		if bytes.HasPrefix(a.Body, []byte("\xff\xfe")) || bytes.HasPrefix(a.Body, []byte("\xfe\xff")) {
-			return unicode.UTF16(unicode.LittleEndian, unicode.ExpectBOM)
-		}
-		return nil
-	case "utf-8", "us-ascii":
-		return nil
-	case "utf-16", "unicode":
-		return unicode.UTF16(unicode.LittleEndian, unicode.UseBOM) // as in .NET; RFC 2781 says big-endian
-	}
-	known, _ := ianaindex.IANA.Encoding(charset)
-	return known // nil for a charset that is not registered or not supported
-}
-
-// Excerpt is the beginning of an answer, for a person to read.
-type Excerpt struct {
-	Status    int    `json:"status"`
-	MediaType string `json:"mediaType"`
-	// Text is the beginning of the body as text, at most 2 KiB. Truncated is set if there was more.
-	Text      string `json:"text"`
-	Truncated bool   `json:"truncated"`
-}
-
-const maxExcerpt = 2 << 10
-
-// Excerpt returns the beginning of the answer, or nil if there is no answer.
-func (a *Answer) Excerpt() *Excerpt { return a.excerpt(maxExcerpt) }
-
-// excerpt returns an excerpt whose text has at most longest bytes.
-func (a *Answer) excerpt(longest int) *Excerpt {
-	if a == nil {
-		return nil
-	}
-	const longestCharacter = 4 // bytes of any charset
-	beginning := Answer{Header: a.Header, Body: a.Body[:min(len(a.Body), longest*longestCharacter)]}
-	x := &Excerpt{
-		Status: a.Status, MediaType: strictjson.Clip(a.MediaType(), maxMediaType),
-		Truncated: a.Truncated || len(beginning.Body) < len(a.Body),
-	}
-	text := queueSafe(beginning.Text())
-	if x.Truncated {
-		text = strings.TrimRight(text, string(utf8.RuneError)) // the last character may be incomplete
-	}
-	x.Text = strictjson.Clip(text, longest)
-	x.Truncated = x.Truncated || len(x.Text) < len(text)
-	return x
-}
-
-func (a *Answer) contentType() (mediaType, charset string) {
-	mediaType, parameters, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
-	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
-		return "", ""
-	}
-	return mediaType, parameters["charset"]
 }
 
 // The limits of the delivery state. Parse refuses state beyond them, so what writes state must keep to them.

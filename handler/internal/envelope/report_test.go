@@ -27,6 +27,18 @@ func TestAnswerText(t *testing.T) {
 		"utf16_only_mark":       {"text/plain", "\xff\xfef\x00\xf6\x00", "fö"},
 		"utf16_big_only_mark":   {"text/plain", "\xfe\xff\x00f\x00\xf6", "fö"},
 		"utf16be":               {"text/plain; charset=utf-16be", "\x00f\x00\xf6", "fö"},
+		"windows_1252_alias":    {"text/plain; charset=cp1252", "5 \x80", "5 €"},
+		"gb2312":                {"text/plain; charset=gb2312", "\xb4\xed\xce\xf3", "错误"},
+		"gbk_upper_case":        {"text/plain; charset=GBK", "\xb4\xed\xce\xf3", "错误"},
+		"korean":                {"text/plain; charset=ks_c_5601-1987", "\xbf\xc0\xb7\xf9", "오류"},
+		"thai":                  {"text/plain; charset=tis-620", "\xa2\xe9\xcd", "ข้อ"},
+		"thai_quoted":           {`text/plain; charset="dos-874"`, "\xa2\xe9\xcd", "ข้อ"},
+		"japanese":              {"text/plain; charset=x-sjis", "\x83G\x83\x89\x81[", "エラー"},
+		"latin1_alias":          {"text/plain; charset=iso8859-1", "f\xfc", "fü"},
+		"latin2_alias":          {"text/plain; charset=iso88592", "\xb1", "ą"},
+		"cyrillic":              {"text/plain; charset=x-mac-ukrainian", "\xe4\xe0", "да"},
+		"utf8_alias":            {"text/plain; charset=utf8", "för", "för"},
+		"not_decoded_by_whatwg": {"text/plain; charset=iso-2022-cn-ext", "error", "error"},
 		"unknown_charset":       {"text/plain; charset=klingon", "för", "för"},
 		"empty_charset":         {`text/plain; charset=""`, "för", "för"},
 		"empty_body":            {"text/plain; charset=utf-16", "", ""},
@@ -41,8 +53,8 @@ func TestAnswerText(t *testing.T) {
 			if c.contentType != "" {
 				answer.Header.Set("Content-Type", c.contentType)
 			}
-			if got := answer.Text(); got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
+			if got, whole := answer.Text(); got != c.want || !whole {
+				t.Errorf("got %q, whole %v, want %q", got, whole, c.want)
 			}
 		})
 	}
@@ -52,7 +64,8 @@ func TestAnswerText(t *testing.T) {
 func TestAnswerTextCutInUTF8(t *testing.T) {
 	answer := envelope.Answer{Status: 200, Body: []byte("f\xc3"), Truncated: true}
 	e := accept(t, nexusMessage(plainCall, withCallback))
-	content, err := e.CallbackWith(envelope.Report{Status: 200, Payload: answer.Text(), At: arrival}, limit)
+	payload, _ := answer.Text()
+	content, err := e.CallbackWith(envelope.Report{Status: 200, Payload: payload, At: arrival}, limit)
 	if err != nil {
 		t.Fatal(err)
 	}

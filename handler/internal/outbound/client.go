@@ -184,7 +184,7 @@ func ReadAnswer(o *decision.Outcome, body io.Reader, length int64, hurry func())
 	}
 	rest := &io.LimitedReader{R: body, N: math.MaxInt64} // it counts
 	if o.Failure == "" && o.Status/100 != 2 {
-		o.Signal, err = decision.ReadSignal(o.Body, rest)
+		o.Signal, err = decision.ReadSignal(o.Header, o.Body, rest)
 	}
 	if err == nil {
 		drain(rest, length-int64(limit), hurry)

@@ -70,6 +70,8 @@ func answerLine(x *envelope.Excerpt) string {
 	isMarkup := looksLikeXML(beginning)
 	line := ""
 	switch {
+	case x.Text == "" && x.Truncated:
+		return keyUnreadableAnswer
 	case kind == BodyBinary:
 		return keyBinaryAnswer
 	case kind == BodyJSON && looksLikeJSON(masked):
@@ -112,6 +114,8 @@ func AnswerText(a *envelope.Answer) string {
 	m := newMasker(Masked)
 	masked, kind := m.body("answer", x.MediaType, []byte(text))
 	switch {
+	case text == "" && x.Truncated:
+		return keyUnreadableAnswer
 	case kind == BodyBinary:
 		return keyBinaryAnswer
 	case kind == BodyJSON:

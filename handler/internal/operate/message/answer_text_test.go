@@ -51,6 +51,12 @@ func TestAnswerText(t *testing.T) {
 			}
 		})
 	}
+	encoded := &envelope.Answer{
+		Status: 503, Header: http.Header{"Content-Encoding": {"br"}}, Body: []byte("\x8b\x00\x80x\x03"),
+	}
+	if got := message.AnswerText(encoded); got != "(unreadable answer)" {
+		t.Errorf("an encoded answer: %q", got)
+	}
 	deep := &envelope.Answer{Status: 503, Body: []byte(strings.Repeat("[", 5000))}
 	if got := message.AnswerText(deep); !strings.HasPrefix(got, "[[[[[") || len(got) > message.MaxAnswerText {
 		t.Errorf("nested arrays: %q", got)

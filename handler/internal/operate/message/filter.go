@@ -107,7 +107,8 @@ func contains(m Message, content []byte, text string) bool {
 			texts = append(texts, e.Callback.URL)
 		}
 		if e.Latest != nil {
-			texts = append(texts, e.Latest.Text())
+			answer, _ := e.Latest.Text()
+			texts = append(texts, answer)
 		}
 		if e.DeadLetter != nil && e.DeadLetter.Answer != nil {
 			texts = append(texts, e.DeadLetter.Answer.Text)

@@ -61,6 +61,8 @@ const (
 	// keyEmptyAnswer and keyBinaryAnswer are for answers without a line of text.
 	keyEmptyAnswer  = "(empty answer)"
 	keyBinaryAnswer = "(binary answer)"
+	// keyUnreadableAnswer is for an answer of which no text is kept: it broke off, or its coding cannot be decoded.
+	keyUnreadableAnswer = "(unreadable answer)"
 	// keyUnreadableJSON and keyUnreadableXML are for answers that begin like JSON or XML and do not parse.
 	keyUnreadableJSON = "(unreadable JSON answer)"
 	keyUnreadableXML  = "(unreadable XML answer)"
