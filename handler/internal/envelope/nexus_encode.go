@@ -340,25 +340,6 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	return r.encode(), nil
 }
 
-// UnreadableInNexus names the headers that the C# side may be unable to read after ToNexus. It would then refuse the
-// message.
-func (e *Envelope) UnreadableInNexus() (names []string) {
-	n, ok := e.format.(*native)
-	if !ok {
-		return nil
-	}
-	callback, _ := n.parseCallback() // it was read before
-	for of, call := range map[part]Call{partCall: e.Call, partCallback: callback} {
-		for name, values := range call.Header {
-			if !dotnet.IsReadable(name, values) {
-				names = append(names, string(of)+".headers."+call.Spelling.Of(name))
-			}
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 // checkPlaces returns an error that names a member that the Nexus format cannot hold.
 func (n *native) checkPlaces() error {
 	for _, m := range n.members {

@@ -88,12 +88,7 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 	if err != nil {
 		return message, err
 	}
-	if s.Nexus != nil {
-		for _, header := range e.UnreadableInNexus() {
-			message.Warnings = append(message.Warnings,
-				header+": not every .NET can read the value, and a C# function app that cannot refuses the message")
-		}
-	}
+	message.Warnings = append(message.Warnings, envelope.NexusWarnings(message.Content)...)
 	message.RequestID = e.RequestID
 	message.Queue = envelope.QueueFor(e.Priority)
 	message.Delay = min(max(e.DueAt().Sub(now), 0), storage.MaxDelay)

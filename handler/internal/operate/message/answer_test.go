@@ -150,7 +150,7 @@ func TestHostileAnswers(t *testing.T) {
 		"large": {`{"status":-9223372036854775808,"mediaType":"` + strings.Repeat("x", 10_000) + `","text":"` +
 			strings.Repeat("<", 25_000) + `"}`, strings.Repeat("<", 197) + "…"},
 		"not_kept": {`{"status":503,"text":"","truncated":true}`, "(unreadable answer)"},
-		"nested": {`{"text":"` + strings.Repeat("[", 30_000) + `"}`, "(unreadable JSON answer)"},
+		"nested":   {`{"text":"` + strings.Repeat("[", 30_000) + `"}`, "(unreadable JSON answer)"},
 		"escapes": {
 			`{"mediaType":"\u001b[2J","text":"\u001b]0;x\u0007 is what the target says"}`,
 			"\ufffd]{n};x\ufffd is what the target says",

@@ -130,7 +130,7 @@ func Prepare(
 }
 
 // Warnings returns what a person who edits a message probably did not intend: members without effect that were added,
-// and jq expressions that miss the members of a Nexus message. Before is the content of the message, and after that of
+// headers that the C# app cannot read or send, and jq expressions that miss the members of a Nexus message. Before is the content of the message, and after that of
 // the text that Prepare returned for it.
 func (o Options) Warnings(ctx context.Context, before, after []byte) (warnings []string) {
 	if o.Edited == nil && len(o.Edits) == 0 {
@@ -141,6 +141,12 @@ func (o Options) Warnings(ctx context.Context, before, after []byte) (warnings [
 		isOld := slices.ContainsFunc(known, func(old envelope.Unknown) bool { return old.Path == u.Path })
 		if !isOld {
 			warnings = append(warnings, u.String())
+		}
+	}
+	wrong := envelope.NexusWarnings(before)
+	for _, warning := range envelope.NexusWarnings(after) {
+		if !slices.Contains(wrong, warning) {
+			warnings = append(warnings, warning)
 		}
 	}
 	programs := slices.DeleteFunc(slices.Clone(o.Edits), func(e Edit) bool { return e.flag != jqFlag })
