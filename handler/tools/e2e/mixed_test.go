@@ -278,6 +278,8 @@ type answer struct {
 	status          int // or reset
 	mediaType, body string
 	cut             bool // the connection closes before the end of the body
+	// raw, unless empty, is the whole answer, after which the connection closes.
+	raw string
 }
 
 // reset closes the connection without an answer.
@@ -330,6 +332,10 @@ func (p *partner) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := p.record(r, string(body))
+	if a.raw != "" {
+		writeRaw(w, a.raw)
+		return
+	}
 	if a.status == reset {
 		panic(http.ErrAbortHandler) // net/http closes the connection
 	}
@@ -341,6 +347,16 @@ func (p *partner) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(a.status)
 	_, _ = io.WriteString(w, a.body)
+}
+
+// writeRaw writes the bytes of an answer and closes the connection.
+func writeRaw(w http.ResponseWriter, raw string) {
+	connection, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	_, _ = io.WriteString(connection, raw)
+	_ = connection.Close()
 }
 
 func (p *partner) record(r *http.Request, body string) answer {
