@@ -204,7 +204,8 @@ func wrap(text string, width int) []string {
 // moment formats a time to the millisecond. The last one of the year 9999 is not rounded up.
 func moment(t time.Time) string {
 	t = t.UTC()
-	if rounded := t.Round(time.Millisecond); rounded.Year() == t.Year() {
+	rounded := t.Round(time.Millisecond)
+	if rounded.Year() <= 9999 {
 		t = rounded
 	}
 	return t.Format("2006-01-02T15:04:05.999Z07:00")
