@@ -105,7 +105,9 @@ func TestParseDurationTooLong(t *testing.T) {
 			t.Errorf("%.40s: got %v", text, err)
 		}
 	}
-	for _, text := range []string{"", "d", "h", "-", "1d24h", "9999999x", "9999999", "9999999h1d", "9999999 h", "+-9999999h"} {
+	for _, text := range []string{
+		"", "d", "h", "-", "1d24h", "9999999x", "9999999", "9999999h1d", "9999999 h", "+-9999999h",
+	} {
 		if _, err := bounds.ParseDuration(text); err == nil || errors.Is(err, bounds.ErrTooLong) {
 			t.Errorf("%s: got %v", text, err)
 		}

@@ -20,13 +20,13 @@ var (
 	errYear0 = errors.New("the time lies outside the years 1 to 9999")
 )
 
-// ParseTime reads a time in the format of RFC 3339, of which it keeps nanoseconds, and returns it in UTC. T and Z may
-// be in lower case. A leap second at the end of a month is the second after it. Envelopes of both formats, our files
-// and flags have such times.
+// ParseTime reads a time in the format of RFC 3339, of which it keeps nanoseconds and the offset. T and Z may be in
+// lower case. A leap second at the end of a month is the second after it. Envelopes of both formats and flags have such
+// times.
 //
 // A time in the year 1, where it was written or in UTC, is the zero time: many serializers write their default date
 // instead of nothing, with the offset of their machine. A time that is in the year 10000 in UTC, such as .NET's
-// DateTime.MaxValue in the west, is the end of the year 9999. So all programs can read the times that we write.
+// DateTime.MaxValue in the west, is the end of the year 9999 in UTC. So every program can read the times that we write.
 func ParseTime(text string) (time.Time, error) {
 	parts := timestamps.FindStringSubmatch(strings.ToUpper(text))
 	if parts == nil {
@@ -37,10 +37,11 @@ func ParseTime(text string) (time.Time, error) {
 		parts[2] = "59"
 	}
 	t, err := time.Parse(time.RFC3339, parts[1]+parts[2]+parts[3])
-	year, utc := t.Year(), t.UTC()
+	year := t.Year()
 	if isLeap {
-		utc = utc.Add(time.Second)
+		t = t.Add(time.Second)
 	}
+	utc := t.UTC()
 	isMonthEnd := utc.Day() == 1 && utc.Hour() == 0 && utc.Minute() == 0 && utc.Second() == 0
 	switch {
 	case err != nil || isLeap && !isMonthEnd:
@@ -52,5 +53,5 @@ func ParseTime(text string) (time.Time, error) {
 	case utc.Year() > lastMoment.Year():
 		return lastMoment, nil
 	}
-	return utc, nil
+	return t, nil
 }

@@ -53,7 +53,7 @@ func TestParseTime(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := bounds.ParseTime(test.text)
-			if err != nil || got != test.want {
+			if err != nil || got.UTC() != test.want {
 				t.Errorf("%s: got %v, %v, want %v", test.text, got, err, test.want)
 			}
 		})

@@ -166,7 +166,8 @@ func TestPasted(t *testing.T) {
 				"ASYNC_CALLER_LOG_LEVEL=" + value("debug"), "ASYNC_CALLER_RETRY=" + value("nexus"),
 				"ASYNC_CALLER_SCHEDULED=" + value("off"), "ASYNC_CALLER_MAX_INSTANCES=" + value("3"),
 				"ASYNC_CALLER_RETRY_STATUSES=" + value("503"), "ASYNC_CALLER_TARGETS_ALLOW=" + value("t.example"),
-				"ASYNC_CALLER_PROXY=" + value("http://me:C4nary@proxy.example:3128"), "ASYNC_CALLER_EXPIRATION=" + value(""),
+				"ASYNC_CALLER_PROXY=" + value("http://me:C4nary@proxy.example:3128"),
+				"ASYNC_CALLER_EXPIRATION=" + value(""),
 			}, nil)
 			if err != nil {
 				t.Fatal(err)

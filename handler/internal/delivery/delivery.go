@@ -196,7 +196,9 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	if wasRecorded(in.Received, m.Lease) {
 		d.Record.Gone(m.Queue, storage.Key{ID: m.Lease.ID})
 	}
-	r = Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant, RequestID: in.RequestID}
+	r = Result{
+		Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant, RequestID: in.RequestID,
+	}
 	decided := arrived
 	refused := ""
 	var pause record.Pause

@@ -15,12 +15,12 @@ import (
 func TestMalformedRequestID(t *testing.T) {
 	const secret = "C4nary"
 	native := func(id string) string {
-		return `{"asyncCaller":1,"requestId":` + id + `,"x":"` + secret + `","call":{"url":"https://t.example/` + secret +
-			`","headers":{"X-Num":5,"X-Correlation-ID":"` + secret + `"}}}`
+		return `{"asyncCaller":1,"requestId":` + id + `,"x":"` + secret +
+			`","call":{"url":"https://t.example/` + secret + `","headers":{"X-Num":5,"X-Correlation-ID":"` + secret + `"}}}`
 	}
 	nexus := func(original, id string) string {
-		return `{"Organization":"acme","Environment":"prd","OriginalRequestId":` + original + `,"RawRequest":{"Id":` + id +
-			`,"Title":"` + secret + `","CallOut":"%%"}}`
+		return `{"Organization":"acme","Environment":"prd","OriginalRequestId":` + original +
+			`,"RawRequest":{"Id":` + id + `,"Title":"` + secret + `","CallOut":"%%"}}`
 	}
 	for name, c := range map[string]struct {
 		content string
@@ -50,7 +50,8 @@ func TestMalformedRequestID(t *testing.T) {
 					t.Fatalf("want request id %v in %s", c.want, b.log)
 				}
 				known := []string{
-					"action", "detail", "environment", "level", "message", "organization", "reason", "request_id", "time",
+					"action", "detail", "environment", "level", "message", "organization", "reason",
+					"request_id", "time",
 				}
 				for _, field := range slices.Sorted(maps.Keys(lines[0])) {
 					if !slices.Contains(known, field) {

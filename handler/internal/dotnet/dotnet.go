@@ -255,7 +255,7 @@ func ParseTime(text string) (time.Time, error) {
 	if err != nil || offset[1:] > maxOffset {
 		return time.Time{}, errTime
 	}
-	return t, nil
+	return t.UTC(), nil
 }
 
 // FormatTime writes a time in UTC as Newtonsoft.Json writes a DateTimeOffset: cut to 100 ns, without trailing zeros. A

@@ -162,19 +162,23 @@ func TestParseNamesTheParameter(t *testing.T) {
 
 // TestParseNull: null means absent, for a parameter as for an element of the schedule.
 func TestParseNull(t *testing.T) {
-	for text, same := range map[string]string{
-		`{"schedule":null}`: `{}`,
-		`{"policy":null,"baseDelay":null,"factor":null,"maxDelay":null,"maxAttempts":null}`: `{}`,
-		`{"policy":"fixed","baseDelay":"7s","schedule":null,"jitter":null}`:                 `{"policy":"fixed","baseDelay":"7s"}`,
-		`{"schedule":[null,"1s",null,"3s"],"maxDelay":null}`:                                `{"schedule":["1s","3s"]}`,
-		`{"policy":"cycles","receiveErrorHandling":null,"receiveRetryCount":1}`:             `{"policy":"cycles","receiveRetryCount":1}`,
+	for _, c := range []struct{ with, without string }{
+		{`{"schedule":null}`, `{}`},
+		{`{"policy":null,"baseDelay":null,"factor":null,"maxDelay":null,"maxAttempts":null}`, `{}`},
+		{`{"policy":"fixed","baseDelay":"7s","schedule":null,"jitter":null}`, `{"policy":"fixed","baseDelay":"7s"}`},
+		{`{"schedule":[null,"1s",null,"3s"],"maxDelay":null}`, `{"schedule":["1s","3s"]}`},
+		{
+			`{"policy":"cycles","receiveErrorHandling":null,"receiveRetryCount":1}`,
+			`{"policy":"cycles","receiveRetryCount":1}`,
+		},
 	} {
+		text := c.with
 		got, err := retry.Policies{}.Parse([]byte(text))
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		want, err := retry.Policies{}.Parse([]byte(same))
+		want, err := retry.Policies{}.Parse([]byte(c.without))
 		if err != nil {
 			t.Fatal(err)
 		}

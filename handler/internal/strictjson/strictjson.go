@@ -304,13 +304,14 @@ func Number(value json.RawMessage) (float64, error) {
 	return n, nil
 }
 
-// Time reads a time, see [bounds.ParseTime].
+// Time reads a time, see [bounds.ParseTime]. It returns the time in UTC.
 func Time(value json.RawMessage) (time.Time, error) {
 	text, err := String(value)
 	if err != nil {
 		return time.Time{}, err
 	}
-	return bounds.ParseTime(text)
+	t, err := bounds.ParseTime(text)
+	return t.UTC(), err
 }
 
 // Duration reads a duration: a text ("90s", "1d12h", see [bounds.ParseDuration]) or a number of seconds. It is never
