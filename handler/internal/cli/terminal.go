@@ -170,7 +170,7 @@ const labelColumns = 15
 // printLine writes a label and a text. It wraps the text to the width of the terminal.
 func printLine(out io.Writer, label, format string, args ...any) {
 	for _, part := range wrap(fmt.Sprintf(format, args...), widthOf(out)-labelColumns) {
-		fmt.Fprintf(out, "%-*s%s\n", labelColumns, label, part)
+		fmt.Fprintf(out, "%-*s %s\n", labelColumns-1, label, part)
 		label = ""
 	}
 }

@@ -16,7 +16,8 @@ func TestMalformedRequestID(t *testing.T) {
 	const secret = "C4nary"
 	native := func(id string) string {
 		return `{"asyncCaller":1,"requestId":` + id + `,"x":"` + secret +
-			`","call":{"url":"https://t.example/` + secret + `","headers":{"X-Num":5,"X-Correlation-ID":"` + secret + `"}}}`
+			`","call":{"url":"https://t.example/` + secret +
+			`","headers":{"X-Num":5,"X-Correlation-ID":"` + secret + `"}}}`
 	}
 	nexus := func(original, id string) string {
 		return `{"Organization":"acme","Environment":"prd","OriginalRequestId":` + original +
