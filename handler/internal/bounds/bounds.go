@@ -1,10 +1,12 @@
-// Package bounds reads durations, and values that must lie within bounds. It is pure.
+// Package bounds reads times and durations, and values that must lie within bounds. It is pure.
 package bounds
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -30,16 +32,31 @@ func (r Range[T]) Parse(text string, parse func(string) (T, error)) (T, bool) {
 // String returns the range for an error: "from 1 to 10".
 func (r Range[T]) String() string { return fmt.Sprintf("from %v to %v", r.lowest, r.highest) }
 
+// ErrTooLong says that a text is a duration, but longer than the longest that a program can hold, 292 years.
+var ErrTooLong = errors.New("the duration is too long: at most 106750d, 292 years")
+
+// goDuration matches a part of a Go duration, and durations the form of a duration, whatever its length.
+const goDuration = `(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h)`
+
+var durations = regexp.MustCompile(`^[+-]?(?:\d+d|` + goDuration + `)(?:` + goDuration + `)*$`)
+
 // ParseDuration reads a Go duration that may begin with days of 24 hours, as our output does: 7d, 1d12h. Envelopes, our
-// files, settings and flags have such durations.
+// files, settings and flags have such durations. The error is [ErrTooLong] if the text is one but for its length.
 func ParseDuration(text string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	days, rest, found := strings.Cut(text, "d")
 	if !found {
-		return time.ParseDuration(text)
+		d, err := time.ParseDuration(text)
+		if err != nil && durations.MatchString(text) {
+			err = ErrTooLong
+		}
+		return d, err
 	}
 	const most = int(math.MaxInt64/day) - 1 // leaves room for the rest
 	n, valid := New(-most, most).Parse(days, strconv.Atoi)
+	if !valid && durations.MatchString(text) {
+		return 0, ErrTooLong
+	}
 	part := time.Duration(0)
 	if rest != "" {
 		var err error

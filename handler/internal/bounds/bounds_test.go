@@ -1,10 +1,12 @@
 package bounds_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,4 +92,24 @@ func FuzzParseDuration(f *testing.F) {
 			t.Errorf("%q: got %v, want %v, %v", text, got, want, err)
 		}
 	})
+}
+
+func TestParseDurationTooLong(t *testing.T) {
+	for _, text := range []string{
+		"2562048h", "9999999h", "-9999999h", "1e0", "106751d", "-106751d", "999999999999999999999d", "106751d12h",
+		"9223372036854775808ns", "99999999999999999999999999.5s", strings.Repeat("9", 40_000) + "d",
+		"2562047h47m17s", "2562047h59m", "9999999d0.5ms",
+	} {
+		want := text != "1e0"
+		if _, err := bounds.ParseDuration(text); errors.Is(err, bounds.ErrTooLong) != want {
+			t.Errorf("%.40s: got %v", text, err)
+		}
+	}
+	for _, text := range []string{
+		"", "d", "h", "-", "1d24h", "9999999x", "9999999", "9999999h1d", "9999999 h", "+-9999999h",
+	} {
+		if _, err := bounds.ParseDuration(text); err == nil || errors.Is(err, bounds.ErrTooLong) {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
 }

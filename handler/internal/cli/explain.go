@@ -361,7 +361,7 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	if left > 0 {
 		printLine(out, "deadline", "%s, %s left; then %s", moment(e.Deadline), exactly(left), consequence(e.IfExpired))
 	} else {
-		printLine(out, "deadline", "%s, passed %s ago", moment(e.Deadline), exactly(-left))
+		printLine(out, "deadline", "%s, passed %s ago", moment(e.Deadline), exactly(now.Sub(e.Deadline)))
 	}
 	if e.DeadlineLimited != "" {
 		printLine(out, "", "limited by the operator: %s", e.DeadlineLimited)

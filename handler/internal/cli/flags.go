@@ -110,7 +110,7 @@ func parseMoment(text string) (time.Time, error) {
 	}
 	d, err := bounds.ParseDuration(text)
 	if err != nil {
-		return parseTime(text, "a duration from now")
+		return parseTime(text, "a duration from now", err)
 	}
 	return time.Now().Add(d).UTC(), nil
 }
@@ -119,16 +119,23 @@ func parseMoment(text string) (time.Time, error) {
 func parseAgo(text string) (time.Time, error) {
 	d, err := bounds.ParseDuration(text)
 	if err != nil || d < 0 {
-		return parseTime(text, "how long ago it was")
+		return parseTime(text, "how long ago it was", err)
 	}
 	return time.Now().Add(-d), nil
 }
 
-func parseTime(text, alternative string) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%.40q: want a time such as 2026-01-31T12:00:00Z, or %s, such as 2h",
-			text, alternative)
+// parseTime reads a time that is not in the year 1, which for a program means that there is none. NoDuration says why
+// the text is not the alternative.
+func parseTime(text, alternative string, noDuration error) (time.Time, error) {
+	at, err := bounds.ParseTime(text)
+	switch {
+	case errors.Is(noDuration, bounds.ErrTooLong):
+		return at, fmt.Errorf("%.40q: %w", text, noDuration)
+	case err != nil:
+		return at, fmt.Errorf("%.40q: want a time such as 2026-01-31T12:00:00Z, or %s, such as 2h", text, alternative)
+	case at.IsZero():
+		return at, fmt.Errorf("%.40q is no time, but the default of many programs: omit the flag, or give a later time",
+			text)
 	}
 	return at, nil
 }
@@ -171,7 +178,11 @@ func checkDelays(text string) error {
 		if delay != "" && strings.Trim(delay, "+-.0123456789") == "" {
 			return fmt.Errorf("%.40q is a number without a unit: %s", delay, want)
 		}
-		if _, err := bounds.ParseDuration(delay); err != nil {
+		_, err := bounds.ParseDuration(delay)
+		switch {
+		case errors.Is(err, bounds.ErrTooLong):
+			return fmt.Errorf("%.40q: %w", delay, err)
+		case err != nil:
 			return fmt.Errorf("%.40q: %s", delay, want)
 		}
 	}
@@ -279,8 +290,11 @@ func within[T cmp.Ordered](
 	allowed bounds.Range[T], want string, parse func(string) (T, error),
 ) func(string) (T, error) {
 	return func(text string) (T, error) {
-		value, ok := allowed.Parse(text, parse)
-		if !ok {
+		value, err := parse(text)
+		switch {
+		case errors.Is(err, bounds.ErrTooLong):
+			return value, fmt.Errorf("%.40q: %w", text, err)
+		case err != nil || !allowed.Contains(value):
 			return value, fmt.Errorf("%.40q: want %s", text, want)
 		}
 		return value, nil

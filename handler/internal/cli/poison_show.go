@@ -180,7 +180,11 @@ func (d contentDetails) print(out io.Writer) {
 		fmt.Fprint(out, "\nattempts\n")
 		for _, a := range d.Trail {
 			took := time.Duration(a.TookMs) * time.Millisecond
-			printLine(out, "  "+age(time.Since(a.At))+" ago", "%s, %s, took %v", moment(a.At), a.result(), took)
+			label, at := age(time.Since(a.At))+" ago", moment(a.At)
+			if a.At.IsZero() {
+				label, at = "", "at an unknown time"
+			}
+			printLine(out, "  "+label, "%s, %s, took %v", at, a.result(), took)
 		}
 	}
 	if d.Answer != nil {

@@ -170,7 +170,7 @@ const labelColumns = 15
 // printLine writes a label and a text. It wraps the text to the width of the terminal.
 func printLine(out io.Writer, label, format string, args ...any) {
 	for _, part := range wrap(fmt.Sprintf(format, args...), widthOf(out)-labelColumns) {
-		fmt.Fprintf(out, "%-*s%s\n", labelColumns, label, part)
+		fmt.Fprintf(out, "%-*s %s\n", labelColumns-1, label, part)
 		label = ""
 	}
 }
@@ -201,9 +201,14 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// moment formats a time to the millisecond.
+// moment formats a time to the millisecond. The last one of the year 9999 is not rounded up.
 func moment(t time.Time) string {
-	return t.UTC().Round(time.Millisecond).Format("2006-01-02T15:04:05.999Z07:00")
+	t = t.UTC()
+	rounded := t.Round(time.Millisecond)
+	if rounded.Year() <= 9999 {
+		t = rounded
+	}
+	return t.Format("2006-01-02T15:04:05.999Z07:00")
 }
 
 // exactly formats a duration to the second.
@@ -214,13 +219,13 @@ func age(d time.Duration) string { return units(max(d, 0).Truncate(time.Second),
 
 // units formats a duration with at most the given number of units. It cuts the rest and does not round.
 func units(d time.Duration, most int) string {
-	if d == math.MaxInt64 { // the largest result of time.Time.Sub
+	if d >= time.Duration(math.MaxInt64).Truncate(time.Second) { // the largest result of time.Time.Sub
 		return "over 292 years"
 	}
 	d = d.Round(100 * time.Millisecond) // the largest jitter is some nanoseconds short of its bound
 	switch {
 	case d < 0:
-		return "-" + units(-d, most)
+		return "-" + units(-max(d, -math.MaxInt64), most) // the shortest duration has no opposite
 	case d < time.Minute:
 		return d.String() // 0s, 1.5s
 	}

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -130,15 +132,15 @@ func table(s *Settings) []Setting {
 	add(Prefix+"RETRY_MIN_DELAY", "1s", "shortest wait between attempts, except within cycles",
 		into(&r.Limits.MinDelay, duration(0, week)))
 	add(Prefix+"RETRY_STATUSES", decision.DefaultStatuses, "statuses that are retried: statuses and ranges; ! excludes",
-		into(&r.Statuses, decision.ParseStatuses))
+		into(&r.Statuses, entries(decision.ParseStatuses)))
 	add(Prefix+"SCHEDULED", "on",
 		"whether scheduled messages, targets that fail and outcomes for --canary are recorded in tables: on or off",
 		into(&s.Scheduled, oneOf(On, Off)))
 	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but "+
 		"loopback and other special addresses",
-		into(&s.Guard.Allow, guard.ParseAllow))
+		into(&s.Guard.Allow, entries(guard.ParseAllow)))
 	add(guard.DenySetting, none, "refused targets, even if allowed: networks, addresses, names, *.suffix",
-		into(&s.Guard.Deny, guard.ParseDeny))
+		into(&s.Guard.Deny, entries(guard.ParseDeny)))
 	return all
 }
 
@@ -163,7 +165,7 @@ func Load(environ []string, policies retry.Policies) (Settings, error) {
 			problems = append(problems, fmt.Errorf("%s: no such setting: the settings are %s",
 				name, strings.Join(names, ", ")))
 		}
-		values[name] = strings.TrimSpace(value)
+		values[name] = cleaned(value)
 	}
 	for _, s := range known {
 		value := cmp.Or(values[s.Name], s.Default)
@@ -210,6 +212,37 @@ func (s Settings) CheckTimeouts(host functionapp.Host) error {
 	return fmt.Errorf("host.json: functionTimeout is %v: set it above %v, the sum of %s, %v, and %v to settle; "+
 		"at functionTimeout the host kills the handler and all its calls",
 		host.FunctionTimeout, needed, source, longest, settle.Timeout)
+}
+
+// cleaned returns a value without what comes along when it is pasted: white space and invisible characters around it,
+// such as a byte order mark or a zero width space, and quotes that enclose it.
+func cleaned(value string) string {
+	value = strings.TrimFunc(value, isInvisible)
+	first, _ := utf8.DecodeRuneInString(value)
+	last, length := utf8.DecodeLastRuneInString(value)
+	if len(value) > length && isQuote(first) && isQuote(last) {
+		return strings.TrimFunc(strings.TrimFunc(value, isQuote), isInvisible)
+	}
+	return value
+}
+
+func isInvisible(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) }
+
+func isQuote(r rune) bool { return strings.ContainsRune("\"'`“”„‟‘’‚‛«»‹›", r) }
+
+// entries returns a function that parses a list, whose entries are separated by commas or line breaks. Each entry may
+// be quoted.
+func entries[T any](parse func(string) (T, error)) func(string) (T, error) {
+	return func(value string) (T, error) {
+		var list []string
+		for entry := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune(",\r\n", r) }) {
+			entry = strings.TrimFunc(entry, func(r rune) bool { return isInvisible(r) || isQuote(r) })
+			if entry != "" {
+				list = append(list, entry)
+			}
+		}
+		return parse(strings.Join(list, ","))
+	}
 }
 
 // into returns a function that parses a value into a field. An invalid value does not change the field.

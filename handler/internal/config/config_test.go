@@ -150,6 +150,68 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// TestPasted: a value means the same with what comes along when it is pasted.
+func TestPasted(t *testing.T) {
+	for name, form := range map[string]string{
+		"double_quotes": `"%s"`, "single_quotes": `'%s'`, "typographic": "“%s”", "swedish": "”%s”", "german": "„%s“",
+		"single_typographic": "‘%s’", "guillemets": "«%s»", "backticks": "`%s`", "both": `"'%s'"`,
+		"byte_order_mark": "\ufeff%s", "crlf": "%s\r\n", "no_break_space": "\u00a0%s\u00a0", "zero_width": "\u200b%s\u200b",
+		"word_joiner": "%s\u2060", "left_to_right": "\u200e%s", "mark_and_quotes": "\ufeff \"\u00a0%s \"\r\n",
+		"narrow_space": "\u202f%s", "line_separator": "%s\u2028",
+	} {
+		t.Run(name, func(t *testing.T) {
+			value := func(text string) string { return fmt.Sprintf(form, text) }
+			loaded, err := config.Load([]string{
+				"ASYNC_CALLER_CALL_TIMEOUT=" + value("30s"), "ASYNC_CALLER_GIVE_UP=" + value("drop"),
+				"ASYNC_CALLER_LOG_LEVEL=" + value("debug"), "ASYNC_CALLER_RETRY=" + value("nexus"),
+				"ASYNC_CALLER_SCHEDULED=" + value("off"), "ASYNC_CALLER_MAX_INSTANCES=" + value("3"),
+				"ASYNC_CALLER_RETRY_STATUSES=" + value("503"), "ASYNC_CALLER_TARGETS_ALLOW=" + value("t.example"),
+				"ASYNC_CALLER_PROXY=" + value("http://me:C4nary@proxy.example:3128"),
+				"ASYNC_CALLER_EXPIRATION=" + value(""),
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := flat(loaded)
+			if got.CallTimeout != 30*time.Second || got.GiveUp != envelope.GiveUpDrop || got.RetryName != "nexus" ||
+				got.LogLevel != zerolog.DebugLevel || got.Expiration != 168*time.Hour {
+				t.Errorf("%+v", got)
+			}
+			if loaded.Scheduled != config.Off || loaded.MaxInstances != 3 || !loaded.Rules.Statuses[503] ||
+				loaded.Rules.Statuses[500] || loaded.Guard.Judge("t.example", netip.Addr{}) != "" ||
+				loaded.Guard.Judge("u.example", netip.Addr{}) == "" {
+				t.Errorf("%+v", loaded)
+			}
+		})
+	}
+}
+
+// TestPastedLists: the entries of a list may be on lines of their own.
+func TestPastedLists(t *testing.T) {
+	for name, value := range map[string]string{
+		"lines": "a.example\nb.example", "lines_with_commas": "a.example,\r\n  b.example,\r\n", "quoted": `"a.example", "b.example"`,
+		"quoted_lines": "\"a.example\"\n\"b.example\"\n", "spaces": " a.example\u00a0,\u200bb.example", "twice": "a.example,,b.example",
+		"typographic": "“a.example”,“b.example”", "all_quoted": "'a.example,b.example'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			loaded, err := config.Load(
+				[]string{"ASYNC_CALLER_TARGETS_ALLOW=*", "ASYNC_CALLER_TARGETS_DENY=" + value}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for host, allowed := range map[string]bool{"a.example": false, "b.example": false, "c.example": true} {
+				if refusal := loaded.Guard.Judge(host, netip.Addr{}); (refusal == "") != allowed {
+					t.Errorf("%s: %q", host, refusal)
+				}
+			}
+		})
+	}
+	loaded, err := config.Load([]string{"ASYNC_CALLER_RETRY_STATUSES=404,\n500-599,\n!501\n"}, nil)
+	if s := loaded.Rules.Statuses; err != nil || !s[404] || !s[500] || s[501] {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
 func TestDefaultPolicyIsTheDefault(t *testing.T) {
 	loaded, err := config.Load(nil, nil)
 	if err != nil {
@@ -171,8 +233,18 @@ func TestLoadRefuses(t *testing.T) {
 	}{
 		"call_timeout_number": {"ASYNC_CALLER_CALL_TIMEOUT=120", []string{`"120"`, "90s", "from 1s to 4m30s"}},
 		"call_timeout_word":   {"ASYNC_CALLER_CALL_TIMEOUT=soon", []string{`"soon"`, "90s"}},
-		"call_timeout_zero":   {"ASYNC_CALLER_CALL_TIMEOUT=0s", []string{`"0s"`, "from 1s"}},
-		"call_timeout_short":  {"ASYNC_CALLER_CALL_TIMEOUT=999ms", []string{"from 1s"}},
+		"call_timeout_quote":  {`ASYNC_CALLER_CALL_TIMEOUT="120s`, []string{`"\"120s"`, "90s"}},
+		"call_timeout_break":  {"ASYNC_CALLER_CALL_TIMEOUT=120\ns", []string{`"120\ns"`, "90s"}},
+		"call_timeout_inside": {"ASYNC_CALLER_CALL_TIMEOUT=1\u200b20s", []string{`"1\u200b20s"`, "90s"}},
+		"allow_quotes":        {`ASYNC_CALLER_TARGETS_ALLOW="",''`, []string{"it names nothing"}},
+		"allow_space": {
+			"ASYNC_CALLER_TARGETS_ALLOW=a.example b.example",
+			[]string{`entry "a.example b.example": want`},
+		},
+		"proxy_quote":        {`ASYNC_CALLER_PROXY="http://me:C4nary@proxy.example:3128`, []string{`"***"`}},
+		"proxy_break":        {"ASYNC_CALLER_PROXY=http://me:C4nary@pro\nxy.example:3128", []string{`"***"`}},
+		"call_timeout_zero":  {"ASYNC_CALLER_CALL_TIMEOUT=0s", []string{`"0s"`, "from 1s"}},
+		"call_timeout_short": {"ASYNC_CALLER_CALL_TIMEOUT=999ms", []string{"from 1s"}},
 		"call_timeout_long": {
 			"ASYNC_CALLER_CALL_TIMEOUT=270.001s",
 			[]string{"to 4m30s", "renews its lease", "5m", "deliver"},

@@ -96,7 +96,7 @@ const soon = time.Second
 // a queue has.
 func inTime(delay, left time.Duration) time.Duration {
 	const notice = 2 * time.Second
-	return min(delay, max(left-notice, time.Second))
+	return min(delay, max(left, notice+time.Second)-notice)
 }
 
 // Decision says what to do with a message.

@@ -681,3 +681,15 @@ func accepted(t *testing.T, r decision.Rules, content string) decision.Intake {
 	}
 	return in
 }
+
+// TestReleaseOfLongExpired: a deadline that no duration reaches back to counts as any other that has passed.
+func TestReleaseOfLongExpired(t *testing.T) {
+	now := time.Date(2026, time.January, 31, 12, 0, 0, 0, time.UTC)
+	for _, year := range []int{1582, 1733, 1734, 2025} {
+		e := &envelope.Envelope{Deadline: time.Date(year, time.January, 1, 0, 0, 0, 0, time.UTC)}
+		d := decision.Rules{}.Release(decision.Intake{Envelope: e}, now, 0.5)
+		if d.Delay != time.Second {
+			t.Errorf("year %d: a delay of %v", year, d.Delay)
+		}
+	}
+}

@@ -47,9 +47,10 @@ type Message struct {
 type Result struct {
 	decision.Decision
 	// Envelope identifies the message's envelope ([envelope.Envelope.Identity]), or is nil if the message is
-	// malformed. Tenant is the sender, as far as it could be read.
-	Envelope *envelope.Envelope
-	Tenant   envelope.Tenant
+	// malformed. Tenant is the sender, and RequestID the id that it gave, as far as they could be read.
+	Envelope  *envelope.Envelope
+	Tenant    envelope.Tenant
+	RequestID string
 	// Attempt is the number of the call that was made, or 0 if none was.
 	Attempt int
 	// Took is how long the call lasted.
@@ -195,7 +196,9 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	if wasRecorded(in.Received, m.Lease) {
 		d.Record.Gone(m.Queue, storage.Key{ID: m.Lease.ID})
 	}
-	r = Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
+	r = Result{
+		Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant, RequestID: in.RequestID,
+	}
 	decided := arrived
 	refused := ""
 	var pause record.Pause
@@ -474,6 +477,8 @@ func (c common) MarshalZerologObject(event *zerolog.Event) {
 			Str(logs.TraceID, e.Trace.ID).Str(logs.SpanID, e.Trace.SpanID)
 		logText(event, logs.OriginalID, cut(e.OriginalRequestID))
 		logText(event, logs.CorrelationID, cut(e.CorrelationID()))
+	} else {
+		logText(event, logs.RequestID, c.result.RequestID)
 	}
 	logText(event, logs.Organization, cut(c.result.Tenant.Organization))
 	logText(event, logs.Environment, cut(c.result.Tenant.Environment))

@@ -197,7 +197,7 @@ func (b *bench) lines(t *testing.T) []logLine {
 				t.Errorf("log line %q: %s is no whole number of milliseconds", text, name)
 			}
 		}
-		if _, ok := line["request_id"]; ok {
+		if _, ok := line["target_host"]; ok { // it is not malformed
 			for _, name := range []string{"trace_id", "span_id"} {
 				if text, _ := line[name].(string); text == "" {
 					t.Errorf("log line %q has no %s", text, name)

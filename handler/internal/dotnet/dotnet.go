@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"asynccaller/handler/internal/bounds"
 )
 
 // lineEnd ends every line of a message's head. .NET accepts no other.
@@ -227,31 +229,38 @@ const (
 	never     = "0001-01-01T00:00:00+00:00"         // DateTimeOffset.MinValue, its default
 	latest    = "9999-12-31T23:59:59.9999999+00:00" // DateTimeOffset.MaxValue
 	maxYear   = 9999
-	maxOffset = 14 * time.Hour
+	maxOffset = "14:00"
 )
 
 var errTime = errors.New("not a date as .NET writes it, like 2021-01-28T14:34:50.1234567+01:00")
 
-// ParseTime reads a time in ISO 8601 as .NET does, and returns it in UTC. It accepts a fraction of a second, of which
-// it keeps nanoseconds, and the offsets "Z", "+hh:mm", "+hhmm", "+hh" and none. None means UTC, because the clocks of
-// Azure's servers are in UTC. A time in the year 1, with any offset, is the zero time: .NET's default value means
-// "never".
+// ParseTime reads a time in ISO 8601 as .NET does, and returns it in UTC. It accepts what [bounds.ParseTime] accepts,
+// and also the offsets "+hhmm", "+hh" and none. None means UTC, because the clocks of Azure's servers are in UTC.
 func ParseTime(text string) (time.Time, error) {
-	const clock = "2006-01-02T15:04:05"
-	// time.Parse would accept an hour of one digit, and a comma before the fraction.
-	if len(text) < len(clock) || text[len("2006-01-02T15")] != ':' || strings.Contains(text, ",") {
+	const clock = len("2006-01-02T15:04:05")
+	if len(text) < clock {
 		return time.Time{}, errTime
 	}
-	for _, offset := range []string{"Z07:00", "Z0700", "Z07", ""} {
-		if parsed, err := time.Parse(clock+offset, text); err == nil {
-			return bounded(parsed)
-		}
+	offset := strings.TrimLeft(text[clock:], ".0123456789")
+	text = strings.TrimSuffix(text, offset)
+	switch len(offset) {
+	case len(""):
+		offset = "Z"
+	case len("+hh"):
+		offset += ":00"
+	case len("+hhmm"):
+		offset = offset[:len("+hh")] + ":" + offset[len("+hh"):]
 	}
-	return time.Time{}, errTime
+	t, err := bounds.ParseTime(text + offset)
+	if err != nil || offset[1:] > maxOffset {
+		return time.Time{}, errTime
+	}
+	return t.UTC(), nil
 }
 
 // FormatTime writes a time in UTC as Newtonsoft.Json writes a DateTimeOffset: cut to 100 ns, without trailing zeros. A
-// time that .NET cannot represent becomes the nearest one that it can. The year 1 means "never", as in [ParseTime].
+// time that .NET cannot represent becomes the nearest one that it can. The year 1 means "never", as in
+// [bounds.ParseTime].
 func FormatTime(t time.Time) string {
 	t = t.UTC()
 	switch {
@@ -261,18 +270,4 @@ func FormatTime(t time.Time) string {
 		return latest
 	}
 	return t.Format("2006-01-02T15:04:05.9999999") + "+00:00"
-}
-
-// bounded refuses a time that DateTimeOffset cannot represent, and returns the zero time for "never".
-func bounded(t time.Time) (time.Time, error) {
-	_, seconds := t.Zone()
-	offset := time.Duration(seconds) * time.Second
-	utc := t.UTC()
-	switch {
-	case offset.Abs() > maxOffset || t.Year() < 1 || utc.Year() > maxYear:
-		return time.Time{}, errTime
-	case t.Year() == 1 || utc.Year() == 1:
-		return time.Time{}, nil
-	}
-	return utc, nil
 }

@@ -40,7 +40,19 @@ func TestParseTime(t *testing.T) {
 			"9999-12-31T23:59:59.9999999+00:00",
 			time.Date(9999, 12, 31, 23, 59, 59, 999999900, time.UTC),
 		},
-		"leap_day": {"2024-02-29T00:00:00Z", time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC)},
+		"latest_west": {
+			"9999-12-31T23:59:59.9999999-08:00",
+			time.Date(9999, 12, 31, 23, 59, 59, 999999900, time.UTC),
+		},
+		"latest_west_hours":  {"9999-12-31T23:59:59-08", time.Date(9999, 12, 31, 23, 59, 59, 999999900, time.UTC)},
+		"latest_east":        {"9999-12-31T23:59:59+01:00", time.Date(9999, 12, 31, 22, 59, 59, 0, time.UTC)},
+		"never_hours":        {"0001-01-01T00:00:00+02", time.Time{}},
+		"never_no_colon":     {"0001-01-03T00:00:00-0800", time.Time{}},
+		"small_letters":      {"2021-01-28t13:34:50.5z", at(500000000)},
+		"leap_second":        {"2016-12-31T23:59:60Z", time.Date(2017, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"leap_second_bare":   {"2016-12-31T23:59:60", time.Date(2017, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"leap_second_offset": {"2016-12-31T15:59:60-0800", time.Date(2017, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"leap_day":           {"2024-02-29T00:00:00Z", time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +73,6 @@ func TestParseTimeRefuses(t *testing.T) {
 		"text":             secret,
 		"date_only":        "2021-01-28",
 		"space_for_T":      "2021-01-28 14:34:50+01:00",
-		"small_letters":    "2021-01-28t14:34:50z",
 		"comma":            "2021-01-28T14:34:50,1+01:00",
 		"dot_alone":        "2021-01-28T14:34:50.+01:00",
 		"one_digit_hour":   "2021-01-28T4:34:50+01:00",
@@ -82,7 +93,11 @@ func TestParseTimeRefuses(t *testing.T) {
 		"year_0":           "0000-12-31T23:59:59Z",
 		"year_0_west":      "0000-12-31T23:59:59-01:00",
 		"year_10000":       "10000-01-01T00:00:00Z",
-		"year_10000_utc":   "9999-12-31T23:59:59-01:00",
+		"offset_24":        "2021-01-28T14:34:50+24:00",
+		"two_offsets":      "2021-01-28T14:34:50Z+01:00",
+		"z_with_hours":     "2021-01-28T14:34:50Z01:00",
+		"z_and_00":         "2021-01-28T14:34:50Z00",
+		"late_west":        "9999-12-31T23:59:59-15:00",
 		"microsoft_date":   "/Date(1611840890123+0100)/",
 	}
 	for name, text := range tests {

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,11 +77,16 @@ func Parse(content []byte) (*Envelope, error) {
 	return e, nil
 }
 
-// Identify returns the tenant and the request id of content that [Parse] refuses, as far as they can be read.
+// Identify returns the tenant and the request id of content that [Parse] refuses, as far as they can be read. As in
+// [Parse], the request id of a Nexus envelope is that of its RawRequest, or else the original one.
 func Identify(content []byte) (tenant Tenant, requestID string) {
 	members, _ := strictjson.Object(content)
 	native, nexus := markers(members)
 	for _, m := range members {
+		if !native && nexus && strings.EqualFold(m.Name, nexusMarker) {
+			id, _ := strictjson.String(orNull(strictjson.FoldNames.Get(m.Value, rawID)))
+			requestID = cmp.Or(asRequestID(id), requestID)
+		}
 		text, err := strictjson.String(m.Value)
 		if err != nil {
 			continue
@@ -103,6 +109,9 @@ func Identify(content []byte) (tenant Tenant, requestID string) {
 // markers reports which formats the members identify.
 func markers(members []strictjson.Member) (native, nexus bool) {
 	for _, m := range members {
+		if strictjson.IsNull(m.Value) {
+			continue // null means absent
+		}
 		native = native || m.Name == nativeMarker
 		nexus = nexus || strings.EqualFold(m.Name, nexusMarker)
 	}

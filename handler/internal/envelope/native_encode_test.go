@@ -363,6 +363,11 @@ func FuzzEnvelope(f *testing.F) {
 		`"createdAt":"9999-01-01T00:00:00Z"}`))
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"retry":{"schedule":["1s"]},` +
 		`"notBefore":"2026-01-01T00:00:00+23:00","priority":1}`))
+	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a","headers":{"a":null,"b":[null,"c"]},"body":null},` +
+		`"RawRequest":null,"trail":[null,{"at":null,"status":null}],"deadline":"0001-01-01T00:00:00-08:00"}`))
+	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"createdAt":"1582-10-15T00:00:00Z",` +
+		`"notBefore":"9999-12-31t23:59:59.9999999-08:00","callback":{"url":"http://b","headers":{"c":null}}}`))
+	f.Add([]byte(`{"asyncCaller":null,"call":{"url":"http://a"}}`))
 	f.Add([]byte(`{"asyncCaller":1,`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, content []byte) {

@@ -358,6 +358,9 @@ func checkMethod(method string) (string, error) {
 func (c *Call) setHeaders(headers strictjson.Member) error {
 	c.Header = http.Header{}
 	return eachMember(headers, func(m strictjson.Member) error {
+		if strictjson.IsNull(m.Value) {
+			return nil
+		}
 		if !httpguts.ValidHeaderFieldName(m.Name) {
 			return errors.New("not a header name")
 		}

@@ -41,6 +41,9 @@ func FuzzNexus(f *testing.F) {
 		`"later":{"a": 1.0},"createdat":null,"deadlineAt":"0001-01-01T00:00:00"}`, plainCall)
 	add(`{`+members+raw+`,"Trail":[{"At":"2026-01-31T11:00:00.5Z","Status":503,"TookMs":5}],`+
 		`"DeadLetter":{"Reason":"expired"}}`, plainCall)
+	add(`{"asyncCaller":null,"Organization":null,"CreatedAt":"0001-01-01T00:00:00-08:00",`+
+		`"DeadlineAt":"9999-12-31T23:59:59.9999999-08:00","NextAttemptAt":"1601-01-01T00:00:00+02",`+
+		`"Trail":[null,{"At":null}],`+raw+`}`, plainCall)
 	f.Fuzz(func(t *testing.T, message string, callOut, callBack, context, latest []byte) {
 		in := base64.StdEncoding.EncodeToString
 		replacer := strings.NewReplacer("{{callout}}", in(callOut), "{{callback}}", in(callBack), "{{context}}",

@@ -124,7 +124,7 @@ func parseNexus(members []strictjson.Member) (*Envelope, error) {
 	n := &nexus{members: known}
 	e := &Envelope{format: n}
 	for _, m := range known {
-		if m.Value == nil || (strictjson.IsNull(m.Value) && m.known != nexusRawRequest) {
+		if m.Value == nil || strictjson.IsNull(m.Value) {
 			continue
 		}
 		if err := n.set(e, m); err != nil {

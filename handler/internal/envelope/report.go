@@ -236,6 +236,7 @@ func (s spelling) parseTrail(value json.RawMessage) ([]Attempt, error) {
 func (s spelling) parseAttempt(value json.RawMessage) (attempt Attempt, err error) {
 	err = eachMember(strictjson.Member{Value: value}, func(m strictjson.Member) (err error) {
 		switch {
+		case strictjson.IsNull(m.Value): // absent
 		case s.names(m.Name, "at"):
 			attempt.At, err = strictjson.Time(m.Value)
 		case s.names(m.Name, "status"):
@@ -267,15 +268,18 @@ func eachMember(object strictjson.Member, read func(strictjson.Member) error) er
 	return nil
 }
 
-// readEach reads the elements of an array, and puts an element's index before its error.
+// readEach reads the elements of an array that are not null, and puts an element's index before its error.
 func readEach[T any](elements []json.RawMessage, read func(json.RawMessage) (T, error)) ([]T, error) {
-	values := make([]T, len(elements))
+	values := make([]T, 0, len(elements))
 	for i, element := range elements {
+		if strictjson.IsNull(element) {
+			continue // null means absent
+		}
 		value, err := read(element)
 		if err != nil {
 			return nil, strictjson.In(strictjson.Index(i), err)
 		}
-		values[i] = value
+		values = append(values, value)
 	}
 	return values, nil
 }

@@ -53,6 +53,9 @@ func FuzzContent(f *testing.F) {
 			`er":{}`, `,"trail":[{}]`, `,"retry":{"maxAttempts":1}`, `,"attempts":2147483647`,
 		`,"notBefore":"9998-01-01T00:00:00Z","deadline":"9999-01-01T00:00:00Z"`,
 		`,"trail":[` + strings.Repeat("{},", 99) + `{"tookMs":86400000}]`, `,"createdAt":"9999-12-31T23:59:59.9Z"`,
+		`,"deadline":"0001-01-01T00:00:00-08:00","notBefore":"9999-12-31T23:59:59.9999999-08:00"`,
+		`,"deadline":"1582-10-15T00:00:00Z"`, `,"createdAt":"1601-01-01T00:00:00Z"`, `,"RawRequest":null`,
+		`,"trail":[null,{"at":null}],"retry":{"schedule":[null,"1s"],"factor":null}`,
 	} {
 		f.Add([]byte(anEnvelope(extra)), false, uint16(400))
 		f.Add([]byte(anEnvelope(extra)), true, uint16(0))

@@ -142,7 +142,7 @@ func FuzzParse(f *testing.F) {
 		`"exponential"`, `{}`, `{"schedule":["5s","1m"],"baseDelay":"5s","factor":2,"maxDelay":"6h","maxAttempts":10}`,
 		`{"schedule":[]}`, `{"schedule":[0,1e9,"2562047h"]}`, `{"baseDelay":1e-9,"factor":1e308}`,
 		`{"factor":1,"maxDelay":9223372036}`, `{"schedule":["1d","1d12h","106750d"]}`, `null`, `[1]`,
-		`"nexus"`, `"io"`, `"often"`,
+		`"nexus"`, `"io"`, `"often"`, `{"schedule":[null,"1s",null],"policy":null,"jitter":null}`,
 		`{"policy":"fixed","baseDelay":"1ns"}`, `{"policy":"list","schedule":["168h"],"maxDelay":"1s"}`,
 		`{"policy":"cycles","receiveRetryCount":999,"maxRetryCycles":999,"retryCycleDelay":"2562047h",` +
 			`"receiveErrorHandling":"Reject"}`,

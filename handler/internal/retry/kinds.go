@@ -170,17 +170,21 @@ func parseSchedule(value json.RawMessage) ([]time.Duration, error) {
 	if len(elements) > maxScheduleLength {
 		return nil, fmt.Errorf("the list is longer than %d delays", maxScheduleLength)
 	}
-	schedule := make([]time.Duration, len(elements))
+	schedule := make([]time.Duration, 0, len(elements))
+	before := time.Duration(0)
 	for i, element := range elements {
+		if strictjson.IsNull(element) {
+			continue // null means absent
+		}
 		delay, err := strictjson.Duration(element)
-		if err == nil && i > 0 && delay < schedule[i-1] {
-			err = fmt.Errorf("%v is shorter than the delay before it, %v: waits never get shorter",
-				delay, schedule[i-1])
+		if err == nil && delay < before {
+			err = fmt.Errorf("%v is shorter than the delay before it, %v: waits never get shorter", delay, before)
 		}
 		if err != nil {
 			return nil, strictjson.In(strictjson.Index(i), err)
 		}
-		schedule[i] = delay
+		schedule = append(schedule, delay)
+		before = delay
 	}
 	return schedule, nil
 }

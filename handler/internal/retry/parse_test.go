@@ -60,14 +60,15 @@ func TestParseNamesTheParameter(t *testing.T) {
 		},
 		"wrong_case":        {`{"basedelay":"5s"}`, []string{"basedelay: ", "unknown", "baseDelay"}},
 		"schedule_type":     {`{"schedule":"5s"}`, []string{"schedule: ", "array"}},
-		"schedule_null":     {`{"schedule":null}`, []string{"schedule: ", "array"}},
+		"schedule_nulls":    {`{"schedule":[null]}`, []string{"schedule: ", "empty"}},
+		"after_a_null":      {`{"schedule":[null,"5s",null,"4s"]}`, []string{"schedule[3]", "4s", "5s"}},
+		"list_null":         {`{"policy":"list","schedule":null}`, []string{"schedule: ", "empty"}},
 		"schedule_element":  {`{"schedule":["5s","soon"]}`, []string{"schedule[1]: ", `"90s"`}},
 		"schedule_negative": {`{"schedule":[-1]}`, []string{"schedule[0]: ", "negative"}},
 		"schedule_too_long": {`{"schedule":[` + strings.Repeat("1,", 1000) + `1]}`, []string{"schedule: ", "1000"}},
 		"base_zero":         {`{"baseDelay":0}`, []string{"baseDelay: ", "above zero"}},
 		"base_negative":     {`{"baseDelay":"-5s"}`, []string{"baseDelay: ", "negative"}},
 		"base_text":         {`{"baseDelay":"1y"}`, []string{"baseDelay: ", `"90s"`}},
-		"base_null":         {`{"baseDelay":null}`, []string{"baseDelay: "}},
 		"factor_below_1":    {`{"factor":0.5}`, []string{"factor: ", "at least 1"}},
 		"factor_zero":       {`{"factor":0}`, []string{"factor: ", "at least 1"}},
 		"factor_negative":   {`{"factor":-2}`, []string{"factor: ", "at least 1"}},
@@ -156,5 +157,36 @@ func TestParseNamesTheParameter(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestParseNull: null means absent, for a parameter as for an element of the schedule.
+func TestParseNull(t *testing.T) {
+	for _, c := range []struct{ with, without string }{
+		{`{"schedule":null}`, `{}`},
+		{`{"policy":null,"baseDelay":null,"factor":null,"maxDelay":null,"maxAttempts":null}`, `{}`},
+		{`{"policy":"fixed","baseDelay":"7s","schedule":null,"jitter":null}`, `{"policy":"fixed","baseDelay":"7s"}`},
+		{`{"schedule":[null,"1s",null,"3s"],"maxDelay":null}`, `{"schedule":["1s","3s"]}`},
+		{
+			`{"policy":"cycles","receiveErrorHandling":null,"receiveRetryCount":1}`,
+			`{"policy":"cycles","receiveRetryCount":1}`,
+		},
+	} {
+		text := c.with
+		got, err := retry.Policies{}.Parse([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		want, err := retry.Policies{}.Parse([]byte(c.without))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for attempt := range 4 {
+			if got.Name != want.Name || got.Delay(attempt, 0.5) != want.Delay(attempt, 0.5) {
+				t.Errorf("%s: %s, %v after attempt %d, want %s, %v", text, got.Name, got.Delay(attempt, 0.5), attempt,
+					want.Name, want.Delay(attempt, 0.5))
+			}
+		}
 	}
 }

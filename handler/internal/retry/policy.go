@@ -146,6 +146,9 @@ func (own Policies) Parse(value json.RawMessage) (Policy, error) {
 		return Policy{}, errors.New("want a policy's name or an object with its parameters")
 	}
 	p := &parameters{values: map[string]json.RawMessage{}}
+	members = slices.DeleteFunc(members, func(m strictjson.Member) bool {
+		return strictjson.IsNull(m.Value) // null means absent
+	})
 	for _, m := range members {
 		p.values[m.Name] = m.Value
 	}

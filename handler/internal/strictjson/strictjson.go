@@ -304,21 +304,14 @@ func Number(value json.RawMessage) (float64, error) {
 	return n, nil
 }
 
-// Time reads a time in the format of RFC 3339. It returns the time in UTC.
+// Time reads a time, see [bounds.ParseTime]. It returns the time in UTC.
 func Time(value json.RawMessage) (time.Time, error) {
 	text, err := String(value)
 	if err != nil {
 		return time.Time{}, err
 	}
-	var t time.Time
-	if err := t.UnmarshalText([]byte(text)); err != nil { // stricter than time.Parse
-		return time.Time{}, errors.New(`want a time such as "2026-01-31T12:00:00Z"`)
-	}
-	t = t.UTC()
-	if t.Year() < 1 || t.Year() > 9999 {
-		return time.Time{}, errors.New("the time lies outside the years 1 to 9999 in UTC")
-	}
-	return t, nil
+	t, err := bounds.ParseTime(text)
+	return t.UTC(), err
 }
 
 // Duration reads a duration: a text ("90s", "1d12h", see [bounds.ParseDuration]) or a number of seconds. It is never
@@ -328,12 +321,14 @@ func Duration(value json.RawMessage) (time.Duration, error) {
 	if jsontext.Value(value).Kind() != '"' {
 		seconds, err := Number(value)
 		switch {
+		case err != nil && jsontext.Value(value).Kind() == '0':
+			return 0, bounds.ErrTooLong
 		case err != nil:
 			return 0, invalid
 		case seconds < 0:
 			return 0, errors.New("a duration cannot be negative")
 		case seconds >= math.MaxInt64/float64(time.Second):
-			return 0, errors.New("the duration is too long")
+			return 0, bounds.ErrTooLong
 		}
 		return time.Duration(seconds * float64(time.Second)), nil
 	}
@@ -342,10 +337,12 @@ func Duration(value json.RawMessage) (time.Duration, error) {
 		return 0, err
 	}
 	d, err := bounds.ParseDuration(text)
-	if err != nil {
+	switch {
+	case errors.Is(err, bounds.ErrTooLong):
+		return 0, err
+	case err != nil:
 		return 0, invalid
-	}
-	if d < 0 {
+	case d < 0:
 		return 0, errors.New("a duration cannot be negative")
 	}
 	return d, nil

@@ -1,0 +1,89 @@
+package bounds_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/bounds"
+)
+
+func TestParseTime(t *testing.T) {
+	noon := time.Date(2026, time.January, 31, 12, 0, 0, 0, time.UTC)
+	newYear := time.Date(2017, time.January, 1, 0, 0, 0, 0, time.UTC)
+	end := time.Date(9999, time.December, 31, 23, 59, 59, 999_999_900, time.UTC)
+	tests := map[string]struct {
+		text string
+		want time.Time
+	}{
+		"utc":                     {"2026-01-31T12:00:00Z", noon},
+		"lower_case":              {"2026-01-31t12:00:00z", noon},
+		"lower_case_t_and_offset": {"2026-01-31t14:30:00+02:30", noon},
+		"unknown_offset":          {"2026-01-31T12:00:00-00:00", noon},
+		"longest_offset":          {"2026-02-01T11:59:00+23:59", noon},
+		"fraction":                {"2026-01-31T12:00:00.25Z", noon.Add(250 * time.Millisecond)},
+		"many_digits":             {"2026-01-31T12:00:00." + strings.Repeat("0", 60) + "Z", noon},
+
+		"leap_second":           {"2016-12-31T23:59:60Z", newYear},
+		"leap_second_lower":     {"2016-12-31t23:59:60z", newYear},
+		"leap_second_east":      {"2017-01-01T05:29:60+05:30", newYear},
+		"leap_second_west":      {"2016-12-31T15:59:60-08:00", newYear},
+		"leap_second_fraction":  {"2016-12-31T23:59:60.5Z", newYear.Add(500 * time.Millisecond)},
+		"leap_second_of_june":   {"1997-06-30T23:59:60Z", time.Date(1997, time.July, 1, 0, 0, 0, 0, time.UTC)},
+		"leap_second_in_a_leap": {"2028-02-29T23:59:60Z", time.Date(2028, time.March, 1, 0, 0, 0, 0, time.UTC)},
+
+		"default":          {"0001-01-01T00:00:00Z", time.Time{}},
+		"default_west":     {"0001-01-01T00:00:00-08:00", time.Time{}},
+		"default_east":     {"0001-01-01T00:00:00+02:00", time.Time{}}, // the year 0 in UTC
+		"default_far_east": {"0001-01-01T00:00:00+23:59", time.Time{}},
+		"third_day":        {"0001-01-03T00:00:00Z", time.Time{}}, // of the Julian calendar: Java, ODBC
+		"end_of_year_1":    {"0001-12-31T23:59:59.999999999-08:00", time.Time{}},
+		"year_1_in_utc":    {"0002-01-01T00:00:00+01:00", time.Time{}},
+		"year_2":           {"0002-01-01T00:00:00Z", time.Date(2, time.January, 1, 0, 0, 0, 0, time.UTC)},
+		"file_time":        {"1601-01-01T00:00:00Z", time.Date(1601, time.January, 1, 0, 0, 0, 0, time.UTC)},
+		"gregorian":        {"1582-10-15T00:00:00Z", time.Date(1582, time.October, 15, 0, 0, 0, 0, time.UTC)},
+
+		"last_second":      {"9999-12-31T23:59:59Z", end.Truncate(time.Second)},
+		"max_value":        {"9999-12-31T23:59:59.9999999Z", end},
+		"max_value_west":   {"9999-12-31T23:59:59.9999999-08:00", end},
+		"max_value_east":   {"9999-12-31T23:59:59.9999999+02:00", end.Add(-2 * time.Hour)},
+		"near_the_end":     {"9999-12-31T00:00:00-23:59", end.Truncate(time.Minute)},
+		"last_leap_second": {"9999-12-31T23:59:60Z", end},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := bounds.ParseTime(test.text)
+			if err != nil || got.UTC() != test.want {
+				t.Errorf("%s: got %v, %v, want %v", test.text, got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestParseTimeRefuses(t *testing.T) {
+	tests := map[string]string{
+		"empty": "", "no_offset": "2026-01-31T12:00:00", "space_for_t": "2026-01-31 12:00:00Z",
+		"date_only": "2026-01-31", "no_such_day": "2026-02-29T00:00:00Z", "hour_24": "2026-01-31T24:00:00Z",
+		"hour_of_one_digit": "2026-01-31T1:00:00Z", "no_seconds": "2026-01-31T12:00Z", "second_61": "2016-12-31T23:59:61Z",
+		"leap_second_in_a_month": "2016-12-30T23:59:60Z", "leap_second_at_noon": "2016-12-31T12:00:60Z",
+		"leap_second_of_another_hour": "2016-12-31T23:59:60-08:00", "leap_second_local": "2016-12-31T23:59:60",
+		"comma": "2026-01-31T12:00:00,5Z", "dot_alone": "2026-01-31T12:00:00.Z", "offset_24": "2026-01-31T12:00:00+24:00",
+		"offset_without_colon": "2026-01-31T12:00:00+0100", "five_digit_year": "10000-01-01T00:00:00Z",
+		"negative_year": "-0001-01-01T00:00:00Z", "space_after": "2026-01-31T12:00:00Z ", "other_s": "2026-01-31T12:00:00ſ",
+		"long": strings.Repeat("2", 64<<10),
+	}
+	for name, text := range tests {
+		t.Run(name, func(t *testing.T) {
+			const want = `want a time such as "2026-01-31T12:00:00Z"`
+			if got, err := bounds.ParseTime(text); err == nil || err.Error() != want {
+				t.Errorf("got %v, %v, want %q", got, err, want)
+			}
+		})
+	}
+	for _, text := range []string{"0000-06-01T00:00:00Z", "0000-12-31T23:59:59-01:00", "0000-01-01T00:00:00+23:59"} {
+		const want = "the time lies outside the years 1 to 9999"
+		if got, err := bounds.ParseTime(text); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, %v, want %q", text, got, err, want)
+		}
+	}
+}
