@@ -287,8 +287,8 @@ type askedWait struct {
 	ignored []string
 }
 
-// AskedWait returns how long the target asks callers to wait, in whole seconds from 0 to [MaxAskedWait]; zero if it does
-// not ask.
+// AskedWait returns how long the target asks callers to wait: whole seconds from 0 to [MaxAskedWait], or zero if it
+// does not ask.
 func (o Outcome) AskedWait(now time.Time) time.Duration { return o.askedWait(now).wait }
 
 // askedWait reads the wait from the response. Retry-After counts on every temporary response. Rate limit headers

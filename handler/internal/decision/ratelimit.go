@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -34,7 +35,8 @@ func (o Outcome) LimitWait(now time.Time) time.Duration { return readLimits(o.He
 
 func readLimits(header http.Header, now time.Time) limits {
 	var l limits
-	if problem := l.readField(header, now); problem != "" {
+	problem := l.readField(header, now)
+	if problem != "" {
 		l.ignored = append(l.ignored, "header "+limitField+" "+problem)
 	}
 	for _, name := range remainingHeaders {
@@ -52,8 +54,8 @@ func readLimits(header http.Header, now time.Time) limits {
 	return l
 }
 
-// readField reads RateLimit. An item without a wait has that of its policy. The problem is that of the last value that
-// does not count.
+// readField reads RateLimit. An item without a wait has that of its policy. The problem is that of the first value
+// that does not count.
 func (l *limits) readField(header http.Header, now time.Time) (problem string) {
 	field, policyList := fieldValue(header, limitField), fieldValue(header, policyField)
 	switch {
@@ -77,9 +79,8 @@ func (l *limits) readField(header http.Header, now time.Time) (problem string) {
 			wait = windows[item.Value]
 		}
 		_, isPartial := item.Params.Get("pk")
-		if p := l.add(text(item.Params.Get("r")), wait, isPartial, now); p != "" {
-			problem = p
-		}
+		ofItem := l.add(text(item.Params.Get("r")), wait, isPartial, now)
+		problem = cmp.Or(problem, ofItem)
 	}
 	return problem
 }

@@ -16,8 +16,8 @@ const (
 	tooFar     = "is more than 366 days ahead" // MaxAskedWait
 )
 
-// usableWait returns the wait that the value of a header asks for, from 0 to [MaxAskedWait]. The problem says why it does
-// not count; it is empty if it does.
+// usableWait returns the wait that the value of a header asks for, from 0 to [MaxAskedWait]. The problem says why it
+// does not count; it is empty if it does.
 func usableWait(value string, now time.Time) (wait time.Duration, problem string) {
 	wait, ok := readWait(value, now)
 	switch {
@@ -88,7 +88,8 @@ func elements(value string) (texts []string) {
 			continue
 		}
 		text := ""
-		if parts := elementParts.FindStringSubmatch(element); parts != nil {
+		parts := elementParts.FindStringSubmatch(element)
+		if parts != nil {
 			text = strings.TrimSpace(parts[1] + parts[2])
 		}
 		texts = append(texts, text)
@@ -103,21 +104,22 @@ const (
 	epochMilliseconds = 1_000_000_000_000
 )
 
+// readElement reads one wait, not rounded.
 func readElement(text string, now time.Time) (time.Duration, bool) {
-	if n, ok := parseNumber(text); ok {
-		switch {
-		case n >= epochMilliseconds:
-			return sinceEpoch(n).Sub(now), true
-		case n >= epochSeconds:
-			return sinceEpoch(n * 1000).Sub(now), true
-		}
+	n, isNumber := parseNumber(text)
+	wait, isDuration := parseDuration(text)
+	at, isDate := parseDate(text)
+	switch {
+	case isNumber && n >= epochMilliseconds:
+		return sinceEpoch(n).Sub(now), true
+	case isNumber && n >= epochSeconds:
+		return sinceEpoch(n * 1000).Sub(now), true
+	case isNumber:
 		return multiple(n, time.Second), true
-	}
-	if wait, ok := parseDuration(text); ok {
+	case isDuration:
 		return wait, true
 	}
-	at, ok := parseDate(text)
-	return at.Sub(now), ok
+	return at.Sub(now), isDate
 }
 
 func sinceEpoch(milliseconds float64) time.Time {
@@ -164,7 +166,8 @@ var units = map[string]time.Duration{
 // [bounds.ParseDuration], which accepts signs and no words.
 func parseDuration(text string) (sum time.Duration, ok bool) {
 	text = strings.ToLower(text)
-	if iso := isoDuration.FindStringSubmatch(text); iso != nil {
+	iso := isoDuration.FindStringSubmatch(text)
+	if iso != nil {
 		text = iso[1] + iso[2]
 	}
 	if !durationForm.MatchString(text) {
@@ -172,11 +175,8 @@ func parseDuration(text string) (sum time.Duration, ok bool) {
 	}
 	for _, part := range durationPart.FindAllStringSubmatch(text, -1) {
 		n, _ := parseNumber(part[1])
-		unit, isUnit := units[part[2]]
-		if !isUnit {
-			unit, isUnit = units[strings.TrimSuffix(part[2], "s")]
-		}
-		if !isUnit {
+		unit := cmp.Or(units[part[2]], units[strings.TrimSuffix(part[2], "s")])
+		if unit == 0 {
 			return 0, false
 		}
 		sum = min(sum+multiple(n, unit), 2*MaxAskedWait)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +55,8 @@ var readableWaits = map[string]map[string]time.Duration{
 		"30 seconds": 30 * time.Second, "1 second": time.Second, "5 min": 5 * time.Minute, "5mins": 5 * time.Minute,
 		"2 hours": 2 * time.Hour, "2 Hours": 2 * time.Hour, "90 SEC": 90 * time.Second, "1 day": 24 * time.Hour,
 		"2hrs": 2 * time.Hour, "1 hour 30 minutes": 90 * time.Minute, "250 milliseconds": time.Second,
-		"0.5 hour": 30 * time.Minute, "30S": 30 * time.Second, "1 week": 7 * 24 * time.Hour,
+		"1 min 30 sec": 90 * time.Second, "1m 30s": 90 * time.Second, "0.5 hour": 30 * time.Minute,
+		"30S": 30 * time.Second, "1 week": 7 * 24 * time.Hour,
 	},
 	"iso_duration": {
 		"PT30S": 30 * time.Second, "PT1M30S": 90 * time.Second, "P1D": 24 * time.Hour, "pt2h": 2 * time.Hour,
@@ -70,6 +73,8 @@ var readableWaits = map[string]map[string]time.Duration{
 		"Sun, 01 Feb 2026 12:00:00 GMT": 24 * time.Hour, "31 Jan 2026 12:05:00 GMT": 5 * time.Minute,
 		"Saturday, 31 Jan 2026 12:05:00 GMT": 5 * time.Minute, "Sat, 31-Jan-2026 12:05:00 GMT": 5 * time.Minute,
 		"sat, 31 jan 2026 12:05:00 gmt": 5 * time.Minute, "SAT, 31 JAN 2026 12:05:00 GMT": 5 * time.Minute,
+		"Sat,31 Jan 2026 12:05:00 GMT": 5 * time.Minute, "Sat 31 Jan 2026 12:05:00 GMT": 5 * time.Minute,
+		"Sat, 31 Jan 2026 12:05:00 GMT+00:00": 5 * time.Minute, "Sat,  31 Jan  2026 12:05:00  GMT": 5 * time.Minute,
 		"Sun, 1-Feb-26 12:00:00 UTC": 24 * time.Hour, "Sat, 31 Jan 2026 12:00:00.5 GMT": time.Second,
 		"Sat Jan 31 12:05:00 UTC 2026":                                   5 * time.Minute,
 		"Sat Jan 31 2026 13:05:00 GMT+0100 (Central European Time)":      5 * time.Minute,
@@ -82,7 +87,8 @@ var readableWaits = map[string]map[string]time.Duration{
 		"2026-01-31T13:05:00+01:00": 5 * time.Minute, "2026-01-31T12:05:00+0000": 5 * time.Minute,
 		"2026-01-31 12:05:00 UTC": 5 * time.Minute, "2026-01-31T12:05:00": 5 * time.Minute,
 		"2026-01-31t12:05:00z": 5 * time.Minute, "2026-01-31 12:05:00.123456+00:00": 301 * time.Second,
-		"2026-01-31 12:05:00+00": 5 * time.Minute,
+		"2026-01-31 12:05:00+00": 5 * time.Minute, "2026-01-31 12:05:00 GMT": 5 * time.Minute,
+		"2026-01-31T12:05:00 +00:00": 5 * time.Minute, "2026-01-31T12:05:00.999999999": 301 * time.Second,
 	},
 	"go_time": {
 		"2026-01-31 12:05:00 +0000 UTC": 5 * time.Minute, "2026-01-31 13:05:00 +0100 CET": 5 * time.Minute,
@@ -106,14 +112,16 @@ var farWaits = []string{
 
 // unreadableWaits are in no known form, or ambiguous.
 var unreadableWaits = []string{
-	"soon", "-1", "-0.5", "+5", "0x10", "1e3", "NaN", "inf", "Infinity", "1_000", ".", "٣٠", "12 0", "\"120", `1"2"0`, ",",
-	";w=60", "120, soon", "soon, 120", "-1, 120", "120\nsoon", `"120, "`, "30x", "30 parsecs", "-30s", "1h-30m", "s", "PT",
-	"P", "P1DT", "P1M", "P1Y", "-PT30S", "PT-30S", "PT30", "P30S", "Sat, 31 Jan 2026 12:05:00 EST",
+	"soon", "-1", "-0.5", "+5", "0x10", "1e3", "NaN", "inf", "Infinity", "1_000", ".", "٣٠", "12 0", "\"120", `1"2"0`,
+	",", ";w=60", "120, soon", "soon, 120", "-1, 120", "120\nsoon", `"120, "`, "30x", "30 parsecs", "-30s", "1h-30m",
+	"s", "PT", "P", "P1DT", "P1M", "P1Y", "-PT30S", "PT-30S", "PT30", "P30S", "Sat, 31 Jan 2026 12:05:00 EST",
 	"Sat, 31 Jan 2026 12:05:00 CET", "Sat Jan 31 12:05:00 PST 2026", "2026-01-31 12:05:00 CEST",
 	"Sat Jan 31 2026 12:05:00 (Central European Time)", "Sat, 31 Jan 2026 12:05:00 A", "Sat, 31 Jan 2026", "Sat,",
 	"31/01/2026 12:05:00", "01/31/2026 12:05:00 PM", "12:05:00", "Sat, 32 Jan 2026 12:05:00 GMT",
-	"Sat, 31 Foo 2026 12:05:00 GMT", "2026-01-31T25:00:00Z", "2026-01-31T12:05:00+99:00", strings.Repeat("1,", 5000) + "1",
-	"\x840", "120;\n\"",
+	"Sat, 31 Foo 2026 12:05:00 GMT", "2026-01-31T25:00:00Z", "2026-01-31T12:05:00+99:00",
+	strings.Repeat("1,", 5000) + "1",
+	"\x840", "120;\n\"", "2026-01-31", "in 30 seconds", "30 s 10", "1.2.3", "1.5.s", "30s ago",
+	"Sat, 31 Jan 12:05:00 GMT",
 }
 
 // TestWaits: the target's wait is read in the same forms from all headers.
@@ -153,6 +161,27 @@ func TestWaits(t *testing.T) {
 			}
 			read(t, name, " ", 0, "")
 		})
+	}
+}
+
+// TestDocumentedWaits: each form in docs/retry.md can be read.
+func TestDocumentedWaits(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/retry.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rows, _ := strings.Cut(string(text), "| form of a wait | examples |\n")
+	table, _, _ := strings.Cut(rows, "\n\n")
+	examples := regexp.MustCompile("`[^`]+`").FindAllString(table, -1)
+	if len(examples) < 20 {
+		t.Errorf("%d examples", len(examples))
+	}
+	for _, example := range examples {
+		o := decision.Outcome{Status: 503, Header: http.Header{"Retry-After": {strings.Trim(example, "`")}}}
+		at := time.Date(2026, time.November, 26, 12, 0, 0, 0, time.UTC)
+		if o.AskedWait(at) == 0 {
+			t.Errorf("%s cannot be read", example)
+		}
 	}
 }
 
@@ -224,7 +253,8 @@ func TestRemaining(t *testing.T) {
 	}
 	for _, value := range []string{"none", "0x0", "NaN", "0, none", ",", "--1", "0 of 10"} {
 		for status, want := range map[int]time.Duration{503: 0, 429: time.Minute} { // as without the header
-			o := decision.Outcome{Status: status, Header: header("X-RateLimit-Reset: 60\nRateLimit-Remaining: " + value)}
+			lines := "X-RateLimit-Reset: 60\nRateLimit-Remaining: " + value
+			o := decision.Outcome{Status: status, Header: header(lines)}
 			d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
 			notes := []string{"header RateLimit-Remaining cannot be read"}
 			if got := o.AskedWait(now); got != want || !slices.Equal(d.Ignored, notes) {
@@ -311,9 +341,8 @@ func TestNotesOnARejection(t *testing.T) {
 // TestStatusesOfTheProfile: the statuses of the target's profile come after the target's own signals, and before all
 // other rules.
 func TestStatusesOfTheProfile(t *testing.T) {
-	profiles, err := targets.Parse([]byte(
-		`{"target.example":{"statuses":{"retry":[409,499,510,304],"reject":[404,503,429]}},"*":{"statuses":{"reject":[500]}}}`),
-		nil, nil)
+	profiles, err := targets.Parse([]byte(`{"target.example":{"statuses":{"retry":[409,499,510,304],
+		"reject":[404,503,429]}},"*":{"statuses":{"reject":[500]}}}`), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,14 +359,16 @@ func TestStatusesOfTheProfile(t *testing.T) {
 		"others":        {decision.Outcome{Status: 500}, true, "status 500 is temporary"},
 		"others_reject": {decision.Outcome{Status: 400}, false, "status 400 is permanent"},
 		"before_retry_after": {
-			decision.Outcome{Status: 429, Header: header("Retry-After: 60")}, false, "status 429 is permanent (targets.json)",
+			decision.Outcome{Status: 429, Header: header("Retry-After: 60")},
+			false, "status 429 is permanent (targets.json)",
 		},
 		"after_header": {
-			decision.Outcome{Status: 404, Header: header("X-Async-Caller-Retry: yes")}, true, "header X-Async-Caller-Retry: yes",
+			decision.Outcome{Status: 404, Header: header("X-Async-Caller-Retry: yes")},
+			true, "header X-Async-Caller-Retry: yes",
 		},
 		"after_body": {
-			decision.Outcome{Status: 409, Body: []byte(`{"Type":"x","IsRetryMeaningful":false}`)}, false,
-			"Nexus error body, IsRetryMeaningful: false",
+			decision.Outcome{Status: 409, Body: []byte(`{"Type":"x","IsRetryMeaningful":false}`)},
+			false, "Nexus error body, IsRetryMeaningful: false",
 		},
 		"broken_off": {decision.Outcome{Status: 404, Failure: decision.FailureConnection}, true, "no answer: connection"},
 	} {
