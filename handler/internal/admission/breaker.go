@@ -87,7 +87,7 @@ func (b *breaker) limitWait(now time.Time, jitter float64) time.Duration {
 
 // ended records the outcome of a call.
 func (b *breaker) ended(settings targets.Breaker, o decision.Outcome, began, now time.Time, probe bool) Change {
-	limitWait := min(o.LimitWait(), decision.MaxSharedWait)
+	limitWait := min(o.LimitWait(now), decision.MaxSharedWait)
 	if limitedUntil := now.Add(limitWait); limitWait > 0 && limitedUntil.After(b.limitedUntil) {
 		b.limitedUntil = limitedUntil
 	}

@@ -382,6 +382,11 @@ func profileText(p explain.Profile) string {
 	add(p.Rate != "", "%s in bursts of %d", p.Rate, p.Burst)
 	add(p.Timeout > 0, "timeout %s", exactly(p.Timeout))
 	add(p.Retry != "", "retry policy %s", p.Retry)
+	s := p.Statuses
+	if s != nil {
+		add(s.Retry != nil, "retry status %s", strings.Trim(fmt.Sprint(s.Retry), "[]"))
+		add(s.Reject != nil, "reject status %s", strings.Trim(fmt.Sprint(s.Reject), "[]"))
+	}
 	add(p.Headers != nil, "headers %s", strings.Join(p.Headers, " "))
 	if p.Pattern == "" {
 		parts = []string{"none, no limits except the share"}

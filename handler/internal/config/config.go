@@ -131,7 +131,8 @@ func table(s *Settings) []Setting {
 		into(&r.Limits.MaxDelay, duration(time.Second, LongestDeadline)))
 	add(Prefix+"RETRY_MIN_DELAY", "1s", "shortest wait between attempts, except within cycles",
 		into(&r.Limits.MinDelay, duration(0, week)))
-	add(Prefix+"RETRY_STATUSES", decision.DefaultStatuses, "statuses that are retried: statuses and ranges; ! excludes",
+	add(Prefix+"RETRY_STATUSES", decision.DefaultStatuses,
+		"statuses that are retried: statuses and ranges; ! excludes; targets.json may set others",
 		into(&r.Statuses, entries(decision.ParseStatuses)))
 	add(Prefix+"SCHEDULED", "on",
 		"whether scheduled messages, targets that fail and outcomes for --canary are recorded in tables: on or off",

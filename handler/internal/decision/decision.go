@@ -233,7 +233,7 @@ func (r Rules) Pause(in Intake, until, now time.Time, jitter float64) Decision {
 // random number from 0 up to, not including, 1.
 func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter float64) Decision {
 	e := in.Envelope
-	j := r.judge(o)
+	j := r.judge(e.Call.Target, o, now)
 	d := Decision{Detail: o.detail(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
 	d.State.NextAttemptAt, d.State.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
 	if j.verdict == interrupted {
@@ -257,6 +257,7 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 		d.Reason, d.Detail = Delivered, ""
 	} else {
 		d.Reason = o.reason(Rejected)
+		d.Ignored = append(o.askedWait(now).ignored, d.Ignored...)
 	}
 	switch {
 	case e.Callback != nil:
@@ -323,7 +324,7 @@ func (r Rules) retry(in Intake, d Decision, o Outcome, now time.Time, jitter flo
 	d.Ignored = append(asked.ignored, d.Ignored...)
 	last := o.describe()
 	if asked.wait > 0 {
-		asks := fmt.Sprintf(", %s asks for %v", asked.header, asked.wait.Round(time.Second))
+		asks := fmt.Sprintf(", %s asks for %v", asked.header, asked.wait)
 		d.Detail = strings.TrimPrefix(d.Detail+asks, ", ")
 		last += asks
 		// Never earlier than the target asks for, and not all calls at the same time.

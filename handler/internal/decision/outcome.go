@@ -6,11 +6,11 @@
 package decision
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -151,11 +151,11 @@ type judgement struct {
 	ignored []string
 }
 
-// judge applies the rules to an outcome. A retry signal in the response overrides its status.
-func (r Rules) judge(o Outcome) judgement {
+// judge applies the rules to the outcome of a call to the target, which ended now.
+func (r Rules) judge(target *url.URL, o Outcome, now time.Time) judgement {
 	switch o.Failure {
 	case "":
-		return r.judgeResponse(o)
+		return r.judgeResponse(target, o, now)
 	case FailureInterrupted:
 		return judgement{verdict: interrupted, rule: "the handler is stopping"}
 	case FailureRedirected, FailureBadURL, FailureTargetRefused:
@@ -165,19 +165,45 @@ func (r Rules) judge(o Outcome) judgement {
 	return judgement{verdict: temporary, rule: "no answer: " + string(o.Failure)}
 }
 
-func (r Rules) judgeResponse(o Outcome) judgement {
+// judgeResponse applies the rules in their order of precedence: what the response says about the call, the operator's
+// statuses for the target, what a 4xx says about a later call, and the operator's statuses for all targets.
+func (r Rules) judgeResponse(target *url.URL, o Outcome, now time.Time) judgement {
 	if o.Status/100 == 2 {
 		return judgement{verdict: delivered, rule: "status 2xx"}
 	}
 	j := o.retrySignal()
+	status := "status " + strconv.Itoa(o.Status)
+	isRetried, isListed := r.Profiles.For(target).Statuses[o.Status]
+	advice := o.retryAdvice(now)
 	switch {
 	case j.verdict != undecided:
+	case isListed && isRetried:
+		j.verdict, j.rule = temporary, status+" is temporary (targets.json)"
+	case isListed:
+		j.verdict, j.rule = permanent, status+" is permanent (targets.json)"
+	case advice != "":
+		j.verdict, j.rule = temporary, status+" with "+advice+" is temporary"
 	case r.Statuses.Temporary(o.Status):
-		j.verdict, j.rule = temporary, "status "+strconv.Itoa(o.Status)+" is temporary"
+		j.verdict, j.rule = temporary, status+" is temporary"
 	default:
-		j.verdict, j.rule = permanent, "status "+strconv.Itoa(o.Status)+" is permanent"
+		j.verdict, j.rule = permanent, status+" is permanent"
 	}
 	return j
+}
+
+// retryAdvice returns what in a 4xx says that the call may be repeated, at once or later; empty if nothing does.
+func (o Outcome) retryAdvice(now time.Time) string {
+	if o.Status/100 != 4 {
+		return ""
+	}
+	wait, ok := readWait(fieldValue(o.Header, retryAfter), now)
+	switch {
+	case ok && wait <= MaxAskedWait: // also if the time has passed
+		return retryAfter
+	case o.Status == http.StatusForbidden && readLimits(o.Header, now).isReached:
+		return "a rate limit that is reached"
+	}
+	return ""
 }
 
 // DefaultStatuses are the temporary statuses of Nexus Async Caller.
@@ -248,106 +274,61 @@ const (
 	AskedWaitJitter = 0.2
 )
 
-// A number from epochSeconds on is a time since 1970 in seconds, not a wait; from epochMilliseconds on it is one in
-// milliseconds.
-const (
-	epochSeconds      = 1_000_000_000
-	epochMilliseconds = 1_000_000_000_000
-)
+const retryAfter = "Retry-After"
+
+// resetHeaders have the time when the window of a rate limit ends.
+var resetHeaders = []string{"RateLimit-Reset", "X-RateLimit-Reset", "X-RateLimit-Reset-After", "X-Rate-Limit-Reset"}
 
 // askedWait is the wait that a target asks for; zero if it does not ask.
 type askedWait struct {
 	wait   time.Duration
 	header string
-	// ignored names the headers whose values are invalid.
+	// ignored names the headers whose values do not count, and says why.
 	ignored []string
 }
 
-// AskedWait returns how long the target asks callers to wait; zero if it does not ask.
+// AskedWait returns how long the target asks callers to wait: whole seconds from 0 to [MaxAskedWait], or zero if it
+// does not ask.
 func (o Outcome) AskedWait(now time.Time) time.Duration { return o.askedWait(now).wait }
 
 // askedWait reads the wait from the response. Retry-After counts on every temporary response. Rate limit headers
 // occur on ordinary responses as well, so they count only if the limit is reached.
 func (o Outcome) askedWait(now time.Time) askedWait {
 	var a askedWait
-	a.read(o.Header, now, retryAfter, "Retry-After")
+	a.read(o.Header, now, retryAfter)
 	if a.wait > 0 {
 		return a
 	}
-	a.readRateLimit(o.Header)
-	if o.limitReached() {
-		a.read(o.Header, now, reset,
-			"RateLimit-Reset", "X-RateLimit-Reset", "X-RateLimit-Reset-After", "X-Rate-Limit-Reset")
+	limits := readLimits(o.Header, now)
+	a.ignored = append(a.ignored, limits.ignored...)
+	if limits.wait > 0 {
+		a.wait, a.header = limits.wait, limitField
+	}
+	isUnknown := !limits.isKnown && o.Status == http.StatusTooManyRequests
+	if limits.isReached || isUnknown {
+		a.read(o.Header, now, resetHeaders...)
 	}
 	return a
 }
 
 // read keeps the longest wait among the named headers.
-func (a *askedWait) read(header http.Header, now time.Time, parse func(string, time.Time) float64, names ...string) {
+func (a *askedWait) read(header http.Header, now time.Time, names ...string) {
 	for _, name := range names {
-		value := strings.TrimSpace(header.Get(name))
+		value := fieldValue(header, name)
 		if value == "" {
 			continue
 		}
-		seconds := parse(value, now)
-		valid := seconds >= 0 && seconds <= MaxAskedWait.Seconds() // NaN is not
-		if !valid {
-			a.ignored = append(a.ignored, "header "+name+" is not a future time")
-			continue
+		wait, problem := usableWait(value, now)
+		if problem != "" {
+			a.ignored = append(a.ignored, "header "+name+" "+problem)
 		}
-		if wait := time.Duration(seconds * float64(time.Second)); wait > a.wait {
+		if wait > a.wait {
 			a.wait, a.header = wait, name
 		}
 	}
 }
 
-// readRateLimit keeps the longest wait for a rate limit of RateLimit.
-func (a *askedWait) readRateLimit(header http.Header) {
-	limits, err := rateLimits(header)
-	wait, invalid := longestWait(limits, func(limit) bool { return true })
-	err = cmp.Or(err, invalid)
-	if err != nil {
-		a.ignored = append(a.ignored, err.Error())
-	}
-	if wait > 0 {
-		a.wait, a.header = wait, limitField
-	}
-}
-
-// limitReached reports whether the target's rate limit is reached: nothing remains or, if no header says how much
-// remains, the status is 429.
-func (o Outcome) limitReached() bool {
-	for _, name := range []string{"RateLimit-Remaining", "X-RateLimit-Remaining", "X-Rate-Limit-Remaining"} {
-		if value := o.Header.Get(name); value != "" {
-			return strings.TrimSpace(value) == "0"
-		}
-	}
-	return o.Status == http.StatusTooManyRequests
-}
-
-// retryAfter reads RFC 9110's Retry-After, whole seconds or a date, as seconds from now. It returns -1 if the
-// value is invalid.
-func retryAfter(value string, now time.Time) float64 {
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
-		return float64(seconds)
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return at.Sub(now).Seconds()
-	}
-	return -1
-}
-
-// reset reads the common forms of rate limit headers as seconds from now: seconds with or without a fraction, or a
-// time as Unix seconds or milliseconds. It returns -1 if the value is invalid.
-func reset(value string, now time.Time) float64 {
-	number, err := strconv.ParseFloat(value, 64)
-	switch {
-	case err != nil:
-		return -1
-	case number >= epochMilliseconds:
-		return number/1000 - float64(now.UnixMilli())/1000
-	case number >= epochSeconds:
-		return number - float64(now.UnixMilli())/1000
-	}
-	return number
+// fieldValue returns the value of a header without white space around it. Several lines are one list.
+func fieldValue(header http.Header, name string) string {
+	return strings.TrimSpace(strings.Join(header.Values(name), ","))
 }

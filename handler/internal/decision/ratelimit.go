@@ -1,7 +1,7 @@
 package decision
 
 import (
-	"errors"
+	"cmp"
 	"net/http"
 	"time"
 
@@ -14,80 +14,113 @@ const (
 	policyField = "RateLimit-Policy"
 )
 
-// limit is an item of RateLimit: a rate limit of the target.
-type limit struct {
-	// reached says that nothing remains until the next window begins, in wait seconds.
-	reached bool
-	wait    int64
-	// partial says that it is the limit of a part of the callers, which has a partition key.
-	partial bool
+// remainingHeaders say how much of a rate limit remains.
+var remainingHeaders = []string{"RateLimit-Remaining", "X-RateLimit-Remaining", "X-Rate-Limit-Remaining"}
+
+// limits is what a response says about the target's rate limits.
+type limits struct {
+	// isReached says that of a limit nothing remains. isKnown says that a header of its own says how much remains.
+	isReached, isKnown bool
+	// wait is the longest wait that RateLimit asks for, and sharedWait that of limits which apply to all callers: a
+	// partition key makes a limit that of a part of them.
+	wait, sharedWait time.Duration
+	// ignored names the headers whose values do not count, and says why.
+	ignored []string
 }
 
-// LimitWait returns how long all calls to the target have to wait because its rate limit is reached, from 0 to
-// [MaxAskedWait]. Any response can say so, also one that is delivered. A limit of a part of the callers says nothing
-// about the others.
-func (o Outcome) LimitWait() time.Duration {
-	limits, _ := rateLimits(o.Header)
-	wait, _ := longestWait(limits, func(l limit) bool { return !l.partial })
-	return wait
-}
+// LimitWait returns how long all calls to the target have to wait because its rate limit is reached, in whole seconds
+// from 0 to [MaxAskedWait]. Any response can say so, also one that is delivered. A limit of a part of the callers says
+// nothing about the others.
+func (o Outcome) LimitWait(now time.Time) time.Duration { return readLimits(o.Header, now).sharedWait }
 
-// longestWait returns the longest wait for a limit that is reached, among those that apply.
-func longestWait(limits []limit, applies func(limit) bool) (time.Duration, error) {
-	longest := int64(0)
-	var err error
-	for _, l := range limits {
-		switch {
-		case !l.reached || !applies(l):
-		case l.wait < 0 || l.wait > int64(MaxAskedWait.Seconds()):
-			err = errors.New("header " + limitField + " is not a future time")
-		default:
-			longest = max(longest, l.wait)
+func readLimits(header http.Header, now time.Time) limits {
+	var l limits
+	problem := l.readField(header, now)
+	if problem != "" {
+		l.ignored = append(l.ignored, "header "+limitField+" "+problem)
+	}
+	for _, name := range remainingHeaders {
+		value := fieldValue(header, name)
+		if value == "" {
+			continue
 		}
+		isReached, ok := nothingLeft(value)
+		if !ok {
+			l.ignored = append(l.ignored, "header "+name+" "+unreadable)
+		}
+		l.isReached = l.isReached || isReached
+		l.isKnown = l.isKnown || ok
 	}
-	return time.Duration(longest) * time.Second, err
+	return l
 }
 
-// rateLimits reads RateLimit. An item without a wait has that of its policy.
-func rateLimits(header http.Header) (limits []limit, err error) {
-	list, err := httpsfv.UnmarshalList(header.Values(limitField))
-	if err != nil {
-		return olderRateLimit(header)
+// readField reads RateLimit. An item without a wait has that of its policy. The problem is that of the first value
+// that does not count.
+func (l *limits) readField(header http.Header, now time.Time) (problem string) {
+	field, policyList := fieldValue(header, limitField), fieldValue(header, policyField)
+	switch {
+	case field == "":
+		return ""
+	case len(field) > maxValueBytes || len(policyList) > maxValueBytes:
+		return unreadable
 	}
-	policies, _ := httpsfv.UnmarshalList(header.Values(policyField)) // without policies, such an item asks for nothing
-	windows := map[any]any{}
+	list, err := httpsfv.UnmarshalList([]string{field})
+	if err != nil {
+		return l.readOlderField(field, now)
+	}
+	policies, _ := httpsfv.UnmarshalList([]string{policyList}) // without policies, such an item asks for nothing
+	windows := map[any]string{}
 	for _, policy := range items(policies) {
-		windows[policy.Value], _ = policy.Params.Get("w")
+		windows[policy.Value] = text(policy.Params.Get("w"))
 	}
 	for _, item := range items(list) {
-		remaining, _ := item.Params.Get("r")
-		wait, hasWait := item.Params.Get("t")
-		if !hasWait {
+		wait := text(item.Params.Get("t"))
+		if wait == "" {
 			wait = windows[item.Value]
 		}
-		l := limit{reached: remaining == int64(0)}
-		l.wait, _ = wait.(int64)
-		_, l.partial = item.Params.Get("pk")
-		limits = append(limits, l)
+		_, isPartial := item.Params.Get("pk")
+		ofItem := l.add(text(item.Params.Get("r")), wait, isPartial, now)
+		problem = cmp.Or(problem, ofItem)
 	}
-	return limits, nil
+	return problem
 }
 
-// olderRateLimit reads RateLimit in the form of draft 07, a dictionary: limit=10, remaining=0, reset=30.
-func olderRateLimit(header http.Header) ([]limit, error) {
-	members, err := httpsfv.UnmarshalDictionary(header.Values(limitField))
+// readOlderField reads RateLimit in the form of draft 07, a dictionary: limit=10, remaining=0, reset=30.
+func (l *limits) readOlderField(field string, now time.Time) (problem string) {
+	members, err := httpsfv.UnmarshalDictionary([]string{field})
 	if err != nil {
-		return nil, errors.New("header " + limitField + " is not a list of structured fields")
+		return unreadable
 	}
-	number := func(name string) (n int64, known bool) {
+	value := func(name string) string {
 		member, _ := members.Get(name)
-		item, _ := member.(httpsfv.Item)
-		n, known = item.Value.(int64)
-		return n, known
+		item, isItem := member.(httpsfv.Item)
+		return text(item.Value, isItem)
 	}
-	remaining, known := number("remaining")
-	wait, _ := number("reset")
-	return []limit{{reached: known && remaining == 0, wait: wait}}, nil
+	return l.add(value("remaining"), value("reset"), false, now)
+}
+
+// add adds a limit of which something remains for the next time. Both are texts as in a header, empty if missing.
+func (l *limits) add(remaining, wait string, isPartial bool, now time.Time) (problem string) {
+	if remaining == "" {
+		return ""
+	}
+	isReached, ok := nothingLeft(remaining)
+	if !ok {
+		return unreadable
+	}
+	if !isReached {
+		return ""
+	}
+	l.isReached = true
+	if wait == "" {
+		return ""
+	}
+	usable, problem := usableWait(wait, now)
+	l.wait = max(l.wait, usable)
+	if !isPartial {
+		l.sharedWait = max(l.sharedWait, usable)
+	}
+	return problem
 }
 
 // items returns the items of a list whose value is a string or a token: the name of a limit.
@@ -100,4 +133,13 @@ func items(list httpsfv.List) (items []httpsfv.Item) {
 		}
 	}
 	return items
+}
+
+// text returns the form that a bare item has in a header; empty if there is none.
+func text(value any, exists bool) string {
+	if !exists {
+		return ""
+	}
+	text, _ := httpsfv.Marshal(httpsfv.NewItem(value)) // what was read can be written
+	return text
 }

@@ -340,10 +340,33 @@ type Profile struct {
 	Timeout     Seconds `json:"timeoutSeconds,omitempty"`
 	// Retry is the name of a policy.
 	Retry string `json:"retry,omitempty"`
+	// Statuses is nil if the profile has none.
+	Statuses *Statuses `json:"statuses,omitempty"`
 	// Headers are names.
 	Headers []string `json:"headers,omitempty"`
 	// Breaker is nil if it is off.
 	Breaker *Breaker `json:"breaker,omitempty"`
+}
+
+// Statuses are the statuses that a profile retries and rejects, in ascending order.
+type Statuses struct {
+	Retry  []int `json:"retry,omitempty"`
+	Reject []int `json:"reject,omitempty"`
+}
+
+func describeStatuses(statuses map[int]bool) *Statuses {
+	if len(statuses) == 0 {
+		return nil
+	}
+	var about Statuses
+	for _, status := range slices.Sorted(maps.Keys(statuses)) {
+		if statuses[status] {
+			about.Retry = append(about.Retry, status)
+		} else {
+			about.Reject = append(about.Reject, status)
+		}
+	}
+	return &about
 }
 
 // Breaker holds the parameters of a circuit breaker.
@@ -360,6 +383,7 @@ func describeProfile(p targets.Profile) Profile {
 		Rate:        p.RateText,
 		Burst:       p.Burst,
 		Timeout:     Seconds(p.Timeout),
+		Statuses:    describeStatuses(p.Statuses),
 	}
 	if p.Retry != nil {
 		about.Retry = p.Retry.Name

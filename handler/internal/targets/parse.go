@@ -102,6 +102,7 @@ func parseEntry(
 		"per":         p.setPer,
 		"rate":        p.setRate,
 		"retry":       func(value json.RawMessage) error { return p.setRetry(value, policies) },
+		"statuses":    p.setStatuses,
 		"timeout":     into(&p.Timeout, duration(MinTimeout, MaxTimeout)),
 	})
 	return key, p, errors.Join(append(each(err), each(problems)...)...)
@@ -275,6 +276,42 @@ func (p *Profile) setRetry(value json.RawMessage, policies retry.Policies) error
 	policy, err := policies.Parse(value)
 	p.Retry = &policy
 	return err
+}
+
+func (p *Profile) setStatuses(value json.RawMessage) error {
+	p.Statuses = map[int]bool{}
+	err := eachMember(value, map[string]func(json.RawMessage) error{
+		"reject": func(list json.RawMessage) error { return p.addStatuses(list, false) },
+		"retry":  func(list json.RawMessage) error { return p.addStatuses(list, true) },
+	})
+	if err == nil && len(p.Statuses) == 0 {
+		err = errors.New("want a list retry or reject, or both")
+	}
+	return err
+}
+
+// addStatuses reads a list of statuses that are retried, or rejected.
+func (p *Profile) addStatuses(list json.RawMessage, isRetried bool) error {
+	elements, err := strictjson.Elements(list)
+	if err == nil && len(elements) == 0 {
+		err = errors.New("want at least one status")
+	}
+	problems := each(err)
+	for i, element := range elements {
+		status, err := strictjson.Int(element, 100, 999)
+		listed, isListed := p.Statuses[status]
+		switch {
+		case err != nil:
+		case status/100 == 2:
+			err = errors.New("2xx means delivered and is never retried")
+		case isListed && listed != isRetried:
+			err = fmt.Errorf("%d is in both lists: remove one", status)
+		default:
+			p.Statuses[status] = isRetried
+		}
+		problems = append(problems, each(strictjson.In(strictjson.Index(i), err))...)
+	}
+	return errors.Join(problems...)
 }
 
 func (p *Profile) setHeaders(value json.RawMessage, getenv func(string) string) error {

@@ -1,5 +1,5 @@
-// Package targets reads targets.json, the operator's profiles of targets: limits, timeout, retry policy, headers and
-// circuit breaker by host. It is pure.
+// Package targets reads targets.json, the operator's profiles of targets: limits, timeout, retry policy, statuses,
+// headers and circuit breaker by host. It is pure.
 package targets
 
 import (
@@ -42,6 +42,9 @@ type Profile struct {
 	Timeout time.Duration
 	// Retry is the policy of an envelope that asks for none; nil means that the setting applies.
 	Retry *retry.Policy
+	// Statuses says for single statuses whether a call that is answered with one is retried or rejected; the setting
+	// applies to the others. 2xx is none of them.
+	Statuses map[int]bool
 	// Headers are added to a call whose envelope does not have them. The names are canonical, and Spelling has the
 	// file's spelling.
 	Headers  http.Header

@@ -130,6 +130,10 @@ func TestMembers(t *testing.T) {
 			`{"rate":{"limit":"2/s"}}`,
 			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 2, 2, "2/s" },
 		},
+		"statuses": {`{"statuses":{"retry":[409,499,409],"reject":[404,503,302]}}`, func(p *targets.Profile) {
+			p.Statuses = map[int]bool{409: true, 499: true, 404: false, 503: false, 302: false}
+		}},
+		"statuses_reject":  {`{"statuses":{"reject":[999]}}`, func(p *targets.Profile) { p.Statuses = map[int]bool{999: false} }},
 		"timeout":          {`{"timeout":"4m30s"}`, func(p *targets.Profile) { p.Timeout = 270 * time.Second }},
 		"timeout_number":   {`{"timeout":1}`, func(p *targets.Profile) { p.Timeout = time.Second }},
 		"breaker_off":      {`{"breaker":"off"}`, func(p *targets.Profile) { p.Breaker.Off = true }},
@@ -212,7 +216,7 @@ func TestProblems(t *testing.T) {
 		"unknown": {
 			`{"*":{"concurency":2}}`,
 			`"*": concurency: unknown member: the members are breaker, concurrency, headers, history, per, rate, ` +
-				`retry, timeout; did you mean concurrency?`,
+				`retry, statuses, timeout; did you mean concurrency?`,
 		},
 		"later_issue":      {`{"*":{"auth":{}}}`, `"*": auth: unknown member: `},
 		"member_twice":     {`{"*":{"rate":"1/s","rate":"2/s"}}`, `"*": rate: appears twice`},
@@ -260,6 +264,39 @@ func TestProblems(t *testing.T) {
 			`{"*":{"breaker":{"minDelay":"1ms"}}}`,
 			`"*": breaker.minDelay: want a duration from 1s to 24h0m0s`,
 		},
+		"statuses_list":      {`{"*":{"statuses":[409]}}`, `"*": statuses: want an object, not an array`},
+		"statuses_text":      {`{"*":{"statuses":"409"}}`, `"*": statuses: want an object, not a string`},
+		"statuses_null":      {`{"*":{"statuses":null}}`, `"*": statuses: want an object, not null`},
+		"statuses_empty":     {`{"*":{"statuses":{}}}`, `"*": statuses: want a list retry or reject, or both`},
+		"statuses_none":      {`{"*":{"statuses":{"retry":[]}}}`, `"*": statuses.retry: want at least one status`},
+		"statuses_none_too":  {`{"*":{"statuses":{"retry":[409],"reject":[]}}}`, `"*": statuses.reject: want at least one status`},
+		"statuses_number":    {`{"*":{"statuses":{"retry":409}}}`, `"*": statuses.retry: want an array, not a number`},
+		"statuses_retry_set": {`{"*":{"statuses":{"retry":"409"}}}`, `"*": statuses.retry: want an array, not a string`},
+		"statuses_low": {
+			`{"*":{"statuses":{"retry":[409,99]}}}`,
+			`"*": statuses.retry[1]: want a whole number from 100 to 999`,
+		},
+		"statuses_high":     {`{"*":{"statuses":{"reject":[1000]}}}`, `"*": statuses.reject[0]: want a whole number`},
+		"statuses_fraction": {`{"*":{"statuses":{"reject":[409.5]}}}`, `"*": statuses.reject[0]: want a whole number`},
+		"statuses_string":   {`{"*":{"statuses":{"retry":["409"]}}}`, `"*": statuses.retry[0]: want a whole number`},
+		"statuses_range":    {`{"*":{"statuses":{"retry":["500-599"]}}}`, `"*": statuses.retry[0]: want a whole number`},
+		"statuses_2xx": {
+			`{"*":{"statuses":{"reject":[299]}}}`,
+			`"*": statuses.reject[0]: 2xx means delivered`,
+		},
+		"statuses_both": {
+			`{"*":{"statuses":{"retry":[404,409],"reject":[410,409]}}}`,
+			`"*": statuses.reject[1]: 409 is in both lists: remove one`,
+		},
+		"statuses_both_turned": {
+			`{"*":{"statuses":{"reject":[409],"retry":[409]}}}`,
+			`"*": statuses.retry[0]: 409 is in both lists: remove one`,
+		},
+		"statuses_unknown": {
+			`{"*":{"statuses":{"rejct":[404]}}}`,
+			`"*": statuses.rejct: unknown member: the members are reject, retry; did you mean reject?`,
+		},
+		"statuses_twice": {`{"*":{"statuses":{"retry":[404],"retry":[409]}}}`, `"*": statuses.retry: appears twice`},
 		"header_secret": {
 			`{"*":{"headers":{"X-Api-Key":"` + canary + `"}}}`,
 			`"*": headers.X-Api-Key: may be secret, and the file must not contain secrets`,
@@ -326,11 +363,12 @@ func TestProblems(t *testing.T) {
 // TestAllProblems: one line for each, down to the members of members.
 func TestAllProblems(t *testing.T) {
 	_, err := targets.Parse([]byte(`{"a/b":{"rate":{"limit":1,"burst":-1}},
-		"*.b.example":{"headers":{"Host":"x","X-A":["$A1","$B1"]},"timeout":0},"*":{}}`), nil, getenv)
+		"*.b.example":{"headers":{"Host":"x","X-A":["$A1","$B1"]},"timeout":0},"*":{"statuses":{"retry":[1,2]}}}`), nil, getenv)
 	want := []string{
 		`"a/b": not a pattern`, `"a/b": rate.limit: `, `"a/b": rate.burst: `, `"*.b.example": headers.Host: `,
 		`"*.b.example": headers.X-A: the environment variable A1 `,
 		`"*.b.example": headers.X-A: the environment variable B1 `, `"*.b.example": timeout: `,
+		`"*": statuses.retry[0]: `, `"*": statuses.retry[1]: `,
 	}
 	if err == nil {
 		t.Fatal("no problem was found")
