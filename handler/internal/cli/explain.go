@@ -186,7 +186,11 @@ func (o *explainOptions) readBody(env Env) error {
 
 // readFile reads the envelope from a file, as JSON or encoded as on a queue, or the content of a call of a route.
 func (o *explainOptions) readFile(env Env, a config.App, path string) error {
-	content, err := readFile(env, path)
+	read := readText
+	if o.Route != nil { // a body
+		read = readFile
+	}
+	content, err := read(env, path)
 	if err != nil {
 		return usageError(err)
 	}

@@ -253,7 +253,7 @@ func (s *session) edit(ctx context.Context, f account.Found, options *edit.Optio
 // readEdited reads the edited message and checks that requeue accepts it.
 func (s *session) readEdited(ctx context.Context, path string, f account.Found, options *edit.Options) error {
 	options.Edited = nil
-	edited, err := readFile(s.env, path)
+	edited, err := readText(s.env, path)
 	if err != nil {
 		return err
 	}
