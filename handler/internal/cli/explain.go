@@ -197,7 +197,9 @@ func (o *explainOptions) readFile(env Env, a config.App, path string) error {
 	o.MessageID = uuid.NewString()
 	o.Content = content
 	decoded, err := a.Host.Queues.MessageEncoding.Decode(string(bytes.TrimSpace(content)))
-	if err == nil && o.Route == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
+	_, forms := envelope.Unwrap(decoded)
+	isObject := bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{"))
+	if err == nil && o.Route == nil && (isObject || forms != nil) {
 		o.Content = decoded
 	}
 	if o.Queue != "" {

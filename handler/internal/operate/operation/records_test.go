@@ -155,8 +155,8 @@ func TestRecordsOfEditors(t *testing.T) {
 		"mark":         {"\ufeff" + record, 1, ""},
 		"mark_alone":   {"\ufeff", 0, ""},
 		"joined":       {"\ufeff" + record + "\ufeff" + record + "\ufeff\n" + record, 3, ""},
-		"utf16":        {"\xff\xfe" + wide, 0, "line 1: the text is UTF-16: save it as UTF-8"},
-		"utf16_later":  {record + "\xff\xfe" + wide, 1, "line 2: the text is UTF-16: save it as UTF-8"},
+		"utf16":        {"\xff\xfe" + wide, 0, "line 1: not a line of an export: the text is UTF-16: save it as UTF-8"},
+		"utf16_later":  {record + "\xff\xfe" + wide, 1, "line 2: not a line of an export: the text is UTF-16: save it as UTF-8"},
 		"mark_in_text": {`{"queue":"a-poison","text":"` + "\ufeff" + `"}`, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
