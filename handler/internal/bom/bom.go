@@ -25,30 +25,36 @@ func Text(content []byte) ([]byte, error) {
 	return bytes.TrimPrefix(content, []byte(mark)), nil
 }
 
-// wide returns the encoding of a text whose characters have more than one byte, or "". Without a byte order mark, the
-// first character must be ASCII, as that of JSON is (RFC 4627, 3).
+// wide returns the encoding of a text whose characters have more than one byte, or "".
 func wide(content []byte) string {
-	// begins compares the first bytes: with a mark, or with zeros and others.
-	begins := func(mark, zeros string) bool {
-		if len(content) < len(mark) {
-			return false
-		}
-		head := content[:len(mark)]
-		for i, b := range head {
-			isZero, wantsZero := b == 0, zeros[i] == '0'
-			if isZero != wantsZero {
-				return string(head) == mark
-			}
-		}
-		return true
-	}
 	switch {
-	case begins("\xff\xfe\x00\x00", "x000"), begins("\x00\x00\xfe\xff", "000x"):
+	case begins(content, "\xff\xfe\x00\x00", "a000"), begins(content, "\x00\x00\xfe\xff", "000a"):
 		return "UTF-32"
-	case begins("\xff\xfe", "x0"), begins("\xfe\xff", "0x"):
+	case begins(content, "\xff\xfe", "a0"), begins(content, "\xfe\xff", "0a"):
 		return "UTF-16"
 	}
 	return ""
+}
+
+// begins reports whether a content begins with a byte order mark, or with a first character of ASCII, as JSON has it
+// (RFC 4627, 3), in the same encoding. In the pattern of its bytes, a is the character.
+func begins(content []byte, mark, pattern string) bool {
+	if len(content) < len(mark) {
+		return false
+	}
+	head := content[:len(mark)]
+	if string(head) == mark {
+		return true
+	}
+	for i, b := range head {
+		isASCII := ' ' <= b && b <= '~' || b == '\t' || b == '\n' || b == '\r'
+		isZero := b == 0
+		wantsZero := pattern[i] == '0'
+		if wantsZero && !isZero || !wantsZero && !isASCII {
+			return false
+		}
+	}
+	return true
 }
 
 // NewReader returns a reader of a text without its byte order mark. Its error is that of [Text]. It reads only as much

@@ -71,7 +71,7 @@ func runLog(ctx context.Context, env Env) error {
 				return unlessClosed(view.Flush())
 			}
 			if p.err != nil {
-				return errors.Join(unlessClosed(view.Flush()), fmt.Errorf("standard input: %w", p.err))
+				return errors.Join(unlessClosed(view.Flush()), p.err)
 			}
 		case <-interrupted:
 			interrupted = nil

@@ -62,7 +62,7 @@ func (s *session) list(ctx context.Context, source account.Source) error {
 			have = "1 message has"
 		}
 		s.progress.printf("%s the request id of an earlier one: "+
-			"`async-caller poison requeue --dedupe` sends one of each", have)
+			"`async-caller poison requeue %s --dedupe` sends one of each", have, cmp.Or(s.runs.Operator.Filter, "--all"))
 	}
 	if ids.Full {
 		s.progress.printf("only the first %s request ids were compared", thousands(message.MaxRequestIDs))

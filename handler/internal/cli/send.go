@@ -135,7 +135,7 @@ func (o *sendOptions) check(flags *flagSet, args []string) error {
 		hasMore := !reflect.DeepEqual(rest, send.Draft{}) || len(args) > 0 || o.nexus || o.dryRun || o.force
 		flags.refuse(hasMore || o.draft.Call.Body == nil && o.bodyFile == "",
 			"--queue requires --body or --body-file, and nothing else that describes a call: the route states it, "+
-				"and `async-caller explain --queue` shows it")
+				"and `async-caller explain --queue QUEUE FILE` shows it")
 		return flags.err()
 	}
 	flags.refuse(len(args) == 0 && o.draft.Call.URL == "",

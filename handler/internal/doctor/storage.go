@@ -180,7 +180,7 @@ func (report Reporter) queues(
 		State: missingState,
 		Check: "queues",
 		Text:  "missing",
-		Next:  "create them, for example with `async-caller send`: the host does not; or is this the wrong account?",
+		Next:  "create them, for example with `async-caller send --url URL`: the host does not; or is this the wrong account?",
 	}, fmt.Sprintf("none of %d is missing; the first poison message creates a poison queue", len(names)))
 	report.items(wronglyEncoded, Line{
 		State: Broken,
@@ -188,7 +188,7 @@ func (report Reporter) queues(
 		Text:  "first messages that are not encoded as messageEncoding says, " + string(encoding),
 		Next: "correct messageEncoding in host.json, or the sender; " +
 			"once the messages are on a poison queue, " +
-			"`async-caller poison requeue --reason undecodable,malformed,host_gave_up --fix-encoding`",
+			"`async-caller poison requeue --reason undecodable,malformed --fix-encoding`",
 	}, "the first messages are encoded as messageEncoding says")
 	report.items(poison, Line{
 		State: Warning,
