@@ -334,9 +334,12 @@ func (p *problems) checkCommon(name, bindingName, example string, retry any, noR
 }
 
 func (p *problems) newFunction(name string, b binding, environ []string) Function {
-	if !isAppStorage(b.Connection, environ) {
-		p.add("connection is %q: the handler reschedules messages through %s only",
-			b.Connection, storage.ConnectionName)
+	connection, err := resolveSettings(b.Connection, environ)
+	if err == nil && !isAppStorage(connection, environ) {
+		err = fmt.Errorf("the handler reschedules messages through %s only", storage.ConnectionName)
+	}
+	if err != nil {
+		p.add("connection is %q: %w", b.Connection, err)
 	}
 	queueName, err := resolveSettings(b.QueueName, environ)
 	queueName = strings.ToLower(queueName)

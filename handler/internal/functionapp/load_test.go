@@ -645,6 +645,8 @@ func TestConnection(t *testing.T) {
 		"storage_of_other_app":     {"MyStorage", nil, true},
 		"storage_and_space":        {"Storage ", nil, true},
 		"unprefixed_storage_set":   {"Storage", []string{"Storage=x"}, false},
+		"setting":                  {"%CONNECTION%", []string{"connection=Storage"}, false},
+		"other_setting":            {"%CONNECTION%", []string{"CONNECTION=Orders"}, true},
 		"twice_prefixed":           {"AzureWebJobsStorage", []string{"AzureWebJobsAzureWebJobsStorage=x"}, true},
 		"twice_prefixed_any_case":  {"AzureWebJobsStorage", []string{"AZUREWEBJOBSAZUREWEBJOBSSTORAGE=x"}, true},
 		"twice_prefixed_identity":  {"AzureWebJobsStorage", []string{"AzureWebJobsAzureWebJobsStorage__accountName=x"}, true},
