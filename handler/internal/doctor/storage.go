@@ -180,7 +180,8 @@ func (report Reporter) queues(
 		State: missingState,
 		Check: "queues",
 		Text:  "missing",
-		Next:  "create them, for example with `async-caller send --url URL`: the host does not; or is this the wrong account?",
+		Next: "create them, for example with `async-caller send --url URL`: the host does not; " +
+			"or is this the wrong account?",
 	}, fmt.Sprintf("none of %d is missing; the first poison message creates a poison queue", len(names)))
 	report.items(wronglyEncoded, Line{
 		State: Broken,

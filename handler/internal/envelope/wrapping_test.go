@@ -141,7 +141,8 @@ func TestNotWrapped(t *testing.T) {
 
 // TestMarkedEnvelope checks that an envelope may begin with a byte order mark.
 func TestMarkedEnvelope(t *testing.T) {
-	e, err := envelope.Parse([]byte("\ufeff" + `{"asyncCaller":1,"requestId":"r-1","call":{"url":"https://t.example/"}}`))
+	const content = `{"asyncCaller":1,"requestId":"r-1","call":{"url":"https://t.example/"}}`
+	e, err := envelope.Parse([]byte("\ufeff" + content))
 	if err != nil || e.RequestID != "r-1" {
 		t.Errorf("envelope %+v, error %v", e, err)
 	}

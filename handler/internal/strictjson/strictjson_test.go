@@ -147,7 +147,8 @@ func TestByteOrderMark(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	for _, text := range []string{"{\x00}\x00", "\xff\xfe{\x00}\x00", "\x00{\x00}", "\xfe\xff\x00{\x00}"} {
-		if _, err := strictjson.Object([]byte(text)); err == nil || err.Error() != "the text is UTF-16: save it as UTF-8" {
+		_, err := strictjson.Object([]byte(text))
+		if err == nil || err.Error() != "the text is UTF-16: save it as UTF-8" {
 			t.Errorf("%q: error %v", text, err)
 		}
 	}

@@ -251,7 +251,8 @@ func TestFixEncoding(t *testing.T) {
 			},
 			"mark_before": {storage.Base64, "\ufeff" + inBase64(content), "characters around base64 removed"},
 			"python_none": {
-				storage.None, `b'` + inBase64(content) + `'`, "a Python bytes literal removed, 1 layer of base64 removed",
+				storage.None, `b'` + inBase64(content) + `'`,
+				"a Python bytes literal removed, 1 layer of base64 removed",
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -271,6 +272,16 @@ func TestFixEncoding(t *testing.T) {
 	hostile := strings.Repeat("b", 64<<10)
 	if fixed, change := edit.FixEncoding(mustRules(t), hostile, false); change != "" || len(fixed) != 48<<10 {
 		t.Errorf("%d bytes, %s", len(fixed), change)
+	}
+}
+
+// TestEditMarked checks that flags and an editor can edit an envelope that begins with a byte order mark, or is wrapped.
+func TestEditMarked(t *testing.T) {
+	for _, content := range []string{"\ufeff" + order + `}`, inBase64(order + `}`)} {
+		o := edit.Options{FixEncoding: true, Edits: flags(t, "--set", "call.method=PATCH")}
+		if e := prepare(t, content, o); e.Call.Method != "PATCH" {
+			t.Errorf("method %s", e.Call.Method)
+		}
 	}
 }
 
