@@ -99,6 +99,11 @@ func Prepare(
 	}
 	e, err := envelope.Parse(content)
 	if err != nil && change != "" && o.Edited == nil && !o.FixEncoding {
+		o.FixEncoding = true
+		if _, fixErr := Prepare(ctx, r, text, messageID, o, now); fixErr != nil {
+			const format = "the message is malformed: %w, and --fix-encoding alone does not help: %w"
+			return "", fmt.Errorf(format, err, fixErr)
+		}
 		return "", fmt.Errorf("the message is malformed: %w: --fix-encoding repairs it (%s)", err, change)
 	}
 	if err != nil {

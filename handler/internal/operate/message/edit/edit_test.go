@@ -198,6 +198,7 @@ func TestEncoding(t *testing.T) {
 		"twice":               {storage.Base64, inBase64(inBase64(content)), false, "--fix-encoding repairs it (1 layer of base64 removed)"},
 		"none_holds_base64":   {storage.None, inBase64(content), false, "--fix-encoding repairs it"},
 		"none_fixed":          {storage.None, inBase64(content), true, ""},
+		"twice_no_url":        {storage.Base64, inBase64(inBase64(`{"asyncCaller":1}`)), false, "alone does not help"},
 		"quoted":              {storage.Base64, `"` + inBase64(content) + `"`, false, "--fix-encoding takes it"},
 		"escaped":             {storage.None, url.QueryEscape(content), false, "percent-encoding"},
 		"escaped_stays":       {storage.None, url.QueryEscape(content), true, "malformed"},
@@ -275,7 +276,7 @@ func TestFixEncoding(t *testing.T) {
 	}
 }
 
-// TestEditMarked checks that flags and an editor can edit an envelope that begins with a byte order mark, or is wrapped.
+// TestEditMarked checks that flags can edit an envelope that begins with a byte order mark, or is wrapped.
 func TestEditMarked(t *testing.T) {
 	for _, content := range []string{"\ufeff" + order + `}`, inBase64(order + `}`)} {
 		o := edit.Options{FixEncoding: true, Edits: flags(t, "--set", "call.method=PATCH")}
