@@ -186,14 +186,20 @@ func (o *explainOptions) readBody(env Env) error {
 
 // readFile reads the envelope from a file, as JSON or encoded as on a queue, or the content of a call of a route.
 func (o *explainOptions) readFile(env Env, a config.App, path string) error {
-	content, err := readFile(env, path)
+	read := readText
+	if o.Route != nil { // a body
+		read = readFile
+	}
+	content, err := read(env, path)
 	if err != nil {
 		return usageError(err)
 	}
 	o.MessageID = uuid.NewString()
 	o.Content = content
 	decoded, err := a.Host.Queues.MessageEncoding.Decode(string(bytes.TrimSpace(content)))
-	if err == nil && o.Route == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
+	_, forms := envelope.Unwrap(decoded)
+	isObject := bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{"))
+	if err == nil && o.Route == nil && (isObject || forms != nil) {
 		o.Content = decoded
 	}
 	if o.Queue != "" {

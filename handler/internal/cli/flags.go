@@ -222,7 +222,7 @@ func parsedHeaders(f *flagSet, flag, usage string, add func(text string) error) 
 		case path == "" || path == "-": // standard input is for the envelope or its body
 			return nil, errors.New("want the name of a file after @")
 		}
-		content, err := readFile(Env{}, path)
+		content, err := readText(Env{}, path)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/logview"
 	"asynccaller/handler/internal/socket"
 )
@@ -55,7 +56,7 @@ func runLog(ctx context.Context, env Env) error {
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	pieces := make(chan piece)
-	go readPieces(reading, env.Stdin, pieces)
+	go readPieces(reading, bom.NewReader(env.Stdin), pieces)
 
 	view := logview.NewWriter(env.Stdout)
 	interrupted := ctx.Done()

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -230,6 +234,75 @@ func TestExamples(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPrintedCommands checks the commands that the product prints in errors, notes and next steps: each runs as it is
+// printed, with a value for each placeholder.
+func TestPrintedCommands(t *testing.T) {
+	var files []string
+	err := filepath.WalkDir(filepath.Join(project, "handler", "internal"),
+		func(path string, _ fs.DirEntry, err error) error {
+			if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				files = append(files, path)
+			}
+			return err
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := map[string]string{} // with the file
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			expression, ok := node.(ast.Expr)
+			if !ok {
+				return true
+			}
+			text, isText := textOf(expression)
+			for _, match := range span.FindAllStringSubmatch(text, -1) {
+				printed[match[1]] = path
+			}
+			return !isText
+		})
+	}
+	values := strings.NewReplacer(
+		"caller %s", "caller poison", "--group %s", "--group error=x", "--queue %s", "--queue async-caller-poison",
+		"expedite %s", "expedite "+pausedFilter("t.example"), "requeue %s", "requeue --all",
+		"--queue QUEUE FILE", "--queue orders-in order.xml", "QUEUE", "async-caller",
+		"HOST", "t.example", "TARGET", "t.example", "URL", "https://t.example/", "%s", "20260131-120000-requeue-ab12",
+	)
+	r := newReader(t)
+	for command, path := range printed {
+		if command != "async-caller host" { // it needs an app folder
+			r.check(t, path, values.Replace(command), false)
+		}
+	}
+	if r.checked < 25 {
+		t.Errorf("only %d commands", r.checked)
+	}
+}
+
+// textOf returns the text of a string literal, or of a sum of them in which other operands are %s.
+func textOf(expression ast.Expr) (text string, ok bool) {
+	switch e := expression.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil && e.Kind == token.STRING
+	case *ast.BinaryExpr:
+		left, isLeft := textOf(e.X)
+		right, isRight := textOf(e.Y)
+		if !isLeft {
+			left = "%s"
+		}
+		if !isRight {
+			right = "%s"
+		}
+		return left + right, e.Op == token.ADD && (isLeft || isRight)
+	}
+	return "", false
 }
 
 // TestCommandsPage compares docs/commands.md with the commands.

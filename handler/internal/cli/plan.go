@@ -51,6 +51,7 @@ func (s *session) execute(ctx context.Context, plan *operation.Plan, err error) 
 func (s *session) announce(plan *operation.Plan) {
 	if plan.Total > 0 {
 		s.progress.printf("%s", planText(plan))
+		s.printEncodings(plan.Result)
 	}
 	if plan.Refused > 0 {
 		s.progress.printf("%s cannot be %s:", messages(plan.Refused), pastTense(plan.Command))
@@ -107,6 +108,13 @@ func (s *session) printRefusals(plan *operation.Plan) {
 		s.progress.printf("  %s: %s", strings.Join(names, ", "), reason)
 	}
 	s.printMore(plan.Refused - printed)
+}
+
+// printEncodings writes how the encoding of messages changes.
+func (s *session) printEncodings(r operation.Result) {
+	for _, change := range slices.Sorted(maps.Keys(r.Encodings)) {
+		s.progress.printf("  %s: %s", messages(r.Encodings[change]), change)
+	}
 }
 
 func (s *session) printMore(n int) {
@@ -191,6 +199,9 @@ func (s *session) report(ctx context.Context, r operation.Result, final bool, er
 		return err
 	}
 	s.progress.printf("%s %s of %s in %s", pastTense(r.Command), thousands(r.Done), thousands(r.Total), r.Account)
+	if r.Done == r.Total {
+		s.printEncodings(r)
+	}
 	reasons := r.Why[:min(len(r.Why), mostReports)]
 	for _, reason := range reasons {
 		s.progress.printf("  skipped: %s", reason)

@@ -61,8 +61,9 @@ func (s *session) list(ctx context.Context, source account.Source) error {
 		if ids.Shared == 1 {
 			have = "1 message has"
 		}
+		selected := cmp.Or(s.runs.Operator.Filter, "--"+allFlag)
 		s.progress.printf("%s the request id of an earlier one: "+
-			"`async-caller poison requeue --dedupe` sends one of each", have)
+			"`async-caller poison requeue %s --dedupe` sends one of each", have, selected)
 	}
 	if ids.Full {
 		s.progress.printf("only the first %s request ids were compared", thousands(message.MaxRequestIDs))

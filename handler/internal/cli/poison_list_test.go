@@ -104,7 +104,7 @@ func TestSharedRequestIDs(t *testing.T) {
 			t.Errorf("%d marks in\n%s", got, d.stdout.String())
 		}
 		if want := "5 messages\n1 message has the request id of an earlier one: `async-caller poison requeue " +
-			"--dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
+			"--all --dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
 			t.Errorf("%q, want %q", d.err.String(), want)
 		}
 		d.json = true

@@ -82,7 +82,8 @@ func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
 	parsedList(flags, edits, "jq",
 		"edit the envelope with a jq `expression`; may be repeated", edit.ParseJQ)
 	flags.BoolVar(&o.edit, "edit", false, "edit one message in an editor")
-	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false, "encode messages that are not base64")
+	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false,
+		"correct base64 that is missing, or that is around an envelope too often")
 	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")
 	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")
 	addPace(flags, &o.Pace)
@@ -169,8 +170,10 @@ type dryRunResult struct {
 	Account string          `json:"account"`
 	Message message.Message `json:"message"`
 	To      string          `json:"to,omitempty"`
-	Diff    string          `json:"diff,omitempty"`
-	Refused string          `json:"refused,omitempty"`
+	// Encoding is how --fix-encoding changes the encoding.
+	Encoding string `json:"encoding,omitempty"`
+	Diff     string `json:"diff,omitempty"`
+	Refused  string `json:"refused,omitempty"`
 }
 
 // dryRun shows what requeue would change.
@@ -185,6 +188,9 @@ func (s *session) dryRun(
 			r.Refused = reason.Error()
 		} else {
 			r.To = to
+			if request.Edit.FixEncoding {
+				_, r.Encoding = edit.FixEncoding(s.runs.Rules, f.Text, f.Raw)
+			}
 			r.Diff = string(message.Diff(f.Content, after, secrets))
 		}
 		switch {
@@ -193,7 +199,11 @@ func (s *session) dryRun(
 		case reason != nil:
 			fmt.Fprintf(s.out, "%s on %s would be refused\n  %s\n\n", f.ID, f.Queue, r.Refused)
 		default:
-			fmt.Fprintf(s.out, "%s from %s to %s\n%s\n", f.ID, f.Queue, to, r.Diff)
+			change := ""
+			if r.Encoding != "" {
+				change = ": " + r.Encoding
+			}
+			fmt.Fprintf(s.out, "%s from %s to %s%s\n%s\n", f.ID, f.Queue, to, change, r.Diff)
 		}
 	}
 	listed, warnings, err := s.runs.Preview(ctx, source, request, show)
@@ -217,8 +227,10 @@ func (s *session) dryRun(
 // edit lets a person edit a message until requeue accepts it. It stores the content in options.Edited if it
 // was changed.
 func (s *session) edit(ctx context.Context, f account.Found, options *edit.Options) error {
-	if _, err := s.runs.Rules.Encoding.Decode(f.Text); err != nil {
-		options.FixEncoding = true // the person edits the text itself
+	fixed, change := edit.FixEncoding(s.runs.Rules, f.Text, f.Raw)
+	f.Content = fixed // the person edits the envelope itself
+	if change != "" {
+		options.FixEncoding = true
 	}
 	folder, err := os.MkdirTemp("", "async-caller-") // of its own, because an editor leaves copies beside the file
 	if err != nil {
@@ -253,7 +265,7 @@ func (s *session) edit(ctx context.Context, f account.Found, options *edit.Optio
 // readEdited reads the edited message and checks that requeue accepts it.
 func (s *session) readEdited(ctx context.Context, path string, f account.Found, options *edit.Options) error {
 	options.Edited = nil
-	edited, err := readFile(s.env, path)
+	edited, err := readText(s.env, path)
 	if err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func (s *selection) text(ids []string) string {
 		case f.Name == allFlag:
 			words = append(words, "--"+allFlag)
 		case slices.Contains(s.filters, f.Name):
-			words = append(words, "--"+f.Name+" "+strings.Join(f.Annotations[annotationTexts], ","))
+			words = append(words, "--"+f.Name+" "+shellWord(strings.Join(f.Annotations[annotationTexts], ",")))
 		}
 	})
 	return strings.Join(words, " ")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/nearest"
@@ -134,7 +135,7 @@ func (o *sendOptions) check(flags *flagSet, args []string) error {
 		hasMore := !reflect.DeepEqual(rest, send.Draft{}) || len(args) > 0 || o.nexus || o.dryRun || o.force
 		flags.refuse(hasMore || o.draft.Call.Body == nil && o.bodyFile == "",
 			"--queue requires --body or --body-file, and nothing else that describes a call: the route states it, "+
-				"and `async-caller explain --queue` shows it")
+				"and `async-caller explain --queue QUEUE FILE` shows it")
 		return flags.err()
 	}
 	flags.refuse(len(args) == 0 && o.draft.Call.URL == "",
@@ -243,7 +244,7 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	out := &output{Writer: env.Stdout, progress: status}
 	sent, warned := 0, 0
 	var problems []error
-	for sending := range sender.SendAll(ctx, input) {
+	for sending := range sender.SendAll(ctx, bom.NewReader(input)) {
 		message, receipt, err := sending.Wait()
 		for _, warning := range message.Warnings {
 			warned++
@@ -298,6 +299,19 @@ func (o *sendOptions) summarize(status *progress, sent int, account string) {
 	if sent > 0 && !o.dryRun {
 		status.printf("sent %s to %s", plural(sent, "envelope"), account)
 	}
+}
+
+// readText reads a file as readFile does, without a byte order mark. It refuses UTF-16.
+func readText(env Env, path string) ([]byte, error) {
+	content, err := readFile(env, path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := bom.Text(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return text, nil
 }
 
 // readFile reads a file of at most maxFileBytes, or standard input for "-".

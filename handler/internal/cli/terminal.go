@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -182,17 +183,22 @@ func printField(out io.Writer, label, text string) {
 	}
 }
 
-// wrap breaks a text into lines, at spaces or within words that are longer than a line.
+// commandOrWord matches a command in backquotes, or a word.
+var commandOrWord = regexp.MustCompile("[^\\s`]*`" + programName + " [^`\n]*`\\S*|\\S+")
+
+// wrap breaks a text into lines, at spaces or within words that are longer than a line. A command in backquotes stays
+// in one line, however long: a person copies it to a shell.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
-	for word := range strings.FieldsSeq(text) {
+	for _, word := range commandOrWord.FindAllString(text, -1) {
+		isCommand := strings.Contains(word, " ")
 		if line != "" && displayWidth(line+" "+word) > width {
 			lines = append(lines, line)
 			line = ""
 		}
 		line = strings.TrimPrefix(line+" "+word, " ")
-		for displayWidth(line) > width {
+		for displayWidth(line) > width && !isCommand {
 			part := beginning(line, width)
 			lines = append(lines, part)
 			line = line[len(part):]

@@ -138,11 +138,14 @@ func TestStatusOnPipe(t *testing.T) {
 
 func TestWrap(t *testing.T) {
 	for text, want := range map[string]string{
-		"":              "",
-		"one two three": "one two|three",
-		"abcdefghijk":   "abcdefgh|ijk",
-		"a bcdefghijkl": "a|bcdefghi|jkl",
-		"日本語日本 日本":      "日本語日|本 日本",
+		"":                            "",
+		"one two three":               "one two|three",
+		"abcdefghijk":                 "abcdefgh|ijk",
+		"a bcdefghijkl":               "a|bcdefghi|jkl",
+		"日本語日本 日本":                    "日本語日|本 日本",
+		"see `async-caller log`, too": "see|`async-caller log`,|too",
+		"(`async-caller log`) `a b`":  "(`async-caller log`)|`a b`",
+		"`async-caller a long":        "`async-c|aller a|long",
 	} {
 		if got := strings.Join(wrap(text, 8), "|"); got != want {
 			t.Errorf("%q is wrapped as %q, want %q", text, got, want)

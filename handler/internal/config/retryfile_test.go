@@ -152,6 +152,35 @@ func TestAllFilesAreReported(t *testing.T) {
 	}
 }
 
+// TestFilesOfEditors checks that a byte order mark in a file of the app does no harm, and that UTF-16 is named.
+func TestFilesOfEditors(t *testing.T) {
+	files := map[string]string{
+		config.RetryFile:   `{"patient":{"baseDelay":"1m"}}`,
+		config.TargetsFile: `{"api.example.com":{"concurrency":2}}`,
+		config.RoutesFile:  `{"orders-in":{"url":"https://shop.example.com/orders"}}`,
+	}
+	marked := t.TempDir()
+	for name, content := range files {
+		mustWrite(t, marked, name, "\ufeff"+content)
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			mustWrite(t, dir, name, "\xff\xfe"+strings.Join(strings.Split(content, ""), "\x00")+"\x00")
+			_, err := config.LoadApp(dir, nil, nil)
+			if err == nil || err.Error() != name+": the text is UTF-16: save it as UTF-8" {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	loaded, err := config.LoadApp(marked, []string{"ASYNC_CALLER_RETRY=patient"}, nil)
+	if err != nil || len(loaded.Routes) != 1 {
+		t.Errorf("routes %v, error %v", loaded.Routes, err)
+	}
+	target := &url.URL{Scheme: "https", Host: "api.example.com"}
+	if profile := loaded.Rules.Profiles.For(target); profile.Concurrency != 2 {
+		t.Errorf("profile %+v", profile)
+	}
+}
+
 func withRetryFile(t *testing.T, content string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

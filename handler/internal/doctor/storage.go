@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -179,14 +180,16 @@ func (report Reporter) queues(
 		State: missingState,
 		Check: "queues",
 		Text:  "missing",
-		Next:  "create them, for example with `async-caller send`: the host does not; or is this the wrong account?",
+		Next: "create them, for example with `async-caller send --url URL`: the host does not; " +
+			"or is this the wrong account?",
 	}, fmt.Sprintf("none of %d is missing; the first poison message creates a poison queue", len(names)))
 	report.items(wronglyEncoded, Line{
 		State: Broken,
 		Check: "encoding",
 		Text:  "first messages that are not encoded as messageEncoding says, " + string(encoding),
 		Next: "correct messageEncoding in host.json, or the sender; " +
-			"then `async-caller poison requeue --fix-encoding`",
+			"once the messages are on a poison queue, " +
+			"`async-caller poison requeue --reason undecodable,malformed --fix-encoding`",
 	}, "the first messages are encoded as messageEncoding says")
 	report.items(poison, Line{
 		State: Warning,
@@ -201,17 +204,21 @@ func (report Reporter) queues(
 func countWronglyEncoded(encoding storage.Encoding, messages []storage.Message, isRouted bool) (n int) {
 	for _, m := range messages {
 		content, err := encoding.Decode(m.Text)
-		if err != nil || !isRouted && isEncoded(content) {
+		if err != nil || !isRouted && isWrapped(content) {
 			n++
 		}
 	}
 	return n
 }
 
-// isEncoded reports whether a content is an object in base64.
-func isEncoded(content []byte) bool {
+// isWrapped reports whether a content is an object in base64, or an envelope in another form than JSON.
+func isWrapped(content []byte) bool {
 	decoded, err := storage.Base64.Decode(string(content))
-	return err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{"))
+	if err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
+		return true
+	}
+	_, forms := envelope.Unwrap(content)
+	return forms != nil
 }
 
 // table checks the record of scheduled messages, and the heartbeats in it.

@@ -51,10 +51,14 @@ var ErrNotEnvelope = errors.New(`asyncCaller: missing, and so is RawRequest: thi
 	`(every native envelope has "asyncCaller":1, every Nexus envelope a "RawRequest")`)
 
 // Parse reads an envelope in either format. Its errors name the invalid member, or the line and column where the text
-// stops being JSON. They never quote a header's value, a body or a URL. The envelope shares the memory of content.
+// stops being JSON. They never quote a header's value, a body or a URL. A [*WrappedError] names the form of an envelope
+// that is not JSON itself. The envelope shares the memory of content.
 func Parse(content []byte) (*Envelope, error) {
 	members, err := strictjson.Object(content)
 	if err != nil {
+		if _, forms := Unwrap(content); forms != nil {
+			err = &WrappedError{forms}
+		}
 		return nil, err
 	}
 	native, nexus := markers(members)
@@ -80,6 +84,7 @@ func Parse(content []byte) (*Envelope, error) {
 // Identify returns the tenant and the request id of content that [Parse] refuses, as far as they can be read. As in
 // [Parse], the request id of a Nexus envelope is that of its RawRequest, or else the original one.
 func Identify(content []byte) (tenant Tenant, requestID string) {
+	content, _ = Unwrap(content)
 	members, _ := strictjson.Object(content)
 	native, nexus := markers(members)
 	for _, m := range members {

@@ -334,9 +334,12 @@ func (p *problems) checkCommon(name, bindingName, example string, retry any, noR
 }
 
 func (p *problems) newFunction(name string, b binding, environ []string) Function {
-	if b.Connection != "" && b.Connection != storage.ConnectionName {
-		p.add("connection is %q: the handler reschedules messages through %s only",
-			b.Connection, storage.ConnectionName)
+	connection, err := resolveSettings(b.Connection, environ)
+	if err == nil && !isAppStorage(connection, environ) {
+		err = fmt.Errorf("the handler reschedules messages through %s only", storage.ConnectionName)
+	}
+	if err != nil {
+		p.add("connection is %q: %w", b.Connection, err)
 	}
 	queueName, err := resolveSettings(b.QueueName, environ)
 	queueName = strings.ToLower(queueName)
@@ -360,6 +363,26 @@ func (p *problems) newFunction(name string, b binding, environ []string) Functio
 		p.add(`dataType is %q: set "binary"`, b.DataType)
 	}
 	return Function{Name: name, Binding: b.Name, Queue: queueName, DataType: dataType}
+}
+
+// connectionPrefix begins the names of settings that a connection need not state.
+const connectionPrefix = "AzureWebJobs"
+
+// isAppStorage reports whether the connection of a trigger is the setting [storage.ConnectionName]. The host takes
+// AzureWebJobs<name> if it is set, and else <name>, in any case. A blank name means Storage (docs/host.md, "Storage
+// account").
+func isAppStorage(name string, environ []string) bool {
+	if strings.TrimSpace(name) == "" {
+		name = "Storage"
+	}
+	prefixed := connectionPrefix + name
+	isOther := func(variable string) bool { // also the parts of a connection by identity
+		key, value, _ := strings.Cut(variable, "=")
+		key, _, _ = strings.Cut(strings.ReplaceAll(key, ":", "__"), "__")
+		return value != "" && strings.EqualFold(key, prefixed)
+	}
+	return strings.EqualFold(prefixed, storage.ConnectionName) ||
+		strings.EqualFold(name, storage.ConnectionName) && !slices.ContainsFunc(environ, isOther)
 }
 
 func (p *problems) newTimer(name string, b binding, environ []string) Timer {

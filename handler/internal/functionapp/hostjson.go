@@ -20,6 +20,7 @@ import (
 
 	"github.com/tidwall/jsonc"
 
+	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/storage"
 )
@@ -114,7 +115,11 @@ func SameFolder(a, b string) bool {
 
 // decodeRelaxed decodes JSON with comments, as the host's configuration reader does.
 func decodeRelaxed(data []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(jsonc.ToJSON(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))))
+	data, err := bom.Text(data)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(jsonc.ToJSON(data)))
 	decoder.UseNumber()
 	if err := decoder.Decode(into); err != nil {
 		return fmt.Errorf("not JSON: %w", err)

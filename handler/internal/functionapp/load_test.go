@@ -592,6 +592,12 @@ func TestRelaxedJSON(t *testing.T) {
 		"function_any_case":   trigger(t, `"type":"queueTrigger"`, `"Type":"QUEUETRIGGER"`),
 		"data_type_any_case":  trigger(t, `"binary"`, `"Binary"`),
 		"connection_left_out": trigger(t, `"connection":"AzureWebJobsStorage",`, ``),
+		"connection_empty":    trigger(t, `"AzureWebJobsStorage"`, `""`),
+		"connection_blank":    trigger(t, `"AzureWebJobsStorage"`, `" "`),
+		"connection_null":     trigger(t, `"AzureWebJobsStorage"`, `null`),
+		"connection_storage":  trigger(t, `"AzureWebJobsStorage"`, `"Storage"`),
+		"connection_any_case": trigger(t, `"AzureWebJobsStorage"`, `"azurewebjobsSTORAGE"`),
+		"storage_any_case":    trigger(t, `"AzureWebJobsStorage"`, `"storage"`),
 		"output_beside_trigger": app(files{"Work/function.json": function(validTrigger,
 			`{"type":"queue","direction":"out","name":"out","queueName":"x"}`)}),
 	}
@@ -602,6 +608,57 @@ func TestRelaxedJSON(t *testing.T) {
 			got.Dir = want.Dir
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("app (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUTF16 checks that a file of the app in UTF-16 is named with what to do.
+func TestUTF16(t *testing.T) {
+	wide := func(text string) string { return "\xff\xfe" + strings.Join(strings.Split(text, ""), "\x00") + "\x00" }
+	const want = ": the text is UTF-16: save it as UTF-8"
+	for name, folder := range map[string]files{
+		"host.json":          app(files{"host.json": wide(validHost)}),
+		"Work/function.json": app(files{"Work/function.json": wide(function(validTrigger))}),
+	} {
+		_, err := functionapp.Load(folder.write(t), nil)
+		if err == nil || !strings.Contains(err.Error(), name+want) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	_, err := functionapp.WithLocalSettings(files{"local.settings.json": wide(`{"Values":{"A":"1"}}`)}.write(t), nil)
+	if err == nil || !strings.Contains(err.Error(), "local.settings.json"+want) {
+		t.Errorf("local.settings.json: error %v", err)
+	}
+}
+
+// TestConnection checks the setting of a connection: AzureWebJobs<name> if it is set, else <name>.
+func TestConnection(t *testing.T) {
+	const other = "the handler reschedules messages through AzureWebJobsStorage only"
+	for name, test := range map[string]struct {
+		connection string
+		environ    []string
+		isRefused  bool
+	}{
+		"other":                    {"Orders", nil, true},
+		"other_set":                {"Orders", []string{"AzureWebJobsOrders=x"}, true},
+		"storage_of_other_app":     {"MyStorage", nil, true},
+		"storage_and_space":        {"Storage ", nil, true},
+		"unprefixed_storage_set":   {"Storage", []string{"Storage=x"}, false},
+		"setting":                  {"%CONNECTION%", []string{"connection=Storage"}, false},
+		"other_setting":            {"%CONNECTION%", []string{"CONNECTION=Orders"}, true},
+		"twice_prefixed":           {"AzureWebJobsStorage", []string{"AzureWebJobsAzureWebJobsStorage=x"}, true},
+		"twice_prefixed_any_case":  {"AzureWebJobsStorage", []string{"AZUREWEBJOBSAZUREWEBJOBSSTORAGE=x"}, true},
+		"twice_prefixed_identity":  {"AzureWebJobsStorage", []string{"AzureWebJobsAzureWebJobsStorage__accountName=x"}, true},
+		"twice_prefixed_empty":     {"AzureWebJobsStorage", []string{"AzureWebJobsAzureWebJobsStorage="}, false},
+		"twice_prefixed_elsewhere": {"Storage", []string{"AzureWebJobsAzureWebJobsStorage=x"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := trigger(t, `"connection":"AzureWebJobsStorage"`, `"connection":"`+test.connection+`"`)
+			_, err := functionapp.Load(folder.write(t), test.environ)
+			isRefused := err != nil && strings.Contains(err.Error(), other)
+			if isRefused != test.isRefused || err != nil && !isRefused {
+				t.Errorf("error %v, want refused: %v", err, test.isRefused)
 			}
 		})
 	}

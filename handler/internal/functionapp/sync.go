@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"asynccaller/handler/internal/bom"
 )
 
 // SyncRoutes makes the functions of the routes of these queues in an app folder, and removes those of other queues. It
@@ -77,6 +79,9 @@ func checkWritten(root fs.FS, entry fs.DirEntry, queue string) (isComplete bool,
 			return false, other
 		}
 		content, err = fs.ReadFile(root, path.Join(name, fileName))
+	}
+	if err == nil {
+		content, err = bom.Text(content)
 	}
 	want := routeFile(queue)
 	switch {

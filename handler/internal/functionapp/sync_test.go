@@ -60,6 +60,7 @@ func TestSyncRoutes(t *testing.T) {
 		"made_in_part":    {files{empty: ""}, orders, name, nil, ""},
 		"written_in_part": {files{file: function[:40]}, orders, name, nil, ""},
 		"removed_in_part": {files{empty: ""}, nil, nil, name, ""},
+		"removed_marked":  {files{file: "\ufeff" + function}, nil, nil, name, ""},
 		"other_function":  {files{"AC-priority-orders-in/function.json": "{}"}, nil, nil, nil, ""},
 		"other_file":      {files{file: function, empty + "notes.txt": "x"}, nil, nil, nil, own + " is not a folder as"},
 		"other_file_of_a_route": {

@@ -12,6 +12,8 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/bom"
+
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -141,7 +143,10 @@ func Compact(value json.RawMessage) json.RawMessage {
 // open reads the members of an object or the elements of an array, named by their number. A missing value and null are
 // empty objects. The kind is '{' or '[', and 0 for any other value.
 func open(value json.RawMessage) (kind byte, members []Member, err error) {
+	value, err = bom.Text(value)
 	switch {
+	case err != nil:
+		return 0, nil, err
 	case len(value) == 0 || IsNull(value):
 		return '{', nil, nil
 	case value[0] == '{':

@@ -1,6 +1,7 @@
 // Package strictjson reads JSON from untrusted senders: one object or array at a time, with the members in their order
 // and the bytes of their values. It is stricter than encoding/json: it refuses invalid UTF-8, duplicate names and half
-// surrogates, compares names exactly, and reports the line and column at which a text stops being JSON.
+// surrogates, compares names exactly, and reports the line and column at which a text stops being JSON. It skips a byte
+// order mark before the text, as RFC 8259 allows.
 //
 // Object, Elements and Depth read any text. The functions that read a single value, such as String, want a value that
 // Object or Elements returned; other bytes give an unspecified result or an error, but no panic.
@@ -18,6 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/bounds"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -151,7 +153,7 @@ func read(text []byte, kind jsontext.Kind, levels int) ([]value, error) {
 		err = d.end()
 	}
 	if err == nil && !expected {
-		err = wrongType(kind, text)
+		err = wrongType(kind, d.text)
 	}
 	return v.inner, err
 }
@@ -162,10 +164,15 @@ type decoder struct {
 	text []byte
 }
 
-// newDecoder returns a decoder, or an error for a text that is not UTF-8. jsontext must accept invalid UTF-8, because
+// newDecoder returns a decoder of a text without its byte order mark, or an error for a text that is not UTF-8.
+// jsontext must accept invalid UTF-8, because
 // it would otherwise refuse half surrogates in values that only travel along, and duplicate names, because only the
 // level that [Object] reads must be free of them.
 func newDecoder(text []byte) (decoder, error) {
+	text, err := bom.Text(text)
+	if err != nil {
+		return decoder{}, err
+	}
 	tokens := jsontext.NewDecoder(bytes.NewBuffer(text),
 		jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	d := decoder{tokens, text}

@@ -104,7 +104,10 @@ func TestSyntaxErrorPosition(t *testing.T) {
 		"line_break_in_string":   {"{\"a\":\"b\nc\"}", 1, 8, "string"},
 		"text_after_object":      {"{\"a\":1}\nmore", 2, 1, "after top-level value"},
 		"second_object":          {`{} {}`, 1, 4, "after top-level value"},
-		"byte_order_mark":        {"\ufeff{}", 1, 1, "invalid character"},
+		"two_byte_order_marks":   {"\ufeff\ufeff{}", 1, 1, "invalid character"},
+		"byte_order_mark_later":  {"{}\n\ufeff", 2, 1, "after top-level value"},
+		"byte_order_mark_only":   {"\ufeff", 1, 1, "unexpected end"},
+		"after_byte_order_mark":  {"\ufeff{\"a\":1,}", 1, 7, "','"},
 		"columns_count_bytes":    {`{"é":x}`, 1, 7, "'x'"},
 		"invalid_utf8_in_value":  {"{\"a\":\"\xff\"}", 1, 7, "UTF-8"},
 		"invalid_utf8_in_name":   {"{\n\"\xc3\":1}", 2, 2, "UTF-8"},
@@ -124,6 +127,30 @@ func TestSyntaxErrorPosition(t *testing.T) {
 				t.Errorf("got %v, want %s and %q", err, where, test.problem)
 			}
 		})
+	}
+}
+
+// TestByteOrderMark checks that a mark before a text changes nothing, and that UTF-16 is named.
+func TestByteOrderMark(t *testing.T) {
+	members, err := strictjson.Object([]byte("\ufeff \n{\"a\": {\"b\":1}}"))
+	if err != nil || len(members) != 1 || string(members[0].Value) != `{"b":1}` {
+		t.Errorf("members %v, error %v", members, err)
+	}
+	elements, err := strictjson.Elements([]byte("\ufeff[1, 2]"))
+	if err != nil || len(elements) != 2 || string(elements[1]) != "2" {
+		t.Errorf("elements %s, error %v", elements, err)
+	}
+	if depth, err := strictjson.Depth([]byte("\ufeff[[]]")); depth != 2 || err != nil {
+		t.Errorf("depth %d, error %v", depth, err)
+	}
+	if _, err := strictjson.Object([]byte("\ufeff[]")); err == nil || err.Error() != "want an object, not an array" {
+		t.Errorf("error %v", err)
+	}
+	for _, text := range []string{"{\x00}\x00", "\xff\xfe{\x00}\x00", "\x00{\x00}", "\xfe\xff\x00{\x00}"} {
+		_, err := strictjson.Object([]byte(text))
+		if err == nil || err.Error() != "the text is UTF-16: save it as UTF-8" {
+			t.Errorf("%q: error %v", text, err)
+		}
 	}
 }
 

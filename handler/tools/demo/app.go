@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/config"
 )
 
@@ -53,6 +54,9 @@ func (s system) addRoute(ctx context.Context) error {
 	routes := map[string]any{}
 	path := filepath.Join(s.app, config.RoutesFile)
 	content, err := os.ReadFile(path)
+	if err == nil {
+		content, err = bom.Text(content)
+	}
 	if err == nil {
 		err = json.Unmarshal(content, &routes)
 	}

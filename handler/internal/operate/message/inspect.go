@@ -12,6 +12,7 @@ package message
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -173,8 +174,12 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 	switch {
 	case undecodable != nil:
 		detail := undecodable.Error()
-		if e != nil {
+		wrapped, isWrapped := errors.AsType[*envelope.WrappedError](in.Malformed)
+		switch {
+		case e != nil:
 			detail += "; the text is an envelope: requeue --fix-encoding fixes it"
+		case isWrapped: // short, because a list shows only the ends of a long text
+			detail = fmt.Sprintf("not base64, but an envelope in %s", wrapped.Wrapping)
 		}
 		about.setReason(Undecodable, detail)
 	case about.Raw:

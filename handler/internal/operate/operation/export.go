@@ -2,12 +2,13 @@ package operation
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
+	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -32,14 +33,17 @@ func readRecords(in io.Reader, visit func(account.Found) error) error {
 	n := 0
 	for lines.Scan() {
 		n++
-		if strings.TrimSpace(lines.Text()) == "" {
+		line, err := bom.Text(lines.Bytes()) // files that were joined have a byte order mark each
+		if err == nil && len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
 		var r struct {
 			account.Found
 			Text *string `json:"text"`
 		}
-		err := json.Unmarshal(lines.Bytes(), &r)
+		if err == nil {
+			err = json.Unmarshal(line, &r)
+		}
 		switch {
 		case err != nil:
 			err = fmt.Errorf("not a line of an export: %w", err)

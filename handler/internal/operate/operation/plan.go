@@ -47,6 +47,8 @@ type Result struct {
 	Unmatched int       `json:"unmatched,omitempty"`
 	// Warnings are those of the plan. A run that was resumed knows none.
 	Warnings []Warning `json:"warnings,omitempty"`
+	// Encodings counts the messages of the plan by what FixEncoding changes. A run that was resumed knows none.
+	Encodings map[string]int `json:"encodings,omitempty"`
 }
 
 // maxRefusals limits the refusals that a plan lists.

@@ -142,6 +142,40 @@ func TestDeleteWithoutCopy(t *testing.T) {
 	}
 }
 
+// TestRecordsOfEditors checks that files that were joined may each begin with a byte order mark, and that UTF-16 is
+// named with its line.
+func TestRecordsOfEditors(t *testing.T) {
+	const record = `{"queue":"a-poison","text":"x"}` + "\n"
+	wide := strings.Join(strings.Split(record, ""), "\x00") + "\x00"
+	for name, test := range map[string]struct {
+		file string
+		want int // the number of records
+		err  string
+	}{
+		"mark":         {"\ufeff" + record, 1, ""},
+		"mark_alone":   {"\ufeff", 0, ""},
+		"joined":       {"\ufeff" + record + "\ufeff" + record + "\ufeff\n" + record, 3, ""},
+		"utf16":        {"\xff\xfe" + wide, 0, "line 1: not a line of an export: the text is UTF-16: save it as UTF-8"},
+		"utf16_later":  {record + "\xff\xfe" + wide, 1, "line 2: not a line of an export: the text is UTF-16: save it as UTF-8"},
+		"mark_in_text": {`{"queue":"a-poison","text":"` + "\ufeff" + `"}`, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := 0
+			err := operation.ReadRecords(strings.NewReader(test.file), func(account.Found) error {
+				got++
+				return nil
+			})
+			message := ""
+			if err != nil {
+				message = err.Error()
+			}
+			if got != test.want || message != test.err {
+				t.Errorf("%d records, error %q", got, message)
+			}
+		})
+	}
+}
+
 // FuzzReadRecords checks that the error for any file is printable, and that records can be written and read again.
 func FuzzReadRecords(f *testing.F) {
 	for _, seed := range []string{

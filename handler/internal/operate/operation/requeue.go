@@ -76,7 +76,8 @@ func (rs *Runs) PlanRequeue(ctx context.Context, s account.Source, r Requeue) (*
 	run := paced("requeue", r.Pace)
 	r.Edit.Run = run.Token
 	var warnings []Warning
-	requeue, err := rs.requeue(ctx, s, r, &warnings)
+	encodings := map[string]int{}
+	requeue, err := rs.requeue(ctx, s, r, &warnings, encodings)
 	if err != nil {
 		return nil, err
 	}
@@ -84,12 +85,14 @@ func (rs *Runs) PlanRequeue(ctx context.Context, s account.Source, r Requeue) (*
 	if err != nil {
 		return nil, err
 	}
-	p.Warnings = warnings
+	p.Warnings, p.Encodings = warnings, encodings
 	return p, nil
 }
 
-// requeue returns the change of each message. The change adds to the warnings.
-func (rs *Runs) requeue(ctx context.Context, s account.Source, r Requeue, warnings *[]Warning) (change, error) {
+// requeue returns the change of each message. The change adds to the warnings and encodings.
+func (rs *Runs) requeue(
+	ctx context.Context, s account.Source, r Requeue, warnings *[]Warning, encodings map[string]int,
+) (change, error) {
 	now := time.Now()
 	send := func(ctx context.Context, f account.Found) (journal.Step, error) {
 		to, err := Target(f.Queue, r.To)
@@ -116,7 +119,15 @@ func (rs *Runs) requeue(ctx context.Context, s account.Source, r Requeue, warnin
 		if refused != nil {
 			return step, refused
 		}
-		for _, why := range r.Edit.Warnings(ctx, f.Content, rs.Rules.Content(step.Text())) {
+		content := f.Content
+		if r.Edit.FixEncoding {
+			fixed, encoding := edit.FixEncoding(rs.Rules, f.Text, f.Raw)
+			content = fixed
+			if encoding != "" {
+				encodings[encoding]++
+			}
+		}
+		for _, why := range r.Edit.Warnings(ctx, content, rs.Rules.Content(step.Text())) {
 			*warnings = addWarning(*warnings, why, Name{Queue: f.Queue, ID: f.ID, RequestID: f.RequestID})
 		}
 		return step, nil
@@ -142,7 +153,7 @@ func (rs *Runs) Preview(
 	if _, err := rs.CheckRequeue(ctx, r); err != nil {
 		return account.Listed{}, nil, err
 	}
-	requeue, err := rs.requeue(ctx, s, r, &warnings)
+	requeue, err := rs.requeue(ctx, s, r, &warnings, map[string]int{})
 	if err != nil {
 		return account.Listed{}, nil, err
 	}

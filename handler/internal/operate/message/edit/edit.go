@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/operate/message"
@@ -32,7 +33,7 @@ type Options struct {
 	Edits  Edits
 	// KeepState leaves attempts, trail, times and deadline as they are, and only removes the dead letter.
 	KeepState bool
-	// FixEncoding takes a text that is not base64 as the content itself. It does not change other texts.
+	// FixEncoding takes what [FixEncoding] returns for the content.
 	FixEncoding bool
 	// Run is the token that the message gets, or empty. The message loses any other.
 	Run string
@@ -69,23 +70,24 @@ func Prepare(
 	case o.Raw && o.Run != "":
 		return "", errRawRun
 	}
-	original, err := r.Encoding.Decode(text)
+	original := withoutMark(r.Content(text))
+	fixed, change := FixEncoding(r, text, o.Raw)
+	_, undecodable := r.Encoding.Decode(text)
 	switch {
-	case err != nil && !o.FixEncoding:
+	case undecodable != nil && !o.FixEncoding:
+		const why = "the text is not base64, as host.json requires"
 		o.FixEncoding = true
 		if _, err := Prepare(ctx, r, text, messageID, o, now); err != nil {
-			return "", fmt.Errorf("the text is not base64, as host.json requires, "+
-				"and --fix-encoding alone does not help: %w", err)
+			return "", fmt.Errorf(why+", and --fix-encoding alone does not help: %w", err)
 		}
-		return "", errors.New("the text is not base64, as host.json requires: " +
-			"--fix-encoding takes it as the content and encodes it")
-	case o.Raw && err != nil:
+		return "", errors.New(why + ": --fix-encoding takes it as the content and encodes it (" + change + ")")
+	case o.Raw && undecodable != nil:
 		newText = r.Encoding.Encode([]byte(text))
 		return newText, storage.CheckText(newText)
 	case o.Raw:
 		return text, nil
-	case err != nil:
-		original = []byte(text)
+	case o.FixEncoding:
+		original = fixed
 	}
 	content := original
 	if o.Edited != nil {
@@ -96,6 +98,14 @@ func Prepare(
 		return "", err
 	}
 	e, err := envelope.Parse(content)
+	if err != nil && change != "" && o.Edited == nil && !o.FixEncoding {
+		o.FixEncoding = true
+		if _, fixErr := Prepare(ctx, r, text, messageID, o, now); fixErr != nil {
+			const format = "the message is malformed: %w, and --fix-encoding alone does not help: %w"
+			return "", fmt.Errorf(format, err, fixErr)
+		}
+		return "", fmt.Errorf("the message is malformed: %w: --fix-encoding repairs it (%s)", err, change)
+	}
 	if err != nil {
 		return "", fmt.Errorf("the message is malformed: %w", err)
 	}
@@ -127,6 +137,50 @@ func Prepare(
 		return "", fmt.Errorf("no queue accepts the message: %w", err)
 	}
 	return newText, nil
+}
+
+// withoutMark returns a text without its byte order mark, and any other content as it is.
+func withoutMark(content []byte) []byte {
+	text, err := bom.Text(content)
+	if err != nil {
+		return content
+	}
+	return text
+}
+
+// FixEncoding returns the content of a text, and in words how its encoding has to change: "1 layer of base64 removed".
+// It takes a text that is not base64 as the content, and removes the forms around an envelope that [envelope.Unwrap]
+// can remove exactly. The change is empty if the text is encoded as host.json says.
+func FixEncoding(r message.Rules, text string, isRaw bool) (content []byte, change string) {
+	content = r.Content(text)
+	_, err := r.Encoding.Decode(text)
+	isMissing := err != nil
+	inner, forms := envelope.Unwrap(content)
+	if isRaw || !forms.IsExact() {
+		forms = nil
+	} else {
+		content = withoutMark(inner)
+	}
+	const base64 = string(storage.Base64)
+	last := len(forms) - 1
+	isKept := isMissing && last >= 0 && forms[last] == base64 // one layer is right, around the envelope
+	if isKept {
+		forms = forms[:last]
+	}
+	var changes []string
+	for _, layer := range forms.Layers() {
+		if layer == base64 {
+			layer = "1 layer of base64"
+		}
+		changes = append(changes, layer+" removed")
+	}
+	switch {
+	case isMissing && !isKept:
+		changes = append(changes, "1 layer of base64 added")
+	case isKept && last == 0:
+		changes = append(changes, "characters around base64 removed") // a byte order mark, or unusual white space
+	}
+	return content, strings.Join(changes, ", ")
 }
 
 // Warnings returns what a person who edits a message probably did not intend: members without effect that were added,

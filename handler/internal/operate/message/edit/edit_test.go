@@ -3,6 +3,7 @@ package edit_test
 import (
 	"bytes"
 	"encoding/json"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -193,7 +194,14 @@ func TestEncoding(t *testing.T) {
 		"raw":                 {storage.Base64, content, false, "--fix-encoding"},
 		"raw_fixed":           {storage.Base64, content, true, ""},
 		"none":                {storage.None, content, false, ""},
-		"none_holds_base64":   {storage.None, inBase64(content), true, "malformed"},
+		"marked":              {storage.Base64, inBase64("\ufeff" + content), false, ""},
+		"twice":               {storage.Base64, inBase64(inBase64(content)), false, "--fix-encoding repairs it (1 layer of base64 removed)"},
+		"none_holds_base64":   {storage.None, inBase64(content), false, "--fix-encoding repairs it"},
+		"none_fixed":          {storage.None, inBase64(content), true, ""},
+		"twice_no_url":        {storage.Base64, inBase64(inBase64(`{"asyncCaller":1}`)), false, "alone does not help"},
+		"quoted":              {storage.Base64, `"` + inBase64(content) + `"`, false, "--fix-encoding takes it"},
+		"escaped":             {storage.None, url.QueryEscape(content), false, "percent-encoding"},
+		"escaped_stays":       {storage.None, url.QueryEscape(content), true, "malformed"},
 		"fixed_is_no_message": {storage.Base64, "hello, world", true, "malformed"},
 	}
 	for name, test := range tests {
@@ -213,6 +221,68 @@ func TestEncoding(t *testing.T) {
 				t.Errorf("got %q, %v, %v", text, err, decodeErr)
 			}
 		})
+	}
+}
+
+// TestFixEncoding checks what is said about a repair, and that it gives the bytes of the envelope.
+func TestFixEncoding(t *testing.T) {
+	twice := func(text string) string { return inBase64(inBase64(text)) }
+	for _, content := range []string{order + letter + `}`, nexusOf(callOut, "")} {
+		for name, test := range map[string]struct {
+			encoding   storage.Encoding
+			text, want string
+		}{
+			"right":          {storage.Base64, inBase64(content), ""},
+			"right_none":     {storage.None, content, ""},
+			"marked":         {storage.Base64, inBase64("\ufeff" + content), ""},
+			"missing":        {storage.Base64, content, "1 layer of base64 added"},
+			"missing_marked": {storage.Base64, "\ufeff" + content, "1 layer of base64 added"},
+			"twice":          {storage.Base64, twice(content), "1 layer of base64 removed"},
+			"thrice":         {storage.Base64, inBase64(twice(content)), "2 layers of base64 removed"},
+			"5_times":        {storage.Base64, inBase64(twice(twice(content))), "4 layers of base64 removed"},
+			"twice_marked":   {storage.Base64, twice("\ufeff" + content), "1 layer of base64 removed"},
+			"none_once":      {storage.None, inBase64(content), "1 layer of base64 removed"},
+			"none_twice":     {storage.None, twice(content), "2 layers of base64 removed"},
+			"quoted": {
+				storage.Base64, `"` + inBase64(content) + `"`,
+				"a quoted JSON string removed",
+			},
+			"quoted_twice": {
+				storage.Base64, `"` + twice(content) + `"`, "a quoted JSON string removed, 1 layer of base64 removed",
+			},
+			"mark_before": {storage.Base64, "\ufeff" + inBase64(content), "characters around base64 removed"},
+			"python_none": {
+				storage.None, `b'` + inBase64(content) + `'`,
+				"a Python bytes literal removed, 1 layer of base64 removed",
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				rules := mustRules(t)
+				rules.Encoding = test.encoding
+				fixed, change := edit.FixEncoding(rules, test.text, false)
+				if string(fixed) != content || change != test.want {
+					t.Errorf("%s: %s, want %s", change, fixed, test.want)
+				}
+				raw, change := edit.FixEncoding(rules, test.text, true)
+				if string(raw) != string(rules.Content(test.text)) || strings.Contains(change, "removed") {
+					t.Errorf("content of a route: %s: %s", change, raw)
+				}
+			})
+		}
+	}
+	hostile := strings.Repeat("b", 64<<10)
+	if fixed, change := edit.FixEncoding(mustRules(t), hostile, false); change != "" || len(fixed) != 48<<10 {
+		t.Errorf("%d bytes, %s", len(fixed), change)
+	}
+}
+
+// TestEditMarked checks that flags can edit an envelope that begins with a byte order mark, or is wrapped.
+func TestEditMarked(t *testing.T) {
+	for _, content := range []string{"\ufeff" + order + `}`, inBase64(order + `}`)} {
+		o := edit.Options{FixEncoding: true, Edits: flags(t, "--set", "call.method=PATCH")}
+		if e := prepare(t, content, o); e.Call.Method != "PATCH" {
+			t.Errorf("method %s", e.Call.Method)
+		}
 	}
 }
 
