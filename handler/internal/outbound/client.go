@@ -37,9 +37,6 @@ const (
 	// drainTimeout is how long that may take. If more is left, a new connection is cheaper.
 	maxDrainBytes = 256 << 10
 	drainTimeout  = 100 * time.Millisecond
-	// maxHeaderBytes limits the head of an answer, which stays in memory while the body is read; see also
-	// maxHeaderLines.
-	maxHeaderBytes = 64 << 10
 
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
@@ -146,9 +143,9 @@ func (c *Client) do(
 	hurry := func() { timer.Reset(drainTimeout) }
 	if outcome.Status/100 == 2 && e.Callback == nil {
 		drain(response.Body, response.ContentLength, hurry) // nobody needs it
-	} else if ReadAnswer(&outcome, response.Body, response.ContentLength, hurry) != nil {
+	} else if err := ReadAnswer(&outcome, response.Body, response.ContentLength, hurry); err != nil {
 		outcome.Failure = failure(ctx, io.ErrUnexpectedEOF).Failure
-		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but the body did not end"
+		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but " + whyCut(ctx, response, err)
 	}
 	return outcome
 }
@@ -269,6 +266,8 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureConnection, "connection closed before the answer"
 	case errors.Is(err, errTooManyLines):
 		return decision.FailureConnection, errTooManyLines.Error()
+	case errors.Is(err, errHeadTooLarge):
+		return decision.FailureConnection, errHeadTooLarge.Error()
 	}
 	return decision.FailureConnection, "the answer is not usable HTTP"
 }

@@ -64,7 +64,7 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdlePerHost,
 		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: maxHeaderBytes,
+		MaxResponseHeaderBytes: 2 * maxHeaderBytes, // targetConn applies maxHeaderBytes, with an error of its own
 		ExpectContinueTimeout:  time.Second,
 		// The target receives the headers of the envelope, without an Accept-Encoding of net/http.
 		DisableCompression: true,
