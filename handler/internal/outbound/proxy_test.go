@@ -258,6 +258,28 @@ func TestProxyFails(t *testing.T) {
 	}
 }
 
+// TestProxyAuthentication: an expired password of the proxy is no answer of the target.
+func TestProxyAuthentication(t *testing.T) {
+	n := newNames(t, map[string][]string{"t.example": {"203.0.113.1"}})
+	refuse := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" {
+			http.Redirect(w, r, "http://t.example/next", http.StatusTemporaryRedirect)
+			return
+		}
+		w.WriteHeader(http.StatusProxyAuthRequired)
+	}
+	proxy := newTestServer(t, refuse)
+	client := newProxied(t, n, withUser(proxy.URL), "", "")
+	for _, url := range []string{"http://t.example/", "https://t.example/", "http://t.example/first"} {
+		o := client.Do(t.Context(), mustEnvelope(t, object{"url": url}, reported))
+		wantFailure(t, o, decision.FailureConnect)
+		if o.Status != 0 || o.Detail != "the proxy answered 407" {
+			t.Errorf("%s: got %d %q", url, o.Status, o.Detail)
+		}
+	}
+	wantAnswer(t, newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": proxy.URL})), 407)
+}
+
 // newSocks starts a SOCKS 5 proxy that answers each request with a code. With code 0 it passes the connection to
 // handle.
 func newSocks(t *testing.T, code byte, handle func(host string, c net.Conn)) (address string) {

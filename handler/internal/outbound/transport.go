@@ -77,12 +77,14 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 var errStatus = errors.New("the status is below 100")
 
 // RoundTrip judges and sends one request: the first one, or one of a redirect. It ends the connection of a
-// protocol switch, which no timeout would end.
+// protocol switch, which no timeout would end. A 407 of the proxy is no answer of the target: the operator can fix it.
 func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := t.judge(request); err != nil {
 		return nil, err
 	}
-	if t.rules.HTTPProxy && request.URL.Scheme == "http" && request.Host != "" {
+	// An HTTP proxy reads the calls to http targets. To an https target it makes a tunnel.
+	proxyReads := t.rules.HTTPProxy && request.URL.Scheme == "http"
+	if proxyReads && request.Host != "" {
 		// net/http would make the URL for the proxy from the Host header. It means the same, or judge refuses it.
 		request = request.WithContext(request.Context())
 		request.Host = ""
@@ -90,6 +92,10 @@ func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, err
 	response, err := t.base.RoundTrip(request)
 	if err != nil {
 		return nil, err
+	}
+	if proxyReads && response.StatusCode == http.StatusProxyAuthRequired {
+		_ = response.Body.Close()
+		return nil, &proxyError{response.StatusCode}
 	}
 	if response.StatusCode < http.StatusContinue {
 		_ = response.Body.Close()
@@ -319,7 +325,7 @@ func ParseProxy(text string) (Proxy, error) {
 	return Proxy{}, errors.New("give an http, https or socks5 URL such as http://proxy.example:3128, or none")
 }
 
-// proxyError is a proxy's refusal to connect to a target.
+// proxyError is a proxy's refusal to connect to a target, or to make a call.
 type proxyError struct{ status int }
 
 func (e *proxyError) Error() string { return "the proxy answered " + strconv.Itoa(e.status) }
