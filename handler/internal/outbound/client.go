@@ -199,9 +199,6 @@ func drain(body io.Reader, left int64, hurry func()) {
 	_, _ = io.CopyN(io.Discard, body, maxDrainBytes)
 }
 
-// errHandshake marks an error of a call whose latest TLS handshake failed.
-var errHandshake = errors.New("the TLS handshake failed")
-
 // failure returns the outcome of a call that got no answer.
 func failure(ctx context.Context, err error) decision.Outcome {
 	kind, detail := classify(context.Cause(ctx), err)
@@ -209,8 +206,8 @@ func failure(ctx context.Context, err error) decision.Outcome {
 }
 
 // classify returns the kind of failure that an error of net/http is, and a text for people. It goes by the types of
-// the errors, and never uses their texts, which may hold the URL and so a secret. Cause is why the call's context
-// ended, nil if it did not.
+// the errors, and never uses their texts, which may hold the URL and so a secret, except for those of TLS alerts. Cause
+// is why the call's context ended, nil if it did not.
 func classify(cause, err error) (kind decision.Failure, detail string) {
 	refused, isRefused := errors.AsType[*refusedError](err)
 	proxy, isProxy := errors.AsType[*proxyError](err)
@@ -255,7 +252,7 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureTimeout, "connecting took too long"
 	case errors.Is(err, errHandshake), errors.Is(err, http.ErrSchemeMismatch), is[tls.AlertError](err),
 		is[tls.RecordHeaderError](err), op == "remote error", op == "local error":
-		return decision.FailureTLS, errHandshake.Error()
+		return decision.FailureTLS, handshakeDetail(err)
 	case socket.IsRefused(err):
 		return decision.FailureConnect, "connection refused"
 	case op == "dial":
