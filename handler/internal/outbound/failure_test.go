@@ -141,6 +141,27 @@ func TestManyHeadersOnAKeptConnection(t *testing.T) {
 	}
 }
 
+// TestBeginningOnAKeptConnection: net/http repeats a GET if no byte of an answer arrives on a kept connection. A single
+// byte means that the target has the call.
+func TestBeginningOnAKeptConnection(t *testing.T) {
+	for name, beginning := range map[string]string{
+		"first_byte": "H", "half_a_version": "HTTP/1", "long_status": "HTTP/1.1 200 " + strings.Repeat("x", 70<<10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newRawServer(t, func(c net.Conn) {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				if _, err := readHead(c); err == nil {
+					_, _ = io.WriteString(c, beginning)
+				}
+			})
+			client := newClient(t, longTimeout)
+			wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.url()})), http.StatusOK)
+			o := client.Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
+			wantFailure(t, o, decision.FailureConnection)
+		})
+	}
+}
+
 // TestLinesOfLaterAnswers: the lines of all answers on one connection may be many.
 func TestLinesOfLaterAnswers(t *testing.T) {
 	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -39,7 +39,8 @@ type targetConn struct {
 }
 
 // Read reads like the connection, but a head as [head.filter] returns it. It is called by one goroutine at a time. An
-// error before the first byte of an answer would make net/http repeat the request.
+// error before the first byte of an answer would make net/http repeat the request, so Read returns what it has of the
+// status line first.
 func (c *targetConn) Read(p []byte) (int, error) {
 	for len(c.pending) == 0 {
 		if c.err != nil {
@@ -53,9 +54,11 @@ func (c *targetConn) Read(p []byte) (int, error) {
 			return n, err
 		}
 		c.pending, c.err = c.head.filter(p[:n])
-		if err != nil && c.err == nil {
-			c.pending = append(c.pending, c.head.line...)
+		if c.err == nil {
 			c.err = err
+		}
+		if c.err != nil && c.head.lines == 1 {
+			c.pending = append(c.pending, c.head.line...)
 		}
 	}
 	n := copy(p, c.pending)
