@@ -11,13 +11,11 @@ import (
 	"io"
 	"math"
 	"net"
-	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"asynccaller/handler/internal/decision"
@@ -71,20 +69,9 @@ func (c *Client) WithProfiles(profiles targets.Profiles) *Client {
 	return c
 }
 
-// Memory that one call takes at most, with the largest message, by https, and with an answer as long as is kept.
-// Behind a proxy net/http reads the answers of https itself: maxHeaderBytes of short lines take a MiB there.
-const (
-	callBytes        = 400 << 10
-	proxiedCallBytes = callBytes + 1<<20
-)
-
-// CallBytes returns how much memory a call takes at most, beside what [envelope.Envelope.Memory] says of its envelope.
-func (c *Client) CallBytes() int {
-	if c.transport.proxied {
-		return proxiedCallBytes
-	}
-	return callBytes
-}
+// CallBytes is the memory that one call takes at most, with the largest message, by https, and with an answer as long
+// as is kept, beside what [envelope.Envelope.Memory] says of its envelope.
+const CallBytes = 400 << 10
 
 // Close closes idle connections.
 func (c *Client) Close() { c.transport.base.CloseIdleConnections() }
@@ -111,20 +98,14 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 func (c *Client) do(
 	ctx context.Context, e *envelope.Envelope, profile targets.Profile, timer *time.Timer,
 ) decision.Outcome {
-	// net/http does not distinguish a connection that breaks during the TLS handshake from one that breaks later.
-	var handshakeFailed atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			if connection, ok := info.Conn.(*targetConn); ok {
 				connection.requested.Store(true)
 			}
 		},
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { handshakeFailed.Store(err != nil) },
 	})
 	response, err := c.send(traced, e, profile)
-	if err != nil && handshakeFailed.Load() {
-		err = errors.Join(errHandshake, err)
-	}
 	if err != nil {
 		return failure(ctx, err)
 	}
@@ -227,7 +208,7 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 	// The operator can fix failures at the proxy, so all of them are temporary.
 	case isProxy:
 		return decision.FailureConnect, proxy.Error()
-	case op == "proxyconnect":
+	case op == proxyConnect:
 		return decision.FailureConnect, "the proxy cannot be reached"
 	case strings.HasPrefix(op, "socks"):
 		return decision.FailureConnect, "the proxy does not connect to the target"
@@ -250,8 +231,8 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureBadURL, "the URL cannot be called"
 	case isTimeout(err):
 		return decision.FailureTimeout, "connecting took too long"
-	case errors.Is(err, errHandshake), errors.Is(err, http.ErrSchemeMismatch), is[tls.AlertError](err),
-		is[tls.RecordHeaderError](err), op == "remote error", op == "local error":
+	case errors.Is(err, errHandshake), is[tls.AlertError](err), is[tls.RecordHeaderError](err),
+		op == "remote error", op == "local error":
 		return decision.FailureTLS, handshakeDetail(err)
 	case socket.IsRefused(err):
 		return decision.FailureConnect, "connection refused"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 
 	"asynccaller/handler/internal/socket"
@@ -26,7 +25,7 @@ func handshakeDetail(err error) string {
 	switch {
 	case isNetwork && network.Op == "remote error":
 		reason = alertDetail(network.Err)
-	case isRecord && string(record.RecordHeader[:]) == "HTTP/", errors.Is(err, http.ErrSchemeMismatch):
+	case isRecord && string(record.RecordHeader[:]) == "HTTP/":
 		reason = "the port speaks HTTP without TLS"
 	case isRecord:
 		reason = "the port does not speak TLS"
