@@ -163,7 +163,9 @@ func (h *head) begin(line []byte) {
 		}
 		h.withheld = false
 	case isFolded(line): // it belongs to the line before
-		h.framing = bytes.TrimRight(h.framing, "\r\n")
+		if h.withheld {
+			h.framing = bytes.TrimRight(h.framing, "\r\n")
+		}
 	default:
 		name, _, _ := bytes.Cut(line, []byte(":"))
 		h.withheld = slices.Contains(framingNames, fieldName(string(name)))

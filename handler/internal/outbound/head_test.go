@@ -1,7 +1,9 @@
 package outbound
 
 import (
+	"bufio"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +70,10 @@ func TestFilter(t *testing.T) {
 		"folded": {
 			ok + "A: b\r\n c\r\nTransfer-Encoding:\r\n \r\n\tchunked\r\nD:\r\n Content-Length: 5\r\n\r\nx",
 			ok + "A: b\r\n c\r\nD:\r\n Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nx", nil,
+		},
+		"folded_in_between": {
+			ok + "Content-Length: 2\r\nA: b\r\n c\r\nContent-Length: 2\r\n\r\nok",
+			ok + "A: b\r\n c\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", nil,
 		},
 		"folded_at_first": {ok + " Content-Length: 5\r\n\r\n", "", nil},
 		"interim": {
@@ -199,4 +205,46 @@ func TestFrame(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzFilter: net/http refuses no head for what it says about the end of the body, the bytes that arrive together do
+// not matter, and the memory is bounded.
+func FuzzFilter(f *testing.F) {
+	f.Add("HTTP/1.0 200 OK\r\nTransfer-Encoding:\r\n chunked, gzip\r\nA: b\r\n c\r\nContent-Length : 1\r\n\r\nbody", 3)
+	f.Add("HTTP/1.1 103 Hints\r\nContent-Length: x\r\n\r\nHTTP/1.1 204 None\ncontent-length: 1, 2\n\n", 1)
+	f.Add("HTTP/1.1 200 OK\r\nTrailer: Content-Length\r\nTransfer-Encoding: identity\r\nContent-Length: +1\r\n\r\n", 7)
+	f.Fuzz(func(t *testing.T, received string, size int) {
+		size = min(max(size, 1), 4<<10)
+		run := func(size int) (passed string, err error) {
+			h := head{inside: true}
+			for part := range slices.Chunk([]byte(received), size) {
+				var out []byte
+				out, err = h.filter(part)
+				passed += string(out)
+				if len(h.line) > maxHeldBytes+size || len(h.framing) > maxHeldBytes+size {
+					t.Fatalf("%d bytes of a line, %d of framing", len(h.line), len(h.framing))
+				}
+				if err != nil {
+					break
+				}
+			}
+			return passed, err
+		}
+		whole, wholeErr := run(4 << 10)
+		parts, partsErr := run(size)
+		var framing framingError
+		if (wholeErr == nil || errors.As(wholeErr, &framing)) && (whole != parts || !errors.Is(partsErr, wholeErr)) {
+			t.Errorf("got %q, %v at once, and %q, %v in parts of %d", whole, wholeErr, parts, partsErr, size)
+		}
+		response, err := http.ReadResponse(bufio.NewReader(strings.NewReader(whole)), nil)
+		if err == nil {
+			_ = response.Body.Close()
+			return
+		}
+		for _, text := range []string{"transfer encoding", "Content-Length", "trailer key"} {
+			if strings.Contains(err.Error(), text) && !strings.Contains(err.Error(), "malformed") {
+				t.Errorf("net/http refuses %q: %v", whole, err)
+			}
+		}
+	})
 }
