@@ -55,10 +55,10 @@ func alertDetail(alert error) string {
 	case "certificate required", "bad certificate", "unknown certificate", "unknown certificate authority":
 		meaning = "a client certificate is wanted" // the handler has none
 	}
-	if meaning != "" {
-		meaning = " (" + meaning + ")"
+	if meaning == "" {
+		return "the target sent the alert " + name
 	}
-	return "the target sent the alert " + name + meaning
+	return meaning + " (alert " + name + ")" // in this order, because a trail keeps the beginning
 }
 
 // choosesOldTLS reports whether a target has chosen a version of TLS that we do not accept. The error of crypto/tls has

@@ -30,14 +30,14 @@ func TestHandshakeDetail(t *testing.T) {
 	const closed = "the target closed the connection"
 	for name, test := range map[string]struct{ answer, detail string }{
 		"handshake_failure": {
-			alert(40), "the target sent the alert handshake failure (no common cipher suite, or " + certificate + ")",
+			alert(40), "no common cipher suite, or " + certificate + " (alert handshake failure)",
 		},
-		"protocol_version": {alert(70), "the target sent the alert protocol version not supported (" + old + ")"},
+		"protocol_version": {alert(70), old + " (alert protocol version not supported)"},
 		"unrecognized_name": {
-			alert(112), "the target sent the alert unrecognized name (the target does not know the host name)",
+			alert(112), "the target does not know the host name (alert unrecognized name)",
 		},
-		"no_certificate":     {alert(116), "the target sent the alert certificate required (" + certificate + ")"},
-		"bad_certificate":    {alert(42), "the target sent the alert bad certificate (" + certificate + ")"},
+		"no_certificate":     {alert(116), certificate + " (alert certificate required)"},
+		"bad_certificate":    {alert(42), certificate + " (alert bad certificate)"},
 		"internal_error":     {alert(80), "the target sent the alert internal error"},
 		"access_denied":      {alert(49), "the target sent the alert access denied"},
 		"unknown_alert":      {alert(200), "the target sent the alert alert(200)"},
