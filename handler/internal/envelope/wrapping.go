@@ -38,8 +38,8 @@ const (
 const (
 	// maxForms is how many forms around an envelope Unwrap removes.
 	maxForms = 4
-	// maxUnwrapped exceeds the largest message. It limits what gzip can grow to.
-	maxUnwrapped = 256 << 10
+	// maxUnwrapped is the size of the largest message. It limits what gzip can grow to.
+	maxUnwrapped = 64 << 10
 )
 
 // Unwrap returns the envelope inside a content, and the forms around it. If the content is a JSON object, or if nothing

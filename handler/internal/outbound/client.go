@@ -11,13 +11,11 @@ import (
 	"io"
 	"math"
 	"net"
-	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"asynccaller/handler/internal/decision"
@@ -37,9 +35,6 @@ const (
 	// drainTimeout is how long that may take. If more is left, a new connection is cheaper.
 	maxDrainBytes = 256 << 10
 	drainTimeout  = 100 * time.Millisecond
-	// maxHeaderBytes limits the head of an answer, which stays in memory while the body is read; see also
-	// maxHeaderLines.
-	maxHeaderBytes = 64 << 10
 
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
@@ -74,20 +69,9 @@ func (c *Client) WithProfiles(profiles targets.Profiles) *Client {
 	return c
 }
 
-// Memory that one call takes at most, with the largest message, by https, and with an answer as long as is kept.
-// Behind a proxy net/http reads the answers of https itself: maxHeaderBytes of short lines take a MiB there.
-const (
-	callBytes        = 400 << 10
-	proxiedCallBytes = callBytes + 1<<20
-)
-
-// CallBytes returns how much memory a call takes at most, beside what [envelope.Envelope.Memory] says of its envelope.
-func (c *Client) CallBytes() int {
-	if c.transport.proxied {
-		return proxiedCallBytes
-	}
-	return callBytes
-}
+// CallBytes is the memory that one call takes at most, with the largest message, by https, and with an answer as long
+// as is kept, beside what [envelope.Envelope.Memory] says of its envelope.
+const CallBytes = 400 << 10
 
 // Close closes idle connections.
 func (c *Client) Close() { c.transport.base.CloseIdleConnections() }
@@ -114,20 +98,14 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 func (c *Client) do(
 	ctx context.Context, e *envelope.Envelope, profile targets.Profile, timer *time.Timer,
 ) decision.Outcome {
-	// net/http does not distinguish a connection that breaks during the TLS handshake from one that breaks later.
-	var handshakeFailed atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			if connection, ok := info.Conn.(*targetConn); ok {
 				connection.requested.Store(true)
 			}
 		},
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { handshakeFailed.Store(err != nil) },
 	})
 	response, err := c.send(traced, e, profile)
-	if err != nil && handshakeFailed.Load() {
-		err = errors.Join(errHandshake, err)
-	}
 	if err != nil {
 		return failure(ctx, err)
 	}
@@ -146,9 +124,9 @@ func (c *Client) do(
 	hurry := func() { timer.Reset(drainTimeout) }
 	if outcome.Status/100 == 2 && e.Callback == nil {
 		drain(response.Body, response.ContentLength, hurry) // nobody needs it
-	} else if ReadAnswer(&outcome, response.Body, response.ContentLength, hurry) != nil {
+	} else if err := ReadAnswer(&outcome, response.Body, response.ContentLength, hurry); err != nil {
 		outcome.Failure = failure(ctx, io.ErrUnexpectedEOF).Failure
-		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but the body did not end"
+		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but " + whyCut(ctx, response, err)
 	}
 	return outcome
 }
@@ -202,9 +180,6 @@ func drain(body io.Reader, left int64, hurry func()) {
 	_, _ = io.CopyN(io.Discard, body, maxDrainBytes)
 }
 
-// errHandshake marks an error of a call whose latest TLS handshake failed.
-var errHandshake = errors.New("the TLS handshake failed")
-
 // failure returns the outcome of a call that got no answer.
 func failure(ctx context.Context, err error) decision.Outcome {
 	kind, detail := classify(context.Cause(ctx), err)
@@ -212,8 +187,8 @@ func failure(ctx context.Context, err error) decision.Outcome {
 }
 
 // classify returns the kind of failure that an error of net/http is, and a text for people. It goes by the types of
-// the errors, and never uses their texts, which may hold the URL and so a secret. Cause is why the call's context
-// ended, nil if it did not.
+// the errors, and never uses their texts, which may hold the URL and so a secret, except for those of TLS alerts. Cause
+// is why the call's context ended, nil if it did not.
 func classify(cause, err error) (kind decision.Failure, detail string) {
 	refused, isRefused := errors.AsType[*refusedError](err)
 	proxy, isProxy := errors.AsType[*proxyError](err)
@@ -233,7 +208,7 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 	// The operator can fix failures at the proxy, so all of them are temporary.
 	case isProxy:
 		return decision.FailureConnect, proxy.Error()
-	case op == "proxyconnect":
+	case op == proxyConnect:
 		return decision.FailureConnect, "the proxy cannot be reached"
 	case strings.HasPrefix(op, "socks"):
 		return decision.FailureConnect, "the proxy does not connect to the target"
@@ -256,9 +231,9 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureBadURL, "the URL cannot be called"
 	case isTimeout(err):
 		return decision.FailureTimeout, "connecting took too long"
-	case errors.Is(err, errHandshake), errors.Is(err, http.ErrSchemeMismatch), is[tls.AlertError](err),
-		is[tls.RecordHeaderError](err), op == "remote error", op == "local error":
-		return decision.FailureTLS, errHandshake.Error()
+	case errors.Is(err, errHandshake), is[tls.AlertError](err), is[tls.RecordHeaderError](err),
+		op == "remote error", op == "local error":
+		return decision.FailureTLS, handshakeDetail(err)
 	case socket.IsRefused(err):
 		return decision.FailureConnect, "connection refused"
 	case op == "dial":
@@ -269,6 +244,8 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureConnection, "connection closed before the answer"
 	case errors.Is(err, errTooManyLines):
 		return decision.FailureConnection, errTooManyLines.Error()
+	case errors.Is(err, errHeadTooLarge):
+		return decision.FailureConnection, errHeadTooLarge.Error()
 	}
 	return decision.FailureConnection, "the answer is not usable HTTP"
 }

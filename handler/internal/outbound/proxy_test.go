@@ -192,7 +192,12 @@ func TestProxyAndRedirects(t *testing.T) {
 // newTunnel starts a proxy that connects every CONNECT to one address.
 func newTunnel(t *testing.T, to string) *testServer {
 	t.Helper()
-	return newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+	return newTestServer(t, tunnel(t, to))
+}
+
+func tunnel(t *testing.T, to string) http.HandlerFunc {
+	t.Helper()
+	return func(w http.ResponseWriter, r *http.Request) {
 		there, err := new(net.Dialer).DialContext(r.Context(), "tcp", to)
 		if r.Method != http.MethodConnect || err != nil {
 			w.WriteHeader(http.StatusBadGateway)
@@ -209,7 +214,7 @@ func newTunnel(t *testing.T, to string) *testServer {
 		_, _ = io.Copy(here, there)
 		_ = here.Close()
 		<-done
-	})
+	}
 }
 
 func TestProxyAndTLS(t *testing.T) {
@@ -258,6 +263,167 @@ func TestProxyFails(t *testing.T) {
 	}
 }
 
+// TestProxyAuthentication: an expired password of the proxy is no answer of the target.
+func TestProxyAuthentication(t *testing.T) {
+	n := newNames(t, map[string][]string{"t.example": {"203.0.113.1"}})
+	refuse := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" {
+			http.Redirect(w, r, "http://t.example/next", http.StatusTemporaryRedirect)
+			return
+		}
+		w.WriteHeader(http.StatusProxyAuthRequired)
+	}
+	proxy := newTestServer(t, refuse)
+	client := newProxied(t, n, withUser(proxy.URL), "", "")
+	for _, url := range []string{"http://t.example/", "https://t.example/", "http://t.example/first"} {
+		o := client.Do(t.Context(), mustEnvelope(t, object{"url": url}, reported))
+		wantFailure(t, o, decision.FailureConnect)
+		if o.Status != 0 || o.Detail != "the proxy answered 407" {
+			t.Errorf("%s: got %d %q", url, o.Status, o.Detail)
+		}
+	}
+	wantAnswer(t, newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": proxy.URL})), 407)
+}
+
+// TestAnswersThroughATunnel: an answer through a proxy counts as it does without one, and the tunnel is used again.
+func TestAnswersThroughATunnel(t *testing.T) {
+	authority := newAuthority(t)
+	server := newUnstartedServer(t, func(w http.ResponseWriter, r *http.Request) {
+		head, body := "HTTP/1.1 200 OK\r\n", "5\r\nwhole\r\n0\r\n\r\n"
+		switch r.URL.Path {
+		case "/odd":
+			head += strings.Repeat("Transfer-Encoding: chunked\r\n", 2)
+		case "/ambiguous":
+			head += "Content-Length: 1\r\nContent-Length: 2\r\n"
+		case "/long":
+			head += strings.Repeat("X: y\r\n", 300)
+		case "/407":
+			w.WriteHeader(http.StatusProxyAuthRequired)
+			return
+		default:
+			return
+		}
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(connection, head+"\r\n"+body)
+		_ = connection.Close()
+	})
+	server.TLS = serverConfig(authority.server(t, "t.example", time.Now().Add(time.Hour)))
+	server.StartTLS()
+	proxy := newTunnel(t, server.Listener.Addr().String())
+	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.URL, "", "")
+	client.Trust(authority.pool())
+	for range 3 {
+		wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": "https://t.example/"})), 200)
+	}
+	proxy.one(t)
+	for path, test := range map[string]struct {
+		status  int
+		failure decision.Failure
+		detail  string
+	}{
+		"odd":       {200, "", ""},
+		"ambiguous": {200, decision.FailureConnection, "answered 200, but it has two different lengths"},
+		"long":      {0, decision.FailureConnection, "the answer has too many header lines"},
+		"407":       {407, "", ""},
+	} {
+		o := client.Do(t.Context(), mustEnvelope(t, object{"url": "https://t.example/" + path}, reported))
+		if o.Status != test.status || o.Failure != test.failure || o.Detail != test.detail {
+			t.Errorf("%s: got %d %q %q", path, o.Status, o.Failure, o.Detail)
+		}
+	}
+}
+
+// TestProxyWithTLS: a proxy with an https URL gets the calls to http targets, and makes tunnels to https targets.
+func TestProxyWithTLS(t *testing.T) {
+	authority := newAuthority(t)
+	valid := time.Now().Add(time.Hour)
+	server := newUnstartedServer(t, nil)
+	server.TLS = serverConfig(authority.server(t, "t.example", valid))
+	server.StartTLS()
+	connects := tunnel(t, server.Listener.Addr().String())
+	proxy := newUnstartedServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodConnect {
+			connects(w, r)
+		}
+	})
+	proxy.TLS = serverConfig(authority.server(t, "localhost", valid))
+	proxy.StartTLS()
+	_, port, _ := net.SplitHostPort(proxy.Listener.Addr().String())
+	n := newNames(t, map[string][]string{"t.example": {"203.0.113.1"}, "localhost": {"127.0.0.1"}})
+	client := newProxied(t, n, withUser("https://localhost:"+port), "", "")
+	client.Trust(authority.pool())
+	for range 2 {
+		for _, scheme := range []string{"http", "https"} {
+			wantAnswer(t, client.Do(t.Context(), secretCall(t, scheme, "t.example")), 200)
+		}
+	}
+	if n := len(server.all()); n != 2 {
+		t.Errorf("the target got %d calls", n)
+	}
+	all := proxy.all()
+	if len(all) != 3 || all[0].uri != "http://t.example/"+canary+"?code="+canary || all[1].uri != "t.example:443" {
+		t.Errorf("the proxy got %d requests: %+v", len(all), all)
+	}
+	for _, request := range all {
+		if request.header.Get("Proxy-Authorization") == "" {
+			t.Errorf("%s without the password", request.method)
+		}
+	}
+	stranger := newProxied(t, n, "https://localhost:"+port, "", "") // does not trust the proxy
+	for _, scheme := range []string{"http", "https"} {
+		o := stranger.Do(t.Context(), secretCall(t, scheme, "t.example"))
+		wantFailure(t, o, decision.FailureConnect)
+		if o.Detail != "the proxy cannot be reached" {
+			t.Errorf("the detail is %q", o.Detail)
+		}
+	}
+}
+
+// TestTunnelFails: what a proxy says in place of a tunnel is no answer of the target.
+func TestTunnelFails(t *testing.T) {
+	for name, test := range map[string]struct{ answer, detail string }{
+		"unavailable": {
+			"HTTP/1.1 503 " + canary + "\r\nContent-Length: 100\r\n\r\n" + canary, "the proxy answered 503",
+		},
+		"expired": {
+			"HTTP/1.1 407 X\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "the proxy answered 407",
+		},
+		"old_version": {"HTTP/1.0 403 X\r\n\r\n", "the proxy answered 403"},
+		"garbage":     {canary + "\r\n", "the proxy cannot be reached"},
+		"closed":      {"", "the proxy cannot be reached"},
+		"endless":     {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", 10_000), "the proxy cannot be reached"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy := newRawServer(t, func(c net.Conn) { _, _ = io.WriteString(c, test.answer) })
+			client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.url(), "", "")
+			o := client.Do(t.Context(), secretCall(t, "https", "t.example"))
+			wantFailure(t, o, decision.FailureConnect)
+			if o.Status != 0 || o.Detail != test.detail {
+				t.Errorf("got %d %q, want %q", o.Status, o.Detail, test.detail)
+			}
+		})
+	}
+	t.Run("silent", func(t *testing.T) {
+		proxy := newRawServer(t, hang)
+		client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.url(), "", "")
+		o := client.Do(t.Context(), mustEnvelope(t, object{"url": "https://t.example", "timeout": "50ms"}))
+		wantFailure(t, o, decision.FailureTimeout)
+	})
+	t.Run("handshake", func(t *testing.T) {
+		proxy := newTunnel(t, newHandshakeServer(t, alert(112)))
+		client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.URL, "", "")
+		o := client.Do(t.Context(), secretCall(t, "https", "t.example"))
+		wantFailure(t, o, decision.FailureTLS)
+		if !strings.Contains(o.Detail, "unrecognized name") {
+			t.Errorf("the detail is %q", o.Detail)
+		}
+	})
+}
+
 // newSocks starts a SOCKS 5 proxy that answers each request with a code. With code 0 it passes the connection to
 // handle.
 func newSocks(t *testing.T, code byte, handle func(host string, c net.Conn)) (address string) {
@@ -304,6 +470,30 @@ func TestSocksProxy(t *testing.T) {
 	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "inner.example")), loopback)
 	if len(hosts) != 1 || <-hosts != "t.example" {
 		t.Error("the proxy got other requests than one for t.example")
+	}
+}
+
+func TestSocksProxyAndTLS(t *testing.T) {
+	authority := newAuthority(t)
+	server := newUnstartedServer(t, nil)
+	server.TLS = serverConfig(authority.server(t, "t.example", time.Now().Add(time.Hour)))
+	server.StartTLS()
+	address := newSocks(t, 0, func(_ string, here net.Conn) {
+		there, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		go func() { _, _ = io.Copy(there, here); _ = there.Close() }()
+		_, _ = io.Copy(here, there)
+	})
+	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), "socks5://"+address, "", "")
+	client.Trust(authority.pool())
+	for range 2 {
+		wantAnswer(t, client.Do(t.Context(), secretCall(t, "https", "t.example")), 200)
+	}
+	if n := len(server.all()); n != 2 {
+		t.Errorf("the target got %d calls", n)
 	}
 }
 

@@ -7,9 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -31,8 +28,8 @@ type guardedTransport struct {
 	hostsFile *net.Resolver
 	// connect connects to a target or to the proxy.
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
-	// proxied is true if all connections go to the operator's proxy, which connects to the target.
-	proxied bool
+	// proxy is the operator's. If there is one, all connections go to it, and it connects to the target.
+	proxy Proxy
 	// interfaces returns the addresses of this machine, and own holds its latest answer.
 	interfaces func() ([]net.Addr, error)
 	own        atomic.Pointer[ownAddrs]
@@ -44,7 +41,7 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 		rules:      proxy.Restrict(rules),
 		dialer:     net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Resolver: net.DefaultResolver},
 		hostsFile:  &net.Resolver{PreferGo: true, Dial: dialNoServer},
-		proxied:    proxy.use != nil,
+		proxy:      proxy,
 		interfaces: net.InterfaceAddrs,
 	}
 	t.connect = t.dial
@@ -53,18 +50,16 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 	t.base = &http.Transport{
 		// With HTTP/2 all calls to a target would share one connection, and wait for it if it goes silent. Some targets
 		// also refuse HTTP/2 only after they have offered it.
-		Protocols:              &http1,
-		Proxy:                  proxy.use,
-		OnProxyConnectResponse: checkProxyAnswer,
-		DialContext:            t.dialPlain,
-		DialTLSContext:         t.dialTLS,
-		TLSHandshakeTimeout:    handshakeTimeout,
+		Protocols:      &http1,
+		Proxy:          proxy.forHTTP,
+		DialContext:    t.dialPlain,
+		DialTLSContext: t.dialTLS,
 		// IIS asks for a client certificate only when it knows the path of the request.
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, Renegotiation: tls.RenegotiateOnceAsClient},
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdlePerHost,
 		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: maxHeaderBytes,
+		MaxResponseHeaderBytes: 2 * maxHeaderBytes, // targetConn applies maxHeaderBytes, with an error of its own
 		ExpectContinueTimeout:  time.Second,
 		// The target receives the headers of the envelope, without an Accept-Encoding of net/http.
 		DisableCompression: true,
@@ -77,12 +72,14 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 var errStatus = errors.New("the status is below 100")
 
 // RoundTrip judges and sends one request: the first one, or one of a redirect. It ends the connection of a
-// protocol switch, which no timeout would end.
+// protocol switch, which no timeout would end. A 407 of the proxy is no answer of the target: the operator can fix it.
 func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := t.judge(request); err != nil {
 		return nil, err
 	}
-	if t.rules.HTTPProxy && request.URL.Scheme == "http" && request.Host != "" {
+	// An HTTP proxy reads the calls to http targets. To an https target it makes a tunnel.
+	proxyReads := t.rules.HTTPProxy && request.URL.Scheme == "http"
+	if proxyReads && request.Host != "" {
 		// net/http would make the URL for the proxy from the Host header. It means the same, or judge refuses it.
 		request = request.WithContext(request.Context())
 		request.Host = ""
@@ -90,6 +87,10 @@ func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, err
 	response, err := t.base.RoundTrip(request)
 	if err != nil {
 		return nil, err
+	}
+	if proxyReads && response.StatusCode == http.StatusProxyAuthRequired {
+		_ = response.Body.Close()
+		return nil, &proxyError{response.StatusCode}
 	}
 	if response.StatusCode < http.StatusContinue {
 		_ = response.Body.Close()
@@ -108,7 +109,7 @@ func (t *guardedTransport) judge(request *http.Request) error {
 	if refusal := t.rules.JudgeCall(request.URL, request.Host); refusal != "" {
 		return &refusedError{refusal}
 	}
-	if t.proxied {
+	if t.proxy.url != nil {
 		return t.judgeAddresses(request.Context(), request.URL.Hostname())
 	}
 	return nil
@@ -226,7 +227,7 @@ func (t *guardedTransport) readOwn() (*ownAddrs, error) {
 // dial connects to a target. It tries only those addresses of the target's name that the rules allow. It judges
 // an address when the socket is about to connect to it, so the address cannot change in between.
 func (t *guardedTransport) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if t.proxied {
+	if t.proxy.url != nil {
 		return t.dialer.DialContext(ctx, network, address) // the operator chose the proxy
 	}
 	host, port, err := net.SplitHostPort(address)
@@ -259,25 +260,45 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 	return connection, t.judgeNotFound(ctx, rules, host, err)
 }
 
-// dialPlain connects for an http call, or to the proxy.
+// dialPlain connects for an http call: to its target, or to the HTTP proxy that net/http sends it to.
 func (t *guardedTransport) dialPlain(ctx context.Context, network, address string) (net.Conn, error) {
-	connection, err := t.connect(ctx, network, address)
+	dial := t.dialTarget
+	if t.proxy.http {
+		dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dialProxy(ctx) }
+	}
+	connection, err := dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
 	return &targetConn{Conn: connection}, nil
 }
 
-// dialTLS connects for an https call that needs no proxy, as net/http would: here the lines of the answer can be
-// counted. Behind a proxy net/http makes the handshake. Then they are not counted, and fewer calls may be in
-// flight ([Client.CallBytes]).
+// dialTLS connects for an https call. net/http would do the same, but without targetConn.
 func (t *guardedTransport) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
-	connection, err := t.connect(ctx, network, address)
+	connection, err := t.dialTarget(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
+	host, _, _ := net.SplitHostPort(address)
+	connection, err = t.secure(ctx, connection, host)
+	if err != nil {
+		return nil, err
+	}
+	return &targetConn{Conn: connection}, nil
+}
+
+// dialTarget connects to a target, through the proxy if there is one.
+func (t *guardedTransport) dialTarget(ctx context.Context, network, address string) (net.Conn, error) {
+	if t.proxy.url != nil {
+		return t.dialThroughProxy(ctx, address)
+	}
+	return t.connect(ctx, network, address)
+}
+
+// secure makes the TLS handshake with a host. It closes the connection if that fails.
+func (t *guardedTransport) secure(ctx context.Context, connection net.Conn, host string) (net.Conn, error) {
 	config := t.base.TLSClientConfig.Clone()
-	config.ServerName, _, _ = net.SplitHostPort(address)
+	config.ServerName = host
 	secure := tls.Client(connection, config)
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
@@ -285,49 +306,5 @@ func (t *guardedTransport) dialTLS(ctx context.Context, network, address string)
 		_ = connection.Close()
 		return nil, errors.Join(errHandshake, err)
 	}
-	return &targetConn{Conn: secure}, nil
-}
-
-// Proxy is the proxy that calls go through. The zero value is none. It may hold a password, which it never prints.
-type Proxy struct {
-	// use is the field Proxy of http.Transport, nil for none, so that net/http does not read the environment's
-	// variables. Package fmt does not print the values that a function captures.
-	use func(*http.Request) (*url.URL, error)
-	// http is true for a proxy that receives the URL of an http target. A socks5 proxy only receives the address.
-	http bool
-}
-
-// Restrict returns the rules for calls through the proxy.
-func (p Proxy) Restrict(rules guard.Rules) guard.Rules {
-	rules.Proxy, rules.HTTPProxy = p.use != nil, p.http
-	return rules
-}
-
-// ParseProxy reads the URL of a proxy. The error does not repeat it.
-func ParseProxy(text string) (Proxy, error) {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "":
-	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
-	default:
-		n, err := strconv.ParseUint(u.Port(), 10, 16)
-		validPort := u.Port() == "" || err == nil && n > 0
-		if validPort {
-			return Proxy{http.ProxyURL(u), u.Scheme != "socks5"}, nil
-		}
-	}
-	return Proxy{}, errors.New("give an http, https or socks5 URL such as http://proxy.example:3128, or none")
-}
-
-// proxyError is a proxy's refusal to connect to a target.
-type proxyError struct{ status int }
-
-func (e *proxyError) Error() string { return "the proxy answered " + strconv.Itoa(e.status) }
-
-// checkProxyAnswer turns a proxy's refusal of CONNECT into a typed error; net/http's has only a text.
-func checkProxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
-	if answer.StatusCode == http.StatusOK {
-		return nil
-	}
-	return &proxyError{answer.StatusCode}
+	return secure, nil
 }

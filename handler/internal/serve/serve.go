@@ -91,7 +91,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	records := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
 	defer records.close()
 	queues := c.App.Functions.Host.Queues
-	gate := admission.New(queues.NewBatchThreshold, client.CallBytes())
+	gate := admission.New(queues.NewBatchThreshold, outbound.CallBytes)
 	deliverer := &delivery.Deliverer{
 		Rules:  c.App.Settings.Rules,
 		Routes: c.App.Settings.Routes,
