@@ -50,7 +50,7 @@ func inJSONString(t *testing.T, text string) string {
 // its request id are found.
 func TestWrapping(t *testing.T) {
 	const native = `{"asyncCaller": 1, "requestId": "r-1", "call": {"url": "https://t.example/", "body": "å~~>>??'\""}}`
-	const nexus = `{"OriginalRequestId":"r-1","RawRequest":{"Id":"x"}}`
+	const nexus = `{"OriginalRequestId":"x","RawRequest":{"Id":"r-1"}}`
 	urlSafe := strings.NewReplacer("+", "-", "/", "_").Replace(inBase64Text(native))
 	if !strings.ContainsAny(urlSafe, "-_") {
 		t.Fatal("the example has no character of the other alphabet")

@@ -240,7 +240,7 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureConnect, "the host cannot be reached"
 	case socket.IsReset(err):
 		return decision.FailureConnection, "connection reset"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), isClosedIdle(err):
 		return decision.FailureConnection, "connection closed before the answer"
 	case errors.Is(err, errTooManyLines):
 		return decision.FailureConnection, errTooManyLines.Error()
@@ -248,6 +248,12 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureConnection, errHeadTooLarge.Error()
 	}
 	return decision.FailureConnection, "the answer is not usable HTTP"
+}
+
+// isClosedIdle reports whether the target closed a kept connection when a call was about to use it. The error of
+// net/http has no type; its text is only compared.
+func isClosedIdle(err error) bool {
+	return strings.Contains(err.Error(), "http: server closed idle connection")
 }
 
 func is[E error](err error) bool {

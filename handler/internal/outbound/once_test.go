@@ -1,6 +1,7 @@
 package outbound_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -56,4 +57,34 @@ func TestOneAttemptIsOneCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestConnectionThatClosesWhenIdle: a target may close a kept connection at the moment at which a call is about to use
+// it. The target has not answered with anything that could be unusable.
+func TestConnectionThatClosesWhenIdle(t *testing.T) {
+	const calls = 500 // of which some meet the moment
+	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(connection, "HTTP/1.1 204 No Content\r\n\r\n")
+		_ = connection.Close()
+	})
+	client := newClient(t, longTimeout)
+	e := mustEnvelope(t, object{"url": server.URL, "body": "x"})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range calls {
+				o := client.Do(t.Context(), e)
+				closed := o.Detail == "connection closed before the answer" || o.Detail == "connection reset"
+				if o.Failure != "" && (o.Failure != decision.FailureConnection || !closed) {
+					t.Errorf("got %s: %s", o.Failure, o.Detail)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
 }

@@ -28,7 +28,8 @@ func TestOddAnswers(t *testing.T) {
 		return b.String()
 	}
 	answered := func(status, headers, body string) string {
-		return fmt.Sprintf("HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n%s", status, headers, len(body), body)
+		return fmt.Sprintf("HTTP/1.1 %s\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+			status, headers, len(body), body)
 	}
 	const (
 		once     = "finish delivered"
@@ -46,7 +47,9 @@ func TestOddAnswers(t *testing.T) {
 		text     string // of the dead letter or, with a callback, of its payload
 	}{
 		"chunked_twice":      {raw: "HTTP/1.1 200 OK\r\n" + twice + chunks, settled: []string{once}},
-		"chunked_twice_told": {raw: "HTTP/1.1 200 OK\r\n" + twice + chunks, callback: true, settled: []string{reported}, text: "hello"},
+		"chunked_twice_told": {
+			raw: "HTTP/1.1 200 OK\r\n" + twice + chunks, callback: true, settled: []string{reported}, text: "hello",
+		},
 		"chunked_twice_422":  {raw: "HTTP/1.1 422 X\r\n" + twice + chunks, settled: []string{rejected}, text: "hello"},
 		"identity": {
 			raw: "HTTP/1.1 422 X\r\nTransfer-Encoding: identity\r\n\r\nhello", settled: []string{rejected}, text: "hello",
@@ -63,11 +66,11 @@ func TestOddAnswers(t *testing.T) {
 			callback: true, settled: []string{broken, reported}, detail: "two different lengths", text: "ok",
 		},
 		"negative_length": {
-			raw: "HTTP/1.1 422 X\r\nContent-Length: -1\r\n\r\nhello", settled: []string{broken, once}, detail: "length",
+			raw: "HTTP/1.1 422 X\r\nContent-Length: -1\r\n\r\nhello", settled: []string{broken, once}, detail: "its Content-Length is invalid",
 		},
 		"broken_chunks": {
 			raw:      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n",
-			callback: true, settled: []string{broken, reported}, detail: "chunk", text: "ok",
+			callback: true, settled: []string{broken, reported}, detail: "its chunks are broken", text: "ok",
 		},
 		"header_lines": {
 			raw:     "HTTP/1.1 200 OK\r\n" + strings.Repeat("Set-Cookie: c=1\r\n", 300) + "\r\n",
@@ -117,8 +120,7 @@ func TestOddAnswers(t *testing.T) {
 	f.awaitAllEmpty(queues)
 	texts := map[any]string{}
 	for _, letter := range f.deadLetters() {
-		text := textAt(letter, "deadLetter", "answer", "text")
-		texts[letter["requestId"]] = text
+		texts[letter["requestId"]] = textAt(letter, "deadLetter", "answer", "text")
 	}
 	for name, s := range scenarios {
 		f.await(name, func() bool { return len(f.reasons(name)) >= len(s.settled) })
@@ -140,8 +142,8 @@ func TestOddAnswers(t *testing.T) {
 	}
 	for _, line := range f.host.Lines("settled") {
 		s := scenarios[fmt.Sprint(line["request_id"])]
-		first := line["action"] == "reschedule"
-		if first && !strings.Contains(fmt.Sprint(line["detail"]), s.detail) {
+		isFirst := line["action"] == "reschedule"
+		if isFirst && !strings.Contains(fmt.Sprint(line["detail"]), s.detail) {
 			t.Errorf("%v: detail %q, want %q", line["request_id"], line["detail"], s.detail)
 		}
 	}
