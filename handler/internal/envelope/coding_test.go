@@ -81,7 +81,8 @@ func TestAnswerCoding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := envelope.Answer{
-				Status: 422, Header: http.Header{"Content-Encoding": c.coding}, Body: []byte(c.body), Truncated: c.truncated,
+				Status: 422, Header: http.Header{"Content-Encoding": c.coding}, Body: []byte(c.body),
+				Truncated: c.truncated,
 			}
 			got, whole := answer.Text()
 			if got != c.want || whole != c.whole {

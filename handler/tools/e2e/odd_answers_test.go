@@ -46,13 +46,14 @@ func TestOddAnswers(t *testing.T) {
 		detail   string // of the first settlement
 		text     string // of the dead letter or, with a callback, of its payload
 	}{
-		"chunked_twice":      {raw: "HTTP/1.1 200 OK\r\n" + twice + chunks, settled: []string{once}},
+		"chunked_twice": {raw: "HTTP/1.1 200 OK\r\n" + twice + chunks, settled: []string{once}},
 		"chunked_twice_told": {
 			raw: "HTTP/1.1 200 OK\r\n" + twice + chunks, callback: true, settled: []string{reported}, text: "hello",
 		},
-		"chunked_twice_422":  {raw: "HTTP/1.1 422 X\r\n" + twice + chunks, settled: []string{rejected}, text: "hello"},
+		"chunked_twice_422": {raw: "HTTP/1.1 422 X\r\n" + twice + chunks, settled: []string{rejected}, text: "hello"},
 		"identity": {
-			raw: "HTTP/1.1 422 X\r\nTransfer-Encoding: identity\r\n\r\nhello", settled: []string{rejected}, text: "hello",
+			raw:     "HTTP/1.1 422 X\r\nTransfer-Encoding: identity\r\n\r\nhello",
+			settled: []string{rejected}, text: "hello",
 		},
 		"gzip_chunked": {
 			raw: fmt.Sprintf("HTTP/1.1 422 X\r\nTransfer-Encoding: gzip, chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n",
@@ -66,7 +67,8 @@ func TestOddAnswers(t *testing.T) {
 			callback: true, settled: []string{broken, reported}, detail: "two different lengths", text: "ok",
 		},
 		"negative_length": {
-			raw: "HTTP/1.1 422 X\r\nContent-Length: -1\r\n\r\nhello", settled: []string{broken, once}, detail: "its Content-Length is invalid",
+			raw:     "HTTP/1.1 422 X\r\nContent-Length: -1\r\n\r\nhello",
+			settled: []string{broken, once}, detail: "its Content-Length is invalid",
 		},
 		"broken_chunks": {
 			raw:      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n",

@@ -184,8 +184,8 @@ func FixEncoding(r message.Rules, text string, isRaw bool) (content []byte, chan
 }
 
 // Warnings returns what a person who edits a message probably did not intend: members without effect that were added,
-// headers that the C# app cannot read or send, and jq expressions that miss the members of a Nexus message. Before is the content of the message, and after that of
-// the text that Prepare returned for it.
+// headers that the C# app cannot read or send, and jq expressions that miss the members of a Nexus message. Before is
+// the content of the message, and after that of the text that Prepare returned for it.
 func (o Options) Warnings(ctx context.Context, before, after []byte) (warnings []string) {
 	if o.Edited == nil && len(o.Edits) == 0 {
 		return nil
