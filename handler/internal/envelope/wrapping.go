@@ -6,9 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"html"
 	"io"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,8 +29,6 @@ const (
 	formPython     = "a Python bytes literal"
 	formGzip       = "gzip"
 	formUTF16      = "UTF-16"
-	formPercent    = "percent-encoding"
-	formHTML       = "HTML escapes"
 )
 
 const (
@@ -63,12 +59,6 @@ func Unwrap(content []byte) (inner []byte, forms Wrapping) {
 		forms = append(forms, form)
 	}
 	return content, nil
-}
-
-// IsExact reports whether [Unwrap] returns the sender's bytes whichever program has written them. Programs differ in
-// what they escape.
-func (w Wrapping) IsExact() bool {
-	return !slices.Contains(w, formPercent) && !slices.Contains(w, formHTML)
 }
 
 // Layers describes the forms from the outside in, each with how often it was applied: "2 layers of base64".
@@ -126,13 +116,6 @@ func unwrapOne(content []byte) (inner []byte, form string) {
 	case strings.HasPrefix(text, `b'`), strings.HasPrefix(text, `b"`):
 		form = formPython
 		text, err = unquotePython(text)
-		inner = []byte(text)
-	case strings.HasPrefix(text, "{&"):
-		form = formHTML
-		inner = []byte(html.UnescapeString(text))
-	case strings.Contains(text, "%"):
-		form = formPercent
-		text, err = url.QueryUnescape(text)
 		inner = []byte(text)
 	default:
 		inner, form, err = decodeBase64(text)

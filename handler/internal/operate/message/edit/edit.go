@@ -150,13 +150,13 @@ func withoutMark(content []byte) []byte {
 
 // FixEncoding returns the content of a text, and in words how its encoding has to change: "1 layer of base64 removed".
 // It takes a text that is not base64 as the content, and removes the forms around an envelope that [envelope.Unwrap]
-// can remove exactly. The change is empty if the text is encoded as host.json says.
+// removes. The change is empty if the text is encoded as host.json says.
 func FixEncoding(r message.Rules, text string, isRaw bool) (content []byte, change string) {
 	content = r.Content(text)
 	_, err := r.Encoding.Decode(text)
 	isMissing := err != nil
 	inner, forms := envelope.Unwrap(content)
-	if isRaw || !forms.IsExact() {
+	if isRaw {
 		forms = nil
 	} else {
 		content = withoutMark(inner)

@@ -200,7 +200,6 @@ func TestEncoding(t *testing.T) {
 		"none_fixed":          {storage.None, inBase64(content), true, ""},
 		"twice_no_url":        {storage.Base64, inBase64(inBase64(`{"asyncCaller":1}`)), false, "alone does not help"},
 		"quoted":              {storage.Base64, `"` + inBase64(content) + `"`, false, "--fix-encoding takes it"},
-		"escaped":             {storage.None, url.QueryEscape(content), false, "percent-encoding"},
 		"escaped_stays":       {storage.None, url.QueryEscape(content), true, "malformed"},
 		"fixed_is_no_message": {storage.Base64, "hello, world", true, "malformed"},
 	}
