@@ -33,7 +33,8 @@ func watch(t *testing.T, called *target) (w *watched, closeTables func()) {
 		if a == nil {
 			return ""
 		}
-		return "said " + a.Text()
+		text, _ := a.Text()
+		return "said " + text
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
