@@ -37,6 +37,11 @@ func (s *slow) Put(ctx context.Context, name string, rows []storage.Row) error {
 	if s.fail != nil {
 		err = s.fail(s.tries)
 	}
+	for _, row := range rows {
+		if len(row.Content) > storage.MaxPropertyBytes {
+			err = fmt.Errorf("400: %w", storage.ErrRefused)
+		}
+	}
 	s.mu.Unlock()
 	select {
 	case <-ctx.Done():

@@ -3,7 +3,6 @@ package memory
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -40,11 +39,6 @@ func (t *Table) Put(ctx context.Context, queue string, rows []storage.Row) error
 	defer t.mu.Unlock()
 	if err := t.check(ctx); err != nil {
 		return err
-	}
-	for _, row := range rows {
-		if n := len(row.Content); n > storage.MaxPropertyBytes {
-			return fmt.Errorf("content of %d bytes: %w", n, storage.ErrRefused)
-		}
 	}
 	for _, row := range rows {
 		t.put(queue, row)

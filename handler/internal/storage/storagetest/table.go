@@ -34,7 +34,6 @@ func RunTable(t *testing.T, open func(t *testing.T) storage.Table) {
 		"list_by_prefix":         testListByPrefix,
 		"any_partition":          testPartitions,
 		"hostile_texts":          testHostile,
-		"refused":                testRefused,
 		"times":                  testTimes,
 		"context_ended":          testContext,
 	} {
@@ -444,19 +443,4 @@ func RunTables(t *testing.T, tables storage.Tables, prefix string) {
 	if err := tables.Drop(ended, names[1]); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v after the end of the context", err)
 	}
-}
-
-// testRefused: a row that is refused prevents those that are put with it, and the error says so.
-func testRefused(a *table) {
-	good := storage.Row{ID: "good", Content: make([]byte, storage.MaxPropertyBytes)}
-	bad := storage.Row{ID: "bad", Content: make([]byte, storage.MaxPropertyBytes+1)}
-	for name, rows := range map[string][]storage.Row{"alone": {bad}, "first": {bad, good}, "last": {good, bad}} {
-		err := a.Put(a.t.Context(), main, rows)
-		if !errors.Is(err, storage.ErrRefused) || errors.Is(err, storage.ErrDenied) {
-			a.t.Errorf("%s: error %v", name, err)
-		}
-		a.wantIDs(storage.Query{}, "")
-	}
-	a.put(main, good)
-	a.wantIDs(storage.Query{}, "main/good")
 }
