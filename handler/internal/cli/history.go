@@ -97,8 +97,8 @@ func (s *session) showHistory(
 	}
 	printAll(s, joinCallbacks(entries), printHistory)
 	if matching > history.MaxFound {
-		s.progress.printf("only the newest %d of %s calls and callbacks are shown: select others with --host and --until",
-			history.MaxFound, thousands(matching))
+		s.progress.printf("only the newest %d of %s calls and callbacks are shown: "+
+			"select others with --host and --until", history.MaxFound, thousands(matching))
 	}
 	return s.out.err
 }

@@ -151,7 +151,8 @@ func TestShowHistoryOfMany(t *testing.T) {
 				t.Fatal(err)
 			}
 			printed := d.stdout.String()
-			n, isSaid := strings.Count(printed, "call "), strings.Contains(d.err.String(), "only the newest 100 of 1,000 calls")
+			n := strings.Count(printed, "call ")
+			isSaid := strings.Contains(d.err.String(), "only the newest 100 of 1,000 calls")
 			if n != want.calls || isSaid != want.more || !strings.Contains(printed, " "+id+"\n") {
 				t.Errorf("%s: %d calls, says more %v:\n%.300s", id, n, isSaid, printed)
 			}
@@ -182,9 +183,9 @@ func TestShowHistorySelects(t *testing.T) {
 		if err != nil || len(found) != 2 {
 			t.Fatalf("%d entries, %v", len(found), err)
 		}
-		old, row := found[1], storage.Row{}
+		old := found[1]
 		table := tables.Open(old.Table)
-		row, _, err = table.Get(t.Context(), old.Partition, old.Row)
+		row, _, err := table.Get(t.Context(), old.Partition, old.Row)
 		row.TargetHost = "old.example:8443"
 		if err == nil {
 			err = table.Put(t.Context(), old.Partition, []storage.Row{row})

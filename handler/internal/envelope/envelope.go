@@ -282,8 +282,8 @@ func (e *Envelope) Fingerprint() [sha256.Size]byte {
 	return [sha256.Size]byte(sum.Sum(nil)) // a hash never fails
 }
 
-// hashCall hashes what the receiver of a call notices. It leaves out the trace, because a sender that repeats a call has
-// a new span, and Content-Length, which follows from the body: the C# app adds it.
+// hashCall hashes what the receiver of a call notices. It leaves out the trace, because a sender that repeats a call
+// has a new span, and Content-Length, which follows from the body: the C# app adds it.
 func hashCall(sum io.Writer, c Call) {
 	_, _ = fmt.Fprintf(sum, "%q %q %q %d ", c.Method, c.URL, c.Host, len(c.Body))
 	_, _ = sum.Write(c.Body)

@@ -187,7 +187,8 @@ func (h *History) NewEntry(e *envelope.Envelope, now time.Time) Entry {
 	return Entry{
 		RequestID: e.RequestID, Organization: e.Tenant.Organization, Environment: e.Tenant.Environment,
 		TargetHost: record.RowHost(e.Call.Target.Host), Route: h.route(e.Call.Target.EscapedPath()),
-		CreatedAt: e.CreatedAt, OriginalRequestID: e.OriginalRequestID, TraceID: e.Trace.ID, EndedAt: now, key: h.keyOf(e, now),
+		CreatedAt: e.CreatedAt, OriginalRequestID: e.OriginalRequestID, TraceID: e.Trace.ID, EndedAt: now,
+		key: h.keyOf(e, now),
 	}
 }
 
@@ -262,8 +263,8 @@ func (h *History) ask(ctx context.Context, now time.Time, request func(context.C
 	h.missed++
 	if now.Sub(h.reportedAt) >= reportInterval {
 		h.log.Warn().Err(err).Int(logs.Messages, h.missed).
-			Msg("history was not read or written for calls: the table is slow or away, or has refused their rows, and a " +
-				"call may be repeated")
+			Msg("history was not read or written for calls: the table is slow or away, or has refused their rows, " +
+				"and a call may be repeated")
 		h.missed, h.reportedAt = 0, now
 	}
 }
@@ -334,8 +335,8 @@ func TrailOf(trail []envelope.Attempt) []Attempt {
 	return attempts
 }
 
-// MaxFound is the number of calls and callbacks that [Find] returns, with as many callbacks at most that belong to them:
-// a sender can use an id any number of times.
+// MaxFound is the largest number of calls and callbacks that [Find] returns, and of callbacks that it adds: a sender
+// can use an id any number of times.
 const MaxFound = 100
 
 // Find returns the entries of a request id and of its callback that match, the newest first, and the number of all that

@@ -278,10 +278,13 @@ func TestPausesAmongHostileRows(t *testing.T) {
 		},
 		"ended": func(n int) storage.Row {
 			host := fmt.Sprintf("0%05d.example", n)
-			return storage.Row{ID: escape(host), TargetHost: host, Since: now.Add(-time.Hour), Until: now.Add(-time.Minute)}
+			ended := now.Add(-time.Minute)
+			return storage.Row{ID: escape(host), TargetHost: host, Since: ended.Add(-time.Hour), Until: ended}
 		},
 		"long": func(n int) storage.Row {
-			return storage.Row{ID: fmt.Sprintf("0%05d", n), By: strings.Repeat("x", 1<<10), Content: make([]byte, 1<<10)}
+			return storage.Row{
+				ID: fmt.Sprintf("0%05d", n), By: strings.Repeat("x", 1<<10), Content: make([]byte, 1<<10),
+			}
 		},
 	} {
 		var table memory.Table

@@ -46,8 +46,8 @@ func (t Target) IsOpen() bool { return !t.OpenAt.IsZero() && t.Latest.Sub(t.Open
 // MaxHost is the length to which hosts are cut in rows.
 const MaxHost = 128
 
-// RowHost returns a host as the rows of targets have it. It shares no memory with the host, which may be a small part of
-// a large message.
+// RowHost returns a host as the rows of targets have it. It shares no memory with the host, which may be a small part
+// of a large message.
 func RowHost(host string) string {
 	return strings.Clone(strings.ToLower(host[:min(len(host), MaxHost)]))
 }

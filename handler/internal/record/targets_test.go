@@ -353,8 +353,8 @@ func TestSweepTargets(t *testing.T) {
 	})
 }
 
-// TestTargetsAmongHostileRows: rows of somebody who can write to the table, and of other apps, do not hide the rows of an
-// app from its instances, which would write them again and again.
+// TestTargetsAmongHostileRows: rows of somebody who can write to the table, and of other apps, do not hide the rows of
+// an app from its instances, which would write them again and again.
 func TestTargetsAmongHostileRows(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		for n := range 1_500 {

@@ -36,7 +36,8 @@ func (m *masker) text(where, text string) string {
 	case strings.Contains(text, `:\/`), namesSecret(text): // URLs in JSON in a text have escaped slashes
 		return m.hide(where, text)
 	}
-	return links.ReplaceAllStringFunc(m.credentials(where, text), func(link string) string { return m.url(where, link) })
+	text = m.credentials(where, text)
+	return links.ReplaceAllStringFunc(text, func(link string) string { return m.url(where, link) })
 }
 
 // credentials returns a text with the words masked that follow the name of an authorization scheme and look like a
@@ -76,8 +77,8 @@ var (
 	textWords  = regexp.MustCompile(`[^\s\p{Z}]+`)
 	// afterBearer matches the words that follow "bearer" in messages about it.
 	afterBearer = regexp.MustCompile(`^(?i:tokens?|auth|authenticat(?:ed|ion)|authori[sz]ation|schemes?|realm|format|` +
-		`headers?|credentials?|challenge|types?|prefix|value|method|security|error|is|was|are|has|or|and|not|for|from|` +
-		`with|in|of|to|only|must|missing|required|expected|invalid|expired|but|found|given|provided)$`)
+		`headers?|credentials?|challenge|types?|prefix|value|method|security|error|is|was|are|has|or|and|not|for|` +
+		`from|with|in|of|to|only|must|missing|required|expected|invalid|expired|but|found|given|provided)$`)
 	// plainWord matches a short number, and a word in which only the first letter is a capital.
 	plainWord = regexp.MustCompile(`^(?:[A-Za-z][a-z]{0,19}|[0-9]{1,3}|(?i:auth|authentication))$`)
 )
