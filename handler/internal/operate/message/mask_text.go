@@ -48,6 +48,9 @@ func (m *masker) credentials(where, text string) string {
 		word := strings.Trim(piece, punctuation)
 		before := scheme
 		scheme = strings.ToLower(word[strings.LastIndexAny(word, "="+punctuation)+1:])
+		if before == "bearer" && scheme == "token" {
+			scheme = "basic" // after "bearer token" comes a credential, or plain language
+		}
 		if isCredential(before, word) {
 			return strings.Replace(piece, word, m.hide(where, word), 1)
 		}

@@ -111,6 +111,7 @@ func TestTextsInJSON(t *testing.T) {
 		"header=Bearer CANARY":                  "header=Bearer ***",
 		"DPoP CANARY0123456789.a":               "DPoP ***",
 		"NTLM TlRMTVNTUAABCANARY==":             "NTLM ***",
+		"the bearer token CANARY-1 is invalid":  "the bearer token *** is invalid",
 		"The bearer token is invalid":           "The bearer token is invalid",
 		"Bearer authentication required.":       "Bearer authentication required.",
 		"Basic plan, Basic 17, BASIC AUTH":      "Basic plan, Basic 17, BASIC AUTH",
