@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -38,25 +39,36 @@ check.`,
 
 func newHistoryShow(shared *sharedFlags) *cobra.Command {
 	var tenant envelope.Tenant
+	var filter message.Filter
 	command := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show what became of the calls with a request id",
 		Long: `Show the calls with a request id that have ended, the newest first: the result, the target, the
-attempts and the callback. At most 100 calls and callbacks are shown. The request id of a call
-without one is the id of its message. The calls of a Nexus tenant need both --organization and
---environment.
+attempts and the callback. At most 100 of them are shown: --host and --until select others. The
+request id of a call without one is the id of its message. The calls of a Nexus tenant need both
+--organization and --environment.
 
 A call that has not ended is not in the history: use "scheduled show".`,
 		Example: `  async-caller history show order-4711
+  async-caller history show order-4711 --host crm.example.com --until 2h
   async-caller history show 4711 --organization acme --environment prd --json`,
 		Args: cobra.ExactArgs(1),
 	}
 	flags := flagsOf(command)
 	flags.StringVar(&tenant.Organization, "organization", "", "`organization` of the tenant, of a Nexus message")
 	flags.StringVar(&tenant.Environment, "environment", "", "`environment` of the tenant, of a Nexus message")
-	command.RunE = shared.withSession(func(ctx context.Context, s *session, args []string) error {
-		return s.showHistory(ctx, tenant, args[0])
-	})
+	parsedCSV(flags, &filter.Hosts, "host",
+		"only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
+	parsed(flags, &filter.Until, "until",
+		"only calls that ended before this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := flags.err(); err != nil {
+			return err
+		}
+		return shared.withSession(func(ctx context.Context, s *session, args []string) error {
+			return s.showHistory(ctx, tenant, args[0], filter)
+		})(cmd, args)
+	}
 	return command
 }
 
@@ -66,33 +78,42 @@ type endedCall struct {
 	Callback *history.Entry `json:"callback,omitempty"`
 }
 
-func (s *session) showHistory(ctx context.Context, tenant envelope.Tenant, id string) error {
+func (s *session) showHistory(
+	ctx context.Context, tenant envelope.Tenant, id string, filter message.Filter,
+) error {
 	if s.runs.History == nil {
 		return usageError(azure.ErrNoTables)
 	}
 	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
-	entries, err := history.Find(ctx, s.runs.History, tenant, id)
+	entries, matching, err := history.Find(ctx, s.runs.History, tenant, id, func(e history.Entry) bool {
+		return filter.Match(message.Message{Host: e.TargetHost, Since: e.EndedAt}, nil)
+	})
 	if err == nil && len(entries) == 0 {
-		err = s.noHistory(ctx, tenant, id)
+		err = s.noHistory(ctx, tenant, id, filter)
 	}
 	if err != nil {
 		return fmt.Errorf("history of %s: %w", s.runs.Name, err)
 	}
 	printAll(s, joinCallbacks(entries), printHistory)
-	if len(entries) == history.MaxFound {
-		s.progress.printf("there may be more: only the newest %d calls and callbacks are shown", history.MaxFound)
+	if matching > history.MaxFound {
+		s.progress.printf("only the newest %d of %s calls and callbacks are shown: "+
+			"select others with --host and --until", history.MaxFound, thousands(matching))
 	}
 	return s.out.err
 }
 
 // noHistory says why the history may not have a call.
-func (s *session) noHistory(ctx context.Context, tenant envelope.Tenant, id string) error {
+func (s *session) noHistory(ctx context.Context, tenant envelope.Tenant, id string, filter message.Filter) error {
 	names, err := s.runs.History.TableNames(ctx, history.TablePrefix)
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%.140q: no call with this request id has ended", id)
+	selected := ""
+	if len(filter.Hosts) > 0 || !filter.Until.IsZero() {
+		selected = " that --host and --until select"
+	}
+	text := fmt.Sprintf("%.140q: no call with this request id%s has ended", id, selected)
 	if tenant == (envelope.Tenant{}) {
 		text += "; give --organization and --environment for the call of a Nexus tenant"
 	} else {

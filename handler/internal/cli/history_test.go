@@ -71,7 +71,7 @@ func TestShowHistory(t *testing.T) {
 			endedNow{"order-1.callback", 3, decision.Exhausted, nil},
 			endedNow{"order-10", 2, decision.Delivered, nil},
 		)
-		if err := d.showHistory(t.Context(), envelope.Tenant{}, "order-1"); err != nil {
+		if err := d.showHistory(t.Context(), envelope.Tenant{}, "order-1", message.Filter{}); err != nil {
 			t.Fatal(err)
 		}
 		want := `
@@ -111,7 +111,7 @@ trace id       00000000000000000000000000000003
 		}
 		d.stdout.Reset()
 		d.json = true
-		if err := d.showHistory(t.Context(), envelope.Tenant{}, "order-1.callback"); err != nil {
+		if err := d.showHistory(t.Context(), envelope.Tenant{}, "order-1.callback", message.Filter{}); err != nil {
 			t.Fatal(err)
 		}
 		var reasons []string
@@ -147,11 +147,12 @@ func TestShowHistoryOfMany(t *testing.T) {
 		}{"order-1": {1, false}, "order-1999": {1, false}, "often": {history.MaxFound, true}} {
 			d.stdout.Reset()
 			d.err.Reset()
-			if err := d.showHistory(t.Context(), envelope.Tenant{}, id); err != nil {
+			if err := d.showHistory(t.Context(), envelope.Tenant{}, id, message.Filter{}); err != nil {
 				t.Fatal(err)
 			}
 			printed := d.stdout.String()
-			n, isSaid := strings.Count(printed, "call "), strings.Contains(d.err.String(), "there may be more")
+			n := strings.Count(printed, "call ")
+			isSaid := strings.Contains(d.err.String(), "only the newest 100 of 1,000 calls")
 			if n != want.calls || isSaid != want.more || !strings.Contains(printed, " "+id+"\n") {
 				t.Errorf("%s: %d calls, says more %v:\n%.300s", id, n, isSaid, printed)
 			}
@@ -163,11 +164,67 @@ func TestShowHistoryOfMany(t *testing.T) {
 	})
 }
 
+func all(history.Entry) bool { return true }
+
+// TestShowHistorySelects: --host and --until select among the calls with an id, however many newer ones there are, with
+// their callbacks to other hosts.
+func TestShowHistorySelects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := []endedNow{
+			{"often", 1, decision.Rejected, nil}, {"often.callback", 1, decision.Delivered, nil},
+		}
+		for i := range 110 {
+			calls = append(calls, endedNow{"often", 2 + i, decision.Delivered, nil})
+		}
+		d, tables := newHistorySession(t, calls...)
+		found, _, err := history.Find(t.Context(), tables, envelope.Tenant{}, "often", func(e history.Entry) bool {
+			return e.Reason == string(decision.Rejected)
+		})
+		if err != nil || len(found) != 2 {
+			t.Fatalf("%d entries, %v", len(found), err)
+		}
+		old := found[1]
+		table := tables.Open(old.Table)
+		row, _, err := table.Get(t.Context(), old.Partition, old.Row)
+		row.TargetHost = "old.example:8443"
+		if err == nil {
+			err = table.Put(t.Context(), old.Partition, []storage.Row{row})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, test := range map[string]struct {
+			filter message.Filter
+			calls  int
+			want   string
+		}{
+			"all":        {message.Filter{}, 100, "only the newest 100 of 112 calls"},
+			"host":       {message.Filter{Hosts: []string{"old.example"}}, 1, ""},
+			"other_port": {message.Filter{Hosts: []string{"old.example:1"}}, 0, "that --host and --until select has ended"},
+			"hosts":      {message.Filter{Hosts: []string{"old.example", "*.example"}}, 100, "of 112 calls"},
+			"until":      {message.Filter{Until: old.EndedAt.Add(time.Second)}, 1, ""},
+			"until_none": {message.Filter{Until: old.EndedAt}, 0, "that --host and --until select"},
+			"both":       {message.Filter{Hosts: []string{"t.example"}, Until: old.EndedAt.Add(3 * time.Minute)}, 2, ""},
+		} {
+			d.stdout.Reset()
+			d.err.Reset()
+			err := d.showHistory(t.Context(), envelope.Tenant{}, "often", test.filter)
+			printed, said := d.stdout.String(), d.err.String()+fmt.Sprint(err)
+			if n := strings.Count(printed, "result  "); n != test.calls || !strings.Contains(said, test.want) {
+				t.Errorf("%s: %d calls, says %s", name, n, said)
+			}
+			if test.calls == 1 && !strings.Contains(printed, "callback       delivered") {
+				t.Errorf("%s: no callback in\n%s", name, printed)
+			}
+		}
+	})
+}
+
 // TestShowHistoryOfHostileRows: whatever is in a row, the output is printable and short.
 func TestShowHistoryOfHostileRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, tables := newHistorySession(t, endedNow{"order-1", 1, decision.Delivered, nil})
-		found, err := history.Find(t.Context(), tables, envelope.Tenant{}, "order-1")
+		found, _, err := history.Find(t.Context(), tables, envelope.Tenant{}, "order-1", all)
 		if err != nil || len(found) != 1 {
 			t.Fatalf("%d entries, %v", len(found), err)
 		}
@@ -191,7 +248,7 @@ func TestShowHistoryOfHostileRows(t *testing.T) {
 		for _, isJSON := range []bool{false, true} {
 			d.json = isJSON
 			d.stdout.Reset()
-			if err := d.showHistory(t.Context(), envelope.Tenant{}, "order-1"); err != nil {
+			if err := d.showHistory(t.Context(), envelope.Tenant{}, "order-1", message.Filter{}); err != nil {
 				t.Fatal(err)
 			}
 			printed := d.stdout.String()
@@ -226,7 +283,7 @@ func TestShowHistoryFails(t *testing.T) {
 				if test.none {
 					d.runs.History = nil
 				}
-				err := withExitCode(t.Context(), d.showHistory(t.Context(), test.tenant, "order-2"))
+				err := withExitCode(t.Context(), d.showHistory(t.Context(), test.tenant, "order-2", message.Filter{}))
 				if codeOf(err) != test.code || !strings.Contains(fmt.Sprint(err), test.want) || d.stdout.Len() > 0 {
 					t.Errorf("exit code %d, %v, printed %s", codeOf(err), err, &d.stdout)
 				}

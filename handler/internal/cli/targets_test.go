@@ -92,6 +92,14 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 			host: "t.example", code: exitPartly, unknown: "no timer function of the app has recorded a run in the last",
 			change: func(*testing.T, *testSession) { <-time.After(10 * time.Minute) },
 		},
+		"invalid_rows": {
+			host: "t.example", printed: "the app notices it within 20s",
+			change: func(t *testing.T, d *testSession) { putPauses(t, d, storage.Row{}) },
+		},
+		"too_many": {
+			host: "t.example", code: exitPartly, unknown: "the table has more pauses than an app reads",
+			change: func(t *testing.T, d *testSession) { putPauses(t, d, storage.Row{Since: time.Now()}) },
+		},
 		"denied": {
 			host: "t.example", code: exitFailed, unknown: "pause t.example: ",
 			change: func(_ *testing.T, d *testSession) { d.runs.AppTable.(*memory.Table).Fail(storage.ErrDenied) },
@@ -117,6 +125,18 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// putPauses writes 1,500 rows like those of pauses, before that of t.example.
+func putPauses(t *testing.T, d *testSession, row storage.Row) {
+	t.Helper()
+	for n := range 1_500 {
+		row.TargetHost = fmt.Sprintf("a%04d.example", n)
+		row.ID = row.TargetHost
+		if err := d.runs.AppTable.Put(t.Context(), record.PausesPartition, []storage.Row{row}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

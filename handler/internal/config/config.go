@@ -23,6 +23,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/route"
@@ -107,7 +108,7 @@ func table(s *Settings) []Setting {
 		into(&s.History, oneOf(targets.HistoryOff, targets.HistoryOutcomes, targets.HistoryCheck)))
 	add(Prefix+"HISTORY_RETENTION", "90d",
 		"how long it is kept, at least 31d; the calls that were created in a month go together",
-		into(&s.HistoryRetention, duration(31*24*time.Hour, LongestDeadline)))
+		into(&s.HistoryRetention, duration(31*24*time.Hour, history.LongestRetention)))
 	add(Prefix+"LOG_LEVEL", "info", "lowest level that is logged: debug, info, warn or error",
 		into(&s.LogLevel, logLevel))
 	add(Prefix+"MAX_DEADLINE", "720h",

@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -270,22 +271,30 @@ func (e *Envelope) Memory() int {
 }
 
 // Fingerprint returns the hash of what the sender chooses of a call: two envelopes have the same only if the target
-// receives the same but for its trace, and a callback to the same URL follows.
+// receives the same but for its trace, and so does the receiver of a callback but for the report.
 func (e *Envelope) Fingerprint() [sha256.Size]byte {
 	sum := sha256.New()
-	callback := ""
+	hashCall(sum, e.Call)
 	if e.Callback != nil {
-		callback = e.Callback.URL
-	}
-	_, _ = fmt.Fprintf(sum, "%q %q %q %q %d ", e.Call.Method, e.Call.URL, e.Call.Host, callback, len(e.Call.Body))
-	_, _ = sum.Write(e.Call.Body)
-	for _, name := range slices.Sorted(maps.Keys(e.Call.Header)) {
-		if name == HeaderTraceparent || name == HeaderTracestate { // a sender that repeats a call has a new span
-			continue
-		}
-		_, _ = fmt.Fprintf(sum, "%q %q ", name, e.Call.Header[name])
+		callback, _ := e.format.callbackCall() // it was parsed before
+		hashCall(sum, callback)
 	}
 	return [sha256.Size]byte(sum.Sum(nil)) // a hash never fails
+}
+
+// hashCall hashes what the receiver of a call notices. It leaves out the trace, because a sender that repeats a call
+// has a new span, and Content-Length, which follows from the body: the C# app adds it.
+func hashCall(sum io.Writer, c Call) {
+	_, _ = fmt.Fprintf(sum, "%q %q %q %d ", c.Method, c.URL, c.Host, len(c.Body))
+	_, _ = sum.Write(c.Body)
+	for _, name := range slices.Sorted(maps.Keys(c.Header)) {
+		switch name {
+		case HeaderTraceparent, HeaderTracestate, "Content-Length":
+			continue
+		}
+		_, _ = fmt.Fprintf(sum, "%q %q ", name, c.Header[name])
+	}
+	_, _ = io.WriteString(sum, ".")
 }
 
 // Identity returns a copy with what identifies the envelope in the log and in the record, and without what takes

@@ -28,6 +28,8 @@ type format interface {
 	// payloadRoom(spare) bytes of JSON if the whole content can grow by spare bytes.
 	encodeCallback(e *Envelope, r Report, context json.RawMessage) []byte
 	payloadRoom(spare int) int
+	// callbackCall returns what the sender chooses of the callback's call, if there is a callback.
+	callbackCall() (Call, error)
 	// traceKey returns texts that are the same in all messages of a call, from its first on.
 	traceKey(e *Envelope, messageID string) []string
 	editor

@@ -131,7 +131,7 @@ func (n *native) setCallback(e *Envelope, object strictjson.Member) error {
 	if err != nil {
 		return err
 	}
-	call, err := n.parseCallback()
+	call, err := n.callbackCall()
 	if err == nil && call.URL == "" {
 		err = strictjson.In("url", errMissing)
 	}
@@ -139,9 +139,9 @@ func (n *native) setCallback(e *Envelope, object strictjson.Member) error {
 	return err
 }
 
-// parseCallback returns the callback's call, without a body. The envelope does not keep it, because headers take a
+// callbackCall returns the callback's call, without a body. The envelope does not keep it, because headers take a
 // multiple of their text in memory.
-func (n *native) parseCallback() (Call, error) {
+func (n *native) callbackCall() (Call, error) {
 	call := Call{Method: http.MethodPost}
 	for _, m := range n.callback {
 		if err := call.set(m); err != nil {

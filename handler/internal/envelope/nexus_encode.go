@@ -329,7 +329,7 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 		}
 	}
 	if e.Callback != nil {
-		callback, err := n.parseCallback()
+		callback, err := n.callbackCall()
 		if err == nil {
 			r.callBack, r.callBackScheme, err = toCallOut(callback)
 		}

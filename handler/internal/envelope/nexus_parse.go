@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -233,6 +234,14 @@ func (n *nexus) setRawRequest(e *Envelope, raw strictjson.Member) error {
 	}
 	e.Callback, n.callBackMethod = &Callback{URL: callback.URL}, callback.Method
 	return nil
+}
+
+// callbackCall leaves out the content headers, which [nexus.encodeCallback] replaces.
+func (n *nexus) callbackCall() (Call, error) {
+	call, err := parseCallOut(n.callBack, n.callBackScheme)
+	maps.DeleteFunc(call.Header, func(name string, _ []string) bool { return dotnet.IsContentHeader(name) })
+	call.Body = nil
+	return call, err
 }
 
 // parseCallOut reads the bytes of an HTTP request. The URL consists of the scheme, the one Host header, and the path

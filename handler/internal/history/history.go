@@ -23,6 +23,7 @@ import (
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // TablePrefix begins the names of the tables; a year and a month follow.
@@ -185,15 +186,16 @@ func (h *History) WasDelivered(ctx context.Context, e *envelope.Envelope, now ti
 func (h *History) NewEntry(e *envelope.Envelope, now time.Time) Entry {
 	return Entry{
 		RequestID: e.RequestID, Organization: e.Tenant.Organization, Environment: e.Tenant.Environment,
-		TargetHost: e.Call.Target.Host, Route: e.Call.Target.EscapedPath(), CreatedAt: e.CreatedAt,
-		OriginalRequestID: e.OriginalRequestID, TraceID: e.Trace.ID, EndedAt: now, key: h.keyOf(e, now),
+		TargetHost: record.RowHost(e.Call.Target.Host), Route: h.route(e.Call.Target.EscapedPath()),
+		CreatedAt: e.CreatedAt, OriginalRequestID: e.OriginalRequestID, TraceID: e.Trace.ID, EndedAt: now,
+		key: h.keyOf(e, now),
 	}
 }
 
 // Acknowledge writes an entry, and returns when the table has it, or has not answered in time.
 func (h *History) Acknowledge(ctx context.Context, entry Entry, now time.Time) {
 	h.ask(context.WithoutCancel(ctx), now, func(ctx context.Context) error {
-		return h.tables.Table(entry.key.table).Put(ctx, entry.key.partition(), []storage.Row{rowOf(entry, h.route)})
+		return h.tables.Table(entry.key.table).Put(ctx, entry.key.partition(), []storage.Row{rowOf(entry)})
 	})
 	h.recordOriginal(entry) //nolint:contextcheck // Close ends the recorder
 }
@@ -226,10 +228,10 @@ func (h *History) record(entry Entry) {
 		if name == tableOf(entry.EndedAt) {
 			limit = record.HistoryBytes
 		}
-		recorder = record.NewHistoryRecorder(h.tables.Table(name), h.route, limit, h.log)
+		recorder = record.NewHistoryRecorder(h.tables.Table(name), limit, h.log)
 		h.recorders[name] = recorder
 	}
-	recorder.Ended(rowOf(entry, func(path string) string { return path }))
+	recorder.Ended(rowOf(entry))
 }
 
 // ask makes one request for a call, unless the table is away.
@@ -255,13 +257,14 @@ func (h *History) ask(ctx context.Context, now time.Time, request func(context.C
 	case errors.Is(err, storage.ErrDenied):
 		h.turnOff(err)
 		return
-	case !isAway:
+	case !isAway && !errors.Is(err, storage.ErrRefused): // that a row is refused says nothing about the others
 		h.awayUntil = now.Add(answerTime + awayTime)
 	}
 	h.missed++
 	if now.Sub(h.reportedAt) >= reportInterval {
 		h.log.Warn().Err(err).Int(logs.Messages, h.missed).
-			Msg("history was not read or written for calls: the table is slow or away, and a call may be repeated")
+			Msg("history was not read or written for calls: the table is slow or away, or has refused their rows, " +
+				"and a call may be repeated")
 		h.missed, h.reportedAt = 0, now
 	}
 }
@@ -291,62 +294,98 @@ type details struct {
 // second message of the call may expire.
 const otherEnd = ".other"
 
-func rowOf(e Entry, route func(string) string) storage.Row {
+// maxTextOfDetails limits each id in the content of a row. The trail has at most 100 attempts with errors of 100 bytes,
+// so that a content has far less than the 64 KiB that a table accepts.
+const maxTextOfDetails = 256
+
+func rowOf(e Entry) storage.Row {
 	id := e.key.row()
 	if e.Reason != Delivered {
 		id += otherEnd
 	}
-	content, _ := json.Marshal(details{e.Queue, e.MessageID, e.OriginalRequestID, e.TraceID, e.Trail})
+	d := details{e.Queue, e.MessageID, e.OriginalRequestID, e.TraceID, slices.Clone(e.Trail)}
+	for _, text := range []*string{&d.Queue, &d.MessageID, &d.Original, &d.TraceID} {
+		*text = storage.RowText(strictjson.Clip(*text, maxTextOfDetails))
+	}
+	for i := range d.Trail {
+		d.Trail[i].Error = storage.RowText(d.Trail[i].Error)
+	}
+	content, _ := strictjson.Line(d) // texts, numbers and times that JSON can write
 	return storage.Row{
-		Queue: e.key.partition(), ID: id, RequestID: e.RequestID, TargetHost: record.RowHost(e.TargetHost),
-		Route: route(e.Route), Reason: e.Reason, Action: e.Action, Status: e.Status, Attempts: e.Attempts,
+		Queue: e.key.partition(), ID: id, RequestID: e.RequestID, TargetHost: e.TargetHost, Route: e.Route,
+		Reason: e.Reason, Action: e.Action, Status: e.Status, Attempts: e.Attempts,
 		CreatedAt: e.CreatedAt, At: e.EndedAt, Organization: e.Organization, Environment: e.Environment,
 		Content: content,
 	}
 }
 
+// maxYear is the last year that JSON can write.
+const maxYear = 9999
+
 // TrailOf returns the attempts of an envelope's state.
 func TrailOf(trail []envelope.Attempt) []Attempt {
 	attempts := make([]Attempt, len(trail))
 	for i, a := range trail {
-		attempts[i] = Attempt{
-			At: a.At.UTC(), Status: a.Status, Error: a.Error, Took: a.Took, TookMs: logs.Millis(a.Took),
+		attempts[i] = Attempt{Status: a.Status, Error: a.Error, Took: a.Took, TookMs: logs.Millis(a.Took)}
+		at := a.At.UTC()
+		if at.Year() >= 0 && at.Year() <= maxYear { // a sender chooses it
+			attempts[i].At = at
 		}
 	}
 	return attempts
 }
 
-// MaxFound is the largest number of entries that [Find] returns: a sender can use an id any number of times.
+// MaxFound is the largest number of calls and callbacks that [Find] returns, and of callbacks that it adds: a sender
+// can use an id any number of times.
 const MaxFound = 100
 
-// Find returns the entries of a request id and of its callback, the newest first. The id can be that of the callback.
-func Find(ctx context.Context, tables storage.Tables, tenant envelope.Tenant, requestID string) ([]Entry, error) {
+// Find returns the entries of a request id and of its callback that match, the newest first, and the number of all that
+// match. The id can be that of the callback. The callbacks of calls that are returned need not match.
+func Find(
+	ctx context.Context, tables storage.Tables, tenant envelope.Tenant, requestID string, match func(Entry) bool,
+) (found []Entry, matching int, err error) {
 	names, err := tables.TableNames(ctx, TablePrefix)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	k := key{subject: subjectOf(tenant, strings.TrimSuffix(requestID, envelope.CallbackSuffix))}
 	q := storage.Query{Queue: k.partition(), IDPrefix: k.row(), Content: true}
-	var entries []Entry
-	for _, name := range slices.Backward(names) {
-		err := tables.Table(name).List(ctx, q, func(row storage.Row) error {
-			entries = append(entries, entryOf(name, row))
-			if len(entries) == 2*MaxFound {
-				entries = newest(entries)
+	read := func(match func(Entry) bool) (found []Entry, matching int, err error) {
+		for _, name := range slices.Backward(names) {
+			err := tables.Table(name).List(ctx, q, func(row storage.Row) error {
+				entry := entryOf(name, row)
+				if !match(entry) {
+					return nil
+				}
+				matching++
+				found = append(found, entry)
+				if len(found) == 2*MaxFound {
+					found = newest(found, MaxFound)
+				}
+				return nil
+			})
+			if err != nil {
+				return nil, 0, err
 			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
 		}
+		return newest(found, MaxFound), matching, nil
 	}
-	return newest(entries), nil
+	found, matching, err = read(match)
+	if err != nil {
+		return nil, 0, err
+	}
+	traces := map[string]bool{}
+	for _, entry := range found {
+		traces[entry.TraceID] = traces[entry.TraceID] || !entry.IsCallback()
+	}
+	callbacks, _, err := read(func(e Entry) bool { return e.IsCallback() && traces[e.TraceID] && !match(e) })
+	return newest(append(found, callbacks...), 2*MaxFound), matching, err
 }
 
 // newest sorts entries, and returns the first ones.
-func newest(entries []Entry) []Entry {
+func newest(entries []Entry, limit int) []Entry {
 	slices.SortStableFunc(entries, func(a, b Entry) int { return b.EndedAt.Compare(a.EndedAt) })
-	return entries[:min(len(entries), MaxFound)]
+	return entries[:min(len(entries), limit)]
 }
 
 func entryOf(table string, row storage.Row) Entry {
@@ -364,12 +403,19 @@ func entryOf(table string, row storage.Row) Entry {
 	}
 }
 
-// dropInterval is how often tables are dropped at most.
-const dropInterval = time.Hour
+const (
+	// dropInterval is how often tables are dropped at most.
+	dropInterval = time.Hour
+	// retentions is the partition of a table with a row for each app that keeps it: Until says how long.
+	retentions = "retention"
+)
 
-// DropOld drops the tables whose last call is older than the retention, and returns their number. It does so once an
-// hour.
-func (h *History) DropOld(ctx context.Context, now time.Time) (dropped int, err error) {
+// LongestRetention is the longest retention that the settings allow.
+const LongestRetention = 10 * 365 * 24 * time.Hour
+
+// DropOld drops the tables whose last call is older than the retention, unless another app of the account keeps them
+// longer, and returns their number. It does so once an hour. In the tables that this app keeps, it says how long.
+func (h *History) DropOld(ctx context.Context, app string, now time.Time) (dropped int, err error) {
 	h.mu.Lock()
 	skip := h.off || now.Sub(h.droppedAt) < dropInterval
 	h.mu.Unlock()
@@ -379,21 +425,48 @@ func (h *History) DropOld(ctx context.Context, now time.Time) (dropped int, err 
 	names, err := h.tables.TableNames(ctx, TablePrefix)
 	for _, name := range names {
 		begin, malformed := time.Parse(month, strings.TrimPrefix(name, TablePrefix))
-		if malformed != nil || begin.AddDate(0, 1, 0).Add(h.retention).After(now) {
+		if malformed != nil {
 			continue
 		}
-		err = errors.Join(err, h.tables.Drop(ctx, name))
-		dropped++
+		isDropped, tableErr := h.keepOrDrop(ctx, name, begin.AddDate(0, 1, 0), app, now)
+		err = errors.Join(err, tableErr)
+		if isDropped {
+			dropped++
+		}
+	}
+	isDenied := errors.Is(err, storage.ErrDenied)
+	if err != nil && !isDenied {
+		return dropped, fmt.Errorf("drop tables of the history: %w", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case errors.Is(err, storage.ErrDenied):
-		h.turnOff(err)
-		return dropped, nil
-	case err != nil:
-		return 0, fmt.Errorf("drop tables of the history: %w", err)
-	}
 	h.droppedAt = now
+	if isDenied { // reading and writing rows needs another permission
+		h.log.Warn().Err(err).Msg("old tables of the history are not dropped: assign the role " + storage.TableRole +
+			" to the identity, or drop them by hand; reading and writing the history goes on")
+	}
 	return dropped, nil
+}
+
+// keepOrDrop handles one table, whose month has an end.
+func (h *History) keepOrDrop(
+	ctx context.Context, name string, end time.Time, app string, now time.Time,
+) (dropped bool, err error) {
+	table := h.tables.Table(name)
+	id := sha256.Sum256([]byte(app)) // a key cannot have every character
+	own := storage.Row{ID: hex.EncodeToString(id[:16]), App: app, Until: end.Add(h.retention)}
+	if own.Until.After(now) {
+		return false, table.Put(ctx, retentions, []storage.Row{own})
+	}
+	isKept := false
+	err = table.List(ctx, storage.Query{Queue: retentions}, func(row storage.Row) error {
+		isPossible := !row.Until.After(end.Add(LongestRetention)) // anyone who writes to the table can write a row
+		isKept = isKept || row.ID != own.ID && row.Until.After(now) && isPossible
+		return nil
+	})
+	if err != nil || isKept {
+		return false, err
+	}
+	err = h.tables.Drop(ctx, name)
+	return err == nil, err
 }

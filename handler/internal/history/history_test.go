@@ -45,7 +45,7 @@ func entry(h *history.History, e *envelope.Envelope, reason string) history.Entr
 
 func find(t *testing.T, tables storage.Tables, tenant envelope.Tenant, id string) (reasons []string) {
 	t.Helper()
-	entries, err := history.Find(t.Context(), tables, tenant, id)
+	entries, _, err := history.Find(t.Context(), tables, tenant, id, func(history.Entry) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestMonths(t *testing.T) {
 		}
 		drop := func(want int) {
 			t.Helper()
-			if dropped, err := h.DropOld(t.Context(), time.Now()); dropped != want || err != nil {
+			if dropped, err := h.DropOld(t.Context(), "app", time.Now()); dropped != want || err != nil {
 				t.Errorf("dropped %d, %v, want %d", dropped, err, want)
 			}
 		}
@@ -139,19 +139,183 @@ func (*deniedTables) TableNames(context.Context, string) ([]string, error) {
 	return nil, storage.ErrDenied
 }
 
-// TestDropDenied: without permission AC-monitor does not fail every minute.
+// TestDropDenied: without the permission to list or to drop tables, AC-monitor does not fail every minute, the log says
+// so once an hour, and the history goes on.
 func TestDropDenied(t *testing.T) {
-	var log bytes.Buffer
-	h := open(&deniedTables{}, &log)
-	defer h.Close(time.Minute)
-	for range 3 {
-		if dropped, err := h.DropOld(t.Context(), time.Now()); dropped > 0 || err != nil {
-			t.Errorf("dropped %d, %v", dropped, err)
+	synctest.Test(t, func(t *testing.T) {
+		var tables deniedTables
+		var log bytes.Buffer
+		h := open(&tables, &log)
+		defer h.Close(time.Minute)
+		e := parse(t, fmt.Sprintf(native, "id", "2000-01-01T00:00:00Z", "x"))
+		h.Acknowledge(t.Context(), entry(h, e, "delivered"), time.Now())
+		for range 3 * 60 {
+			if dropped, err := h.DropOld(t.Context(), "app", time.Now()); dropped > 0 || err != nil {
+				t.Errorf("dropped %d, %v", dropped, err)
+			}
+			<-time.After(time.Minute)
+		}
+		if n := strings.Count(log.String(), storage.TableRole); n != 3 || strings.Count(log.String(), "\n") != 3 {
+			t.Errorf("%d lines: %s", n, log.String())
+		}
+		if _, ok := h.WasDelivered(t.Context(), e, time.Now()); !ok {
+			t.Error("not delivered: the history is off")
+		}
+	})
+}
+
+// TestRetentionOfOthers: no app drops a table that another app of the account keeps longer.
+func TestRetentionOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const day = 24 * time.Hour
+		var tables memory.Tables
+		january := history.TablePrefix + "200001" // ends after 31 days
+		app := func(name string, retention time.Duration) func() int {
+			return func() int {
+				h := history.New(&tables, retention, strings.ToLower, zerolog.Nop())
+				defer h.Close(time.Minute)
+				dropped, err := h.DropOld(t.Context(), name, time.Now())
+				if err != nil {
+					t.Error(err)
+				}
+				return dropped
+			}
+		}
+		short, long, stopped := app("short", 31*day), app("long", 90*day), app("stopped/#?", 60*day)
+		put := func(row storage.Row, partition string) {
+			if err := tables.Table(january).Put(t.Context(), partition, []storage.Row{row}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(storage.Row{ID: "call"}, "1")
+		put(storage.Row{ID: "hostile", Until: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, "retention")
+		want := func(after time.Duration, run func() int, dropped int) {
+			t.Helper()
+			<-time.After(after)
+			if got := run(); got != dropped {
+				t.Errorf("at %v dropped %d, want %d", time.Now(), got, dropped)
+			}
+		}
+		want(0, stopped, 0)
+		want(0, short, 0)
+		want(day, long, 0)
+		want(64*day, short, 0) // it is day 65
+		put(storage.Row{ID: "call"}, "2")
+		want(30*day, short, 0)
+		want(10*day, long, 0)
+		want(10*day, long, 0)
+		want(9*day, short, 1)
+		if names, _ := tables.TableNames(t.Context(), history.TablePrefix); len(names) > 0 {
+			t.Errorf("tables %v", names)
+		}
+	})
+}
+
+// TestShorterRetention: an app whose retention is made shorter drops its tables earlier.
+func TestShorterRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const day = 24 * time.Hour
+		var tables memory.Tables
+		dropAfter := func(after, retention time.Duration, app string, want int) {
+			t.Helper()
+			<-time.After(after)
+			h := history.New(&tables, retention, strings.ToLower, zerolog.Nop())
+			defer h.Close(time.Minute)
+			if got, err := h.DropOld(t.Context(), app, time.Now()); got != want || err != nil {
+				t.Errorf("dropped %d, %v, want %d", got, err, want)
+			}
+		}
+		table := tables.Table(history.TablePrefix + "200001")
+		if err := table.Put(t.Context(), "1", []storage.Row{{ID: "call"}}); err != nil {
+			t.Fatal(err)
+		}
+		dropAfter(0, 365*day, "app", 0)
+		dropAfter(70*day, 31*day, "other", 0)
+		dropAfter(time.Hour, 60*day, "app", 0)
+		dropAfter(25*day, 31*day, "other", 1)
+	})
+}
+
+// refusingTables are tables that refuse the rows of one request id.
+type refusingTables struct{ memory.Tables }
+
+type refusingTable struct{ storage.Table }
+
+func (t *refusingTables) Table(name string) storage.Table { return refusingTable{t.Tables.Table(name)} }
+
+func (t refusingTable) Put(ctx context.Context, queue string, rows []storage.Row) error {
+	for _, row := range rows {
+		if row.RequestID == "bad" {
+			return fmt.Errorf("413: %w", storage.ErrRefused)
 		}
 	}
-	if n := strings.Count(log.String(), storage.TableRole); n != 1 {
-		t.Errorf("%d lines: %s", n, log.String())
-	}
+	return t.Table.Put(ctx, queue, rows)
+}
+
+// TestRefusedRow: a row that the table refuses says nothing about the rows of others: they are read and written.
+func TestRefusedRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tables refusingTables
+		var log bytes.Buffer
+		h := open(&tables, &log)
+		bad := parse(t, fmt.Sprintf(native, "bad", "2000-01-01T00:00:00Z", "x"))
+		for i := range 20 {
+			h.Acknowledge(t.Context(), entry(h, bad, "delivered"), time.Now())
+			h.Record(entry(h, bad, "rejected"))
+			good := parse(t, fmt.Sprintf(native, fmt.Sprint("good", i), "2000-01-01T00:00:00Z", "x"))
+			h.Acknowledge(t.Context(), entry(h, good, "delivered"), time.Now())
+			h.Record(entry(h, good, "rejected"))
+			if _, ok := h.WasDelivered(t.Context(), good, time.Now()); !ok {
+				t.Errorf("%d is not delivered", i)
+			}
+		}
+		h.Close(time.Minute)
+		for i := range 20 {
+			if got := find(t, &tables, envelope.Tenant{}, fmt.Sprint("good", i)); len(got) != 2 {
+				t.Errorf("%d has %v", i, got)
+			}
+		}
+		if !strings.Contains(log.String(), "413") {
+			t.Errorf("log %s", log.String())
+		}
+	})
+}
+
+// TestHostileRows: whatever accepted envelopes have in texts and trail, everybody's rows are written, with details.
+func TestHostileRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tables memory.Tables
+		h := open(&tables, &bytes.Buffer{})
+		const attempt = `{"at":"2000-01-01T00:00:00Z","error":"%s"}`
+		attempts := strings.Repeat(fmt.Sprintf(attempt, strings.Repeat("<", 100))+",", 99)
+		trail := attempts + fmt.Sprintf(attempt, strings.Repeat(`\u2028`, 33))
+		long := strings.Repeat("<", 10<<10)
+		hostile := fmt.Sprintf(`{"Organization":%q,"Environment":%q,"OriginalRequestId":%q,"Trail":[%s],`+
+			`"RawRequest":{"Id":"%%d","CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IHQuZXhhbXBsZQ0KDQo="}}`,
+			long[:100], long[:200], long, trail)
+		for i := range 50 {
+			for _, content := range []string{
+				fmt.Sprintf(hostile, i), fmt.Sprintf(native, fmt.Sprint("good", i), "2000-01-01T00:00:00Z", "x"),
+			} {
+				e := parse(t, content)
+				ended := entry(h, e, "delivered")
+				ended.Trail, ended.Queue = history.TrailOf(e.Trail), "async-caller"
+				h.Record(ended)
+			}
+		}
+		h.Close(time.Minute)
+		tenant := envelope.Tenant{Organization: long[:100], Environment: long[:200]}
+		for i := range 50 {
+			found, _, err := history.Find(t.Context(), &tables, tenant, fmt.Sprint(i),
+				func(history.Entry) bool { return true })
+			if err != nil || len(found) != 1 || len(found[0].Trail) != 100 || found[0].Queue != "async-caller" {
+				t.Fatalf("%d: %d entries, %v", i, len(found), err)
+			}
+			if got := find(t, &tables, envelope.Tenant{}, fmt.Sprint("good", i)); len(got) != 1 {
+				t.Errorf("good %d: %v", i, got)
+			}
+		}
+	})
 }
 
 // TestDenied: without permission there is one warning, and then no request.
@@ -170,7 +334,7 @@ func TestDenied(t *testing.T) {
 			h.Acknowledge(t.Context(), entry(h, e, "delivered"), time.Now())
 			h.Record(entry(h, e, "rejected"))
 		}
-		if dropped, err := h.DropOld(t.Context(), time.Now()); dropped > 0 || err != nil {
+		if dropped, err := h.DropOld(t.Context(), "app", time.Now()); dropped > 0 || err != nil {
 			t.Errorf("dropped %d, %v", dropped, err)
 		}
 		tables.Open(history.TablePrefix + "200001").Fail(errors.New("must not be asked"))

@@ -3,7 +3,6 @@ package record
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -60,12 +59,13 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 	err := table.List(ctx, storage.Query{Queue: storage.Heartbeats}, func(row storage.Row) error {
 		name := strings.Clone(strictjson.Clip(cmp.Or(row.App, unnamed), maxRowText))
 		app := apps[name]
-		timer, _, _ := strings.Cut(row.ID, ",")
+		timer, id, _ := strings.Cut(row.ID, ",")
+		_, isKnown := apps[name]
 		switch {
-		case !row.IsHeartbeat():
+		case !row.IsHeartbeat() || id != escape(row.App): // no handler writes it
 			return nil
-		case len(apps) == maxReadRows:
-			return errEnough
+		case len(apps) == maxReadRows && !isKnown:
+			return nil
 		case timer == functionapp.MonitorTimer:
 			app.Monitor = row.WrittenAt.UTC()
 		case timer == functionapp.KeeperTimer:
@@ -78,9 +78,6 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 		apps[name] = app
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	if len(apps) > 1 {
 		delete(apps, unnamed)
 	}

@@ -92,18 +92,23 @@ func pauseOf(r storage.Row) Pause {
 	return p
 }
 
-// ReadPauses returns the rows of pauses of an account, at most 1,000, also those that have ended or are invalid.
+// ReadPauses returns the rows of pauses of an account: at most 1,000 of pauses that are in force, and at most 1,000
+// others, which have ended or are invalid.
 func ReadPauses(ctx context.Context, table storage.Table) (pauses []Pause, err error) {
+	now := time.Now()
+	inForce, others := 0, 0
 	err = table.List(ctx, storage.Query{Queue: PausesPartition}, func(row storage.Row) error {
-		if len(pauses) == maxReadRows {
-			return errEnough
+		p := pauseOf(row)
+		count := &others
+		if p.IsInForce(now) {
+			count = &inForce
 		}
-		pauses = append(pauses, pauseOf(row))
+		if *count < maxReadRows {
+			pauses = append(pauses, p)
+		}
+		*count++
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	return pauses, err
 }
 

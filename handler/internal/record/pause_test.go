@@ -265,3 +265,44 @@ func TestPauseReaders(t *testing.T) {
 		}
 	})
 }
+
+// TestPausesAmongHostileRows: rows of somebody who can write to the table, or pauses that have ended, hide no pause.
+func TestPausesAmongHostileRows(t *testing.T) {
+	now := time.Now()
+	for name, hostile := range map[string]func(n int) storage.Row{
+		"invalid":    func(n int) storage.Row { return storage.Row{ID: fmt.Sprintf("0%05d", n)} },
+		"other_host": func(n int) storage.Row { return storage.Row{ID: fmt.Sprintf("0%05d", n), TargetHost: "t.example"} },
+		"no_since": func(n int) storage.Row {
+			host := fmt.Sprintf("0%05d.example", n)
+			return storage.Row{ID: escape(host), TargetHost: host}
+		},
+		"ended": func(n int) storage.Row {
+			host := fmt.Sprintf("0%05d.example", n)
+			ended := now.Add(-time.Minute)
+			return storage.Row{ID: escape(host), TargetHost: host, Since: ended.Add(-time.Hour), Until: ended}
+		},
+		"long": func(n int) storage.Row {
+			return storage.Row{
+				ID: fmt.Sprintf("0%05d", n), By: strings.Repeat("x", 1<<10), Content: make([]byte, 1<<10),
+			}
+		},
+	} {
+		var table memory.Table
+		for n := range 1_500 {
+			if err := table.Put(t.Context(), PausesPartition, []storage.Row{hostile(n)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := WritePause(t.Context(), &table, Pause{Host: "t.example", Since: now}); err != nil {
+			t.Fatal(err)
+		}
+		pauses := NewPauses(&table, zerolog.Nop())
+		pauses.Read(t.Context(), time.Minute)
+		if _, isPaused := pauses.Of(mustURL(t, "https://t.example/"), now); !isPaused {
+			t.Errorf("%s: not paused", name)
+		}
+		if read, err := ReadPauses(t.Context(), &table); err != nil || len(read) > 1_001 {
+			t.Errorf("%s: %d pauses, %v", name, len(read), err)
+		}
+	}
+}

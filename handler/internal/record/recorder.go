@@ -6,7 +6,6 @@
 package record
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -20,7 +19,7 @@ import (
 )
 
 const (
-	// changeBytes is the memory that a change takes beside its content.
+	// changeBytes is the memory that a change takes beside its texts and its content.
 	changeBytes = 512
 	// maxBatch and maxBatchBytes limit the changes of one write. A table takes 100 rows of a queue at once.
 	maxBatch      = 100
@@ -93,7 +92,7 @@ type texts struct{ off, lost string }
 const (
 	offAdvice = " until a restart: assign the role " + storage.TableRole +
 		" to the identity, or set ASYNC_CALLER_SCHEDULED=off; deliveries do not depend on it"
-	lostAdvice = ": the table is slow or away; deliveries do not depend on it"
+	lostAdvice = ": the table is slow or away, or has refused them; deliveries do not depend on it"
 )
 
 // change is a row that is written, or removed.
@@ -102,10 +101,7 @@ type change struct {
 	remove bool
 }
 
-func (c change) bytes() int {
-	r := c.row
-	return changeBytes + len(r.Content) + len(r.Route) + len(r.Queue) + len(r.ID) + len(r.RequestID) + len(r.TargetHost)
-}
+func (c change) bytes() int { return changeBytes + c.row.TextBytes() }
 
 // NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [storage.Row]. Limit
 // is the memory in bytes that the changes may take while they wait. The caller closes the recorder.
@@ -119,7 +115,7 @@ func NewRecorder(table storage.Table, route func(path string) string, limit int,
 // NewOutcomeRecorder returns a recorder of outcomes. It is not that of scheduled messages, so that a sender who invents
 // tokens of runs cannot take its room.
 func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, func(path string) string { return path }, limit, atOnce, texts{
+	return newRecorder(table, unchanged, limit, atOnce, texts{
 		off:  "outcomes of messages of runs are not recorded" + offAdvice,
 		lost: "outcomes of messages of runs were not recorded in the last minute" + lostAdvice,
 	}, log)
@@ -127,12 +123,14 @@ func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Rec
 
 // NewHistoryRecorder returns a recorder of how calls ended. It waits for many rows of each partition, because a
 // partition costs a transaction.
-func NewHistoryRecorder(table storage.Table, route func(path string) string, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, route, limit, gather{5 * time.Second, limit / changeBytes, limit / 2}, texts{
+func NewHistoryRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
+	return newRecorder(table, unchanged, limit, gather{5 * time.Second, limit / changeBytes, limit / 2}, texts{
 		off:  "the history is not recorded" + strings.ReplaceAll(offAdvice, "SCHEDULED", "HISTORY"),
 		lost: "ends of calls were not recorded in the last minute" + lostAdvice,
 	}, log)
 }
+
+func unchanged(route string) string { return route }
 
 func newRecorder(
 	table storage.Table, route func(path string) string, limit int, together gather, lines texts, log zerolog.Logger,
@@ -148,12 +146,9 @@ func newRecorder(
 }
 
 // Scheduled records a message. The row's Route is the path of the call, unchanged.
-func (r *Recorder) Scheduled(row storage.Row) {
-	row.Content = bytes.Clone(row.Content) // the caller's may be a small part of a large buffer
-	r.add(change{row: row})
-}
+func (r *Recorder) Scheduled(row storage.Row) { r.add(change{row: row}) }
 
-// Ended records how a call ended. The row's Route is the path of the call, unchanged.
+// Ended records how a call ended.
 func (r *Recorder) Ended(row storage.Row) { r.add(change{row: row}) }
 
 // Outcome records what became of a message of a run.
@@ -168,6 +163,7 @@ func (r *Recorder) add(c change) {
 	if r == nil {
 		return
 	}
+	c.row = c.row.Bounded() // a sender chooses its texts, which may be small parts of a large message
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -266,8 +262,53 @@ func (r *Recorder) take() []change {
 	return batch
 }
 
-// write writes changes of one queue. The latest change of a message counts.
+// write writes changes of one queue. If storage refuses some, the others are written. If the table does not answer, all
+// changes are lost, and those that wait: they are out of date when the table is back.
 func (r *Recorder) write(batch []change) {
+	ctx, cancel := context.WithTimeout(r.writing, writeTimeout)
+	defer cancel()
+	lost, err := len(batch), r.put(ctx, batch)
+	if isRefusal(err) && len(batch) > 1 {
+		lost, err = r.putEach(ctx, batch)
+	}
+	if err == nil {
+		return
+	}
+	_ = r.Check(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost += lost
+	r.err = err
+	if !isRefusal(err) {
+		r.lost += len(r.waiting)
+		r.waiting, r.bytes = nil, 0
+	}
+}
+
+// isRefusal reports whether storage refuses rows, and does not refuse all rows because of the credential.
+func isRefusal(err error) bool {
+	return errors.Is(err, storage.ErrRefused) && !errors.Is(err, storage.ErrDenied)
+}
+
+// putEach writes one change after the other, in their order, until the table does not answer. It returns how many were
+// lost, and the last error.
+func (r *Recorder) putEach(ctx context.Context, batch []change) (lost int, last error) {
+	for i := range batch {
+		err := r.put(ctx, batch[i:i+1])
+		switch {
+		case err == nil:
+			continue
+		case !isRefusal(err):
+			return lost + len(batch) - i, err
+		}
+		lost++
+		last = err
+	}
+	return lost, last
+}
+
+// put writes changes of one queue. The latest change of a message counts.
+func (r *Recorder) put(ctx context.Context, batch []change) error {
 	latest := map[string]change{}
 	for _, c := range batch {
 		latest[c.row.ID] = c
@@ -282,10 +323,8 @@ func (r *Recorder) write(batch []change) {
 		c.row.Route = r.route(c.row.Route)
 		rows = append(rows, c.row)
 	}
-	ctx, cancel := context.WithTimeout(r.writing, writeTimeout)
-	defer cancel()
 	queueName := batch[0].row.Queue
-	err := storage.Persist(ctx, writeTimeout, func(ctx context.Context) (err error) {
+	return storage.Persist(ctx, writeTimeout, func(ctx context.Context) (err error) {
 		if len(rows) > 0 {
 			err = r.table.Put(ctx, queueName, rows)
 		}
@@ -294,14 +333,6 @@ func (r *Recorder) write(batch []change) {
 		}
 		return err
 	}, storage.ErrRefused)
-	if err == nil {
-		return
-	}
-	_ = r.Check(err)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lost += len(batch) + len(r.waiting) // these are out of date when the table is back
-	r.err, r.waiting, r.bytes = err, nil, 0
 }
 
 // Table returns the table, or nil if nothing is recorded.

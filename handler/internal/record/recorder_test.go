@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +36,11 @@ func (s *slow) Put(ctx context.Context, name string, rows []storage.Row) error {
 	var err error
 	if s.fail != nil {
 		err = s.fail(s.tries)
+	}
+	for _, row := range rows {
+		if len(row.Content) > storage.MaxPropertyBytes {
+			err = fmt.Errorf("400: %w", storage.ErrRefused)
+		}
 	}
 	s.mu.Unlock()
 	select {
@@ -188,4 +194,108 @@ func TestNoRecorder(*testing.T) {
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
+}
+
+// TestRecorderRefusedRow: a row that storage refuses is lost alone, and is no outage.
+func TestRecorderRefusedRow(t *testing.T) {
+	bad := row(7)
+	bad.Content = make([]byte, storage.MaxPropertyBytes+1)
+	for name, refused := range map[string][]int{"one": {7}, "first_and_last": {0, 49}, "all_of_few": {0, 1, 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			table := &slow{}
+			r, log := newRecorder(table)
+			n := 50
+			if name == "all_of_few" {
+				n = len(refused)
+			}
+			for i := range n {
+				change := row(i)
+				if slices.Contains(refused, i) {
+					change.Content = bad.Content
+				}
+				r.Scheduled(change)
+			}
+			r.Gone("main", storage.Key{ID: "none"})
+			pass(2 * time.Second)
+			r.Scheduled(row(100)) // after the refusal
+			pass(2 * time.Second)
+			if got, want := len(table.rows(t)), n-len(refused)+1; got != want {
+				t.Errorf("%s: %d rows, want %d", name, got, want)
+			}
+			if lost, err := r.Lost(); lost != len(refused) || !errors.Is(err, storage.ErrRefused) {
+				t.Errorf("%s: lost %d, %v", name, lost, err)
+			}
+			if table.tries > n+4 {
+				t.Errorf("%s: %d tries", name, table.tries)
+			}
+			r.Close(2 * time.Second)
+			if !strings.Contains(log.String(), fmt.Sprintf(`"messages":%d`, len(refused))) {
+				t.Errorf("%s: log %s", name, log)
+			}
+		})
+	}
+}
+
+// TestRecorderRefusedAndAway: when the table goes away while rows are written one by one, the rest is lost as in any
+// outage.
+func TestRecorderRefusedAndAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := &slow{fail: func(try int) error {
+			if try == 1 {
+				return storage.ErrRefused
+			}
+			if try > 3 {
+				return errors.New("away")
+			}
+			return nil
+		}}
+		r, _ := newRecorder(table)
+		for i := range 50 {
+			r.Scheduled(row(i))
+		}
+		pass(time.Minute)
+		if lost, _ := r.Lost(); lost != 48 || len(table.rows(t)) != 2 {
+			t.Errorf("lost %d, %d rows", lost, len(table.rows(t)))
+		}
+		r.Close(2 * time.Second)
+	})
+}
+
+// TestRecorderMemory: while the table hangs, the rows that wait take no more memory than the limit, whatever text a
+// sender fills, and hold no large messages.
+func TestRecorderMemory(t *testing.T) {
+	for name, set := range map[string]func(*storage.Row, string){
+		"organization": func(r *storage.Row, text string) { r.Organization = text },
+		"environment":  func(r *storage.Row, text string) { r.Environment = text },
+		"request_id":   func(r *storage.Row, text string) { r.RequestID = text },
+		"host":         func(r *storage.Row, text string) { r.TargetHost = text },
+		"route":        func(r *storage.Row, text string) { r.Route = text },
+		"reason":       func(r *storage.Row, text string) { r.Reason = text },
+		"answer":       func(r *storage.Row, text string) { r.Answer = text },
+		"part":         func(r *storage.Row, text string) { r.RequestID = text[:10] },
+		"id":           func(r *storage.Row, text string) { r.ID += text[:20] },
+		"content":      func(r *storage.Row, text string) { r.Content = []byte(text)[:20] },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			table := &slow{took: time.Hour}
+			r, _ := newRecorder(table)
+			before := heap()
+			for n := range 2_000 {
+				change := row(n)
+				set(&change, strings.Repeat(fmt.Sprintf("%04d", n), 8<<10))
+				r.Scheduled(change)
+			}
+			if grown := heap() - before; grown > 4*limit {
+				t.Errorf("%s: %d bytes", name, grown)
+			}
+			r.Close(time.Millisecond)
+		})
+	}
+}
+
+func heap() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }

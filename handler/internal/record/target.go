@@ -46,12 +46,18 @@ func (t Target) IsOpen() bool { return !t.OpenAt.IsZero() && t.Latest.Sub(t.Open
 // MaxHost is the length to which hosts are cut in rows.
 const MaxHost = 128
 
-// RowHost returns a host as the rows of targets have it.
-func RowHost(host string) string { return strings.ToLower(host[:min(len(host), MaxHost)]) }
+// RowHost returns a host as the rows of targets have it. It shares no memory with the host, which may be a small part
+// of a large message.
+func RowHost(host string) string {
+	return strings.Clone(strings.ToLower(host[:min(len(host), MaxHost)]))
+}
+
+// targetPrefix returns the beginning of the IDs of the rows of an app.
+func targetPrefix(app string) string { return escape(app) + "," }
 
 func (t Target) row() storage.Row {
 	return storage.Row{
-		Queue: TargetsPartition, ID: escape(t.App) + "," + escape(t.Host), App: t.App, TargetHost: t.Host,
+		Queue: TargetsPartition, ID: targetPrefix(t.App) + escape(t.Host), App: t.App, TargetHost: t.Host,
 		Reason: t.Reason, Cause: t.Cause, Status: t.Status, Answer: t.Answer,
 		Since: t.Since, At: t.Latest, OpenAt: t.OpenAt, Version: t.version,
 	}
@@ -74,13 +80,24 @@ const (
 	maxReadRows = 1000
 )
 
-// ReadTargets returns the targets that fail, of all apps that share the account, at most 1,000.
+// ReadTargets returns the targets that fail, of all apps that share the account, at most 1,000. Rows without a target
+// or the time of a failure, which no handler writes, do not count.
 func ReadTargets(ctx context.Context, table storage.Table) (failing []Target, err error) {
-	err = table.List(ctx, storage.Query{Queue: TargetsPartition}, func(row storage.Row) error {
+	return readTargets(ctx, table, "")
+}
+
+// readTargets reads the rows whose ID has a prefix.
+func readTargets(ctx context.Context, table storage.Table, prefix string) (failing []Target, err error) {
+	q := storage.Query{Queue: TargetsPartition, IDPrefix: prefix}
+	err = table.List(ctx, q, func(row storage.Row) error {
+		target := targetOf(row)
+		if target.App == "" || target.Host == "" || target.Latest.IsZero() {
+			return nil
+		}
 		if len(failing) == maxReadRows {
 			return errEnough
 		}
-		failing = append(failing, targetOf(row))
+		failing = append(failing, target)
 		return nil
 	})
 	if errors.Is(err, errEnough) {

@@ -72,6 +72,9 @@ func (t *Targets) Failed(f Target) {
 		return
 	}
 	f.App = t.app
+	for _, text := range []*string{&f.Reason, &f.Cause, &f.Answer} {
+		*text = storage.RowText(*text) // small parts of a large message
+	}
 	before := t.seen[f.Host]
 	if before == nil && len(t.seen) >= maxTargets {
 		return
@@ -175,7 +178,7 @@ func (t *Targets) pass(ctx context.Context, limit time.Duration) {
 	if !t.isDue(time.Now()) {
 		return
 	}
-	rows, err := ReadTargets(limited, t.table)
+	rows, err := readTargets(limited, t.table, targetPrefix(t.app))
 	now := time.Now()
 	if err == nil {
 		err = t.write(limited, t.plan(rows, now), now)
@@ -193,16 +196,14 @@ func (t *Targets) pass(ctx context.Context, limit time.Duration) {
 // has seen no failure that the row does not have.
 type targetChange struct{ known, next, seen *Target }
 
-// plan takes the rows of the table, and returns the changes that are due.
+// plan takes the rows of the app, and returns the changes that are due.
 func (t *Targets) plan(rows []Target, now time.Time) (changes []targetChange) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.active, t.readAt = false, now
 	clear(t.known)
 	for _, row := range rows {
-		if row.App == t.app {
-			t.known[row.Host] = &row
-		}
+		t.known[row.Host] = &row
 	}
 	for host := range t.changes {
 		if t.known[host] == nil {
@@ -258,6 +259,10 @@ func (t *Targets) write(ctx context.Context, changes []targetChange, now time.Ti
 			continue
 		}
 		version, err := t.table.Replace(ctx, TargetsPartition, c.next.row())
+		if isRefusal(err) { // it must not hurt the others
+			t.drop(c.next.Host)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -268,6 +273,13 @@ func (t *Targets) write(ctx context.Context, changes []targetChange, now time.Ti
 		t.written(c, now)
 	}
 	return nil
+}
+
+// drop removes what was seen of a target whose row storage refuses.
+func (t *Targets) drop(host string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.seen, host)
 }
 
 // forget takes that a row was removed.

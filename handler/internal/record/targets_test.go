@@ -352,3 +352,66 @@ func TestSweepTargets(t *testing.T) {
 		b.want("app new.example 503 3602 3602")
 	})
 }
+
+// TestTargetsAmongHostileRows: rows of somebody who can write to the table, and of other apps, do not hide the rows of
+// an app from its instances, which would write them again and again.
+func TestTargetsAmongHostileRows(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		for n := range 1_500 {
+			rows := []storage.Row{{ID: fmt.Sprintf("0%05d", n)}, Target{
+				App: "0", Host: fmt.Sprint(n), Since: time.Now(), Latest: time.Now(),
+			}.row()}
+			if err := b.table.Put(t.Context(), TargetsPartition, rows); err != nil {
+				t.Fatal(err)
+			}
+		}
+		targets := b.instance("app")
+		for range 10 {
+			targets.Failed(Target{Host: "down.example", Since: time.Now(), Latest: time.Now(), Cause: "503"})
+			<-time.After(2 * time.Minute)
+		}
+		rows, err := readTargets(t.Context(), b.table, targetPrefix("app"))
+		if err != nil || len(rows) != 1 || rows[0].Host != "down.example" {
+			t.Errorf("rows %v, %v", rows, err)
+		}
+		if n := b.table.writes.Load(); n > 12 {
+			t.Errorf("%d writes", n)
+		}
+	})
+}
+
+// refusingTable refuses the row of one target.
+type refusingTable struct {
+	memory.Table
+	host string
+}
+
+func (r *refusingTable) Replace(ctx context.Context, queue string, row storage.Row) (string, error) {
+	if row.TargetHost == r.host {
+		return "", fmt.Errorf("400: %w", storage.ErrRefused)
+	}
+	return r.Table.Replace(ctx, queue, row)
+}
+
+// TestTargetsRefusedRow: the row of a target that storage refuses does not keep those of others from being written.
+func TestTargetsRefusedRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := &refusingTable{host: "bad.example"}
+		scheduled := NewRecorder(&memory.Table{}, strings.ToLower, 1<<20, zerolog.Nop())
+		targets := NewTargets(table, "app", scheduled)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { targets.Run(ctx); close(done) }()
+		for n := range 50 {
+			targets.Failed(Target{Host: fmt.Sprint(n, ".example"), Since: time.Now(), Latest: time.Now()})
+		}
+		targets.Failed(Target{Host: "bad.example", Since: time.Now(), Latest: time.Now()})
+		<-time.After(20 * time.Second)
+		if rows, err := ReadTargets(t.Context(), table); err != nil || len(rows) != 50 {
+			t.Errorf("%d rows, %v", len(rows), err)
+		}
+		stop()
+		<-done
+		scheduled.Close(time.Second)
+	})
+}

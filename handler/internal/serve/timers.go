@@ -162,7 +162,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 	var dropErr error
 	if t.history != nil {
 		dropped := 0
-		dropped, dropErr = t.history.DropOld(ctx, time.Now())
+		dropped, dropErr = t.history.DropOld(ctx, t.appName(), time.Now())
 		if dropped > 0 {
 			text += fmt.Sprintf(", dropped %d tables of the history", dropped)
 		}

@@ -1,8 +1,11 @@
 package storage
 
 import (
+	"bytes"
 	"context"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // The tables of an account.
@@ -58,6 +61,51 @@ type Row struct {
 	WrittenAt time.Time
 }
 
+// MaxPropertyBytes is the limit of Table Storage on a text or a content in a row
+// (https://learn.microsoft.com/rest/api/storageservices/understanding-the-table-service-data-model).
+const MaxPropertyBytes = 64 << 10
+
+// MaxRowText is the length of the longest text of a row in bytes. What is longer is cut off.
+const MaxRowText = 1 << 10
+
+// RowText returns a text as a row has it: at most [MaxRowText] bytes, without the characters that tables refuse. It
+// shares no memory with the text, which may be a small part of a large message.
+func RowText(text string) string {
+	return strings.Clone(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || outsideXML(r) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, text[:min(len(text), MaxRowText)]))
+}
+
+// texts returns the texts of a row, apart from its key and version.
+func (r *Row) texts() []*string {
+	return []*string{
+		&r.PopReceipt, &r.RequestID, &r.TargetHost, &r.Route, &r.Reason, &r.Organization, &r.Environment, &r.Action,
+		&r.Writes, &r.Reads, &r.Cause, &r.Answer, &r.App, &r.By,
+	}
+}
+
+// Bounded returns the row with each of its texts as [RowText] returns it. It shares no memory with the row.
+func (r Row) Bounded() Row {
+	for _, text := range r.texts() {
+		*text = RowText(*text)
+	}
+	r.Queue, r.ID, r.Version = strings.Clone(r.Queue), strings.Clone(r.ID), strings.Clone(r.Version)
+	r.Content = bytes.Clone(r.Content)
+	return r
+}
+
+// TextBytes returns the length of all texts of the row, and of its content.
+func (r Row) TextBytes() int {
+	n := len(r.Queue) + len(r.ID) + len(r.Version) + len(r.Content)
+	for _, text := range r.texts() {
+		n += len(*text)
+	}
+	return n
+}
+
 // StaleAfter is how much longer than the front of its queue a message is due until it counts as gone: the host reads an
 // idle queue less than once a minute at times, and queues are not strictly first in, first out.
 const StaleAfter = 2 * time.Minute
@@ -78,7 +126,8 @@ type Key struct{ ID, Version string }
 type Query struct {
 	// Queue limits them to one queue, or to the outcomes of one run; empty means all.
 	Queue string
-	// IDPrefix, unless empty, limits them to rows whose ID begins with it. It consists of letters, digits and dots.
+	// IDPrefix, unless empty, limits them to rows whose ID begins with it. It consists of letters, digits and the
+	// characters . , - _ and =.
 	IDPrefix string
 	// Content says whether the rows have their content.
 	Content bool
@@ -101,7 +150,7 @@ func (r Row) IsHeartbeat() bool { return r.Queue == Heartbeats && r.RequestID ==
 // caller retries, and limits its time by the context.
 type Table interface {
 	// Put writes rows of one queue, at most 100 with 1 MiB of content. A row replaces an earlier one of the same
-	// message.
+	// message. If storage refuses a row, none is written, and the error is an [ErrRefused].
 	Put(ctx context.Context, queue string, rows []Row) error
 	// Replace writes one row if it still has row.Version or, if that is empty, if there is no such row. It returns its
 	// new version, which is empty if another client was first.

@@ -3,6 +3,8 @@ package message
 import (
 	"regexp"
 	"strings"
+
+	"asynccaller/handler/internal/strictjson"
 )
 
 // The placeholders for parts that differ from call to call. They appear in the keys of groups, see [By.Key].
@@ -17,9 +19,12 @@ const maxSegments = 8
 // Route returns a path without the parts that differ from call to call, so that all calls of one kind have the same
 // route: "/orders/4711" becomes "/orders/{n}". It replaces segments of digits, and three digits or more within a
 // segment, by {n}; UUIDs, ULIDs, long tokens with digits and e-mail addresses by {id}; dates by {date}. It keeps
-// escapes. The route is printable and has at most 8 segments and 200 bytes; a shortened route ends with "…". An empty
-// path is "/". The route of a route is the route itself.
+// escapes. The route is printable and has at most 8 segments and 200 bytes; a shortened route ends with "…". It follows
+// from the first 512 bytes of the path. An empty path is "/". The route of a route is the route itself.
 func Route(path string) string {
+	if len(path) > maxPath { // a path may fill a message
+		path = strictjson.Clip(path, maxPath) + cutMark
+	}
 	folded := foldPath(path)
 	route := shown(folded, maxKey)
 	if route != folded {
@@ -84,8 +89,7 @@ var (
 	longNumber = regexp.MustCompile(`[0-9]{3,}`)
 )
 
-// foldPiece folds a match of pieces. It looks at each character a limited number of times, because a path may fill a
-// message.
+// foldPiece folds a match of pieces. It looks at each character a limited number of times.
 func foldPiece(piece string) string {
 	if isEmail(piece) {
 		return foldedID

@@ -6,8 +6,9 @@
 // show the content and, unless the caller reveals them, mask secrets: the values of headers, JSON members, XML elements
 // and attributes, and form fields with secret names, user info, and the values in the queries of URLs. They mask only
 // what parses. A body that is neither JSON nor XML nor a form is not shown, and a text within one that names a secret
-// is hidden as a whole. They do not find secrets without a telling name, such as a password in a sentence or an id in a
-// path. Their results are printable: other characters become U+FFFD or, in JSON, an escape.
+// is hidden as a whole; in other texts, credentials after the name of their scheme are masked. They do not find secrets
+// without a telling name, such as a password in a sentence or an id in a path. Their results are printable: other
+// characters become U+FFFD or, in JSON, an escape.
 package message
 
 import (

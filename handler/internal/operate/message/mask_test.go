@@ -57,6 +57,45 @@ func TestURLs(t *testing.T) {
 	}
 }
 
+// TestCredentialsInTexts masks a credential after its scheme in whatever holds the text.
+func TestCredentialsInTexts(t *testing.T) {
+	answer := func(mediaType, text string) string {
+		return `{"asyncCaller":1,"call":{"url":"http://t.example"},"deadLetter":{"at":"2026-11-01T00:00:00Z",` +
+			`"reason":"rejected","queue":"async-caller","attempts":1,"answer":{"status":401,"mediaType":"` + mediaType +
+			`","text":` + quoted(text) + `}}}`
+	}
+	call := func(members string) string {
+		return `{"asyncCaller":1,"call":{"url":"http://t.example",` + members + `}}`
+	}
+	for name, content := range map[string]string{
+		"json_body":     call(`"json":{"error":"sent Bearer CANARY-1"}`),
+		"json_name":     call(`"json":{"sent Bearer CANARY-1":1}`),
+		"json_in_json":  call(`"json":{"e":"{\"error\":\"sent Bearer CANARY-1\"}"}`),
+		"json_text":     call(`"json":"sent Bearer CANARY-1"`),
+		"xml":           call(`"body":"<a b=\"Bearer CANARY-1\">sent Basic CANARY-1<!-- Bearer CANARY-1 --></a>"`),
+		"html":          call(`"headers":{"Content-Type":"text/html"},"body":"<p>Bearer CANARY-1"`),
+		"form":          call(`"headers":{"Content-Type":"application/x-www-form-urlencoded"},"body":"a=Bearer+CANARY-1"`),
+		"header":        call(`"headers":{"X-Forwarded":"Bearer CANARY-1"}`),
+		"header_list":   call(`"headers":{"X-Forwarded":["a","Basic CANARY-1"]}`),
+		"context":       `{"asyncCaller":1,"call":{"url":"http://t.example"},"context":["Bearer CANARY-1"]}`,
+		"answer_json":   answer("application/json", `{"error":"Bearer CANARY-1"}`),
+		"answer_html":   answer("text/html", "<html><body>Bearer CANARY-1</body></html>"),
+		"answer_text":   answer("text/plain", "sent Bearer CANARY-1"),
+		"nexus_context": `{"RawRequest":{"Context":"` + inBase64(`{"a":"Bearer CANARY-1"}`) + `"}}`,
+		"nexus_header": `{"RawRequest":{"CallOut":"` +
+			inBase64("GET / HTTP/1.1\r\nHost: t.example\r\nX-A: Bearer CANARY-1\r\n\r\n") + `"}}`,
+		"nexus_status": `{"LatestResponse":"` + inBase64("HTTP/1.1 401 sent Bearer CANARY-1\r\n\r\n") + `"}`,
+	} {
+		shown := string(message.ShowContent([]byte(content), message.Masked))
+		if e, err := envelope.Parse([]byte(content)); err == nil {
+			shown += fmt.Sprintf("%+v %+v", message.ShowCall(e, message.Masked), message.ShowAnswer(e, message.Masked))
+		}
+		if strings.Contains(shown, "CANARY") {
+			t.Errorf("%s is shown as %s", name, shown)
+		}
+	}
+}
+
 // TestBrokenMessages cuts messages at each byte. None may show a secret.
 func TestBrokenMessages(t *testing.T) {
 	for name, content := range map[string]string{"native": nativeSecrets, "nexus": nexusSecrets} {

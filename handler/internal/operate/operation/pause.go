@@ -68,7 +68,7 @@ func (rs *Runs) PauseTarget(ctx context.Context, p record.Pause) (PauseResult, e
 	if err := rs.countPaused(ctx, &result, now); err != nil {
 		result.CountProblem = account.RecordProblem(err)
 	}
-	result.NotNoticed = rs.whyNotNoticed(ctx, now)
+	result.NotNoticed = rs.whyNotNoticed(ctx, written, now)
 	return result, nil
 }
 
@@ -117,8 +117,9 @@ func (rs *Runs) countPaused(ctx context.Context, r *PauseResult, now time.Time) 
 	return err
 }
 
-// whyNotNoticed returns why it is not known whether the app reads the pauses, or an empty text.
-func (rs *Runs) whyNotNoticed(ctx context.Context, now time.Time) string {
+// whyNotNoticed returns why it is not known whether the app notices a pause, or an empty text. It reads what the
+// instances of the app read.
+func (rs *Runs) whyNotNoticed(ctx context.Context, p record.Pause, now time.Time) string {
 	if rs.Table == nil {
 		return account.ErrNoTable.Error()
 	}
@@ -128,7 +129,18 @@ func (rs *Runs) whyNotNoticed(ctx context.Context, now time.Time) string {
 	if err != nil {
 		return account.RecordProblem(err)
 	}
-	return problem
+	if problem != "" {
+		return problem
+	}
+	pauses, err := rs.Pauses(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	if _, isRead := record.InForce(pauses, now)[p.Host]; !isRead {
+		return "the table has more pauses than an app reads, and this one is not among them: end others " +
+			"(`async-caller targets list`), and pause the target again"
+	}
+	return ""
 }
 
 // ErrNotPaused means that a target is not paused.

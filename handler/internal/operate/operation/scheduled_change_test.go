@@ -526,7 +526,8 @@ func TestCancelledInHistory(t *testing.T) {
 			source.IDs = []string{"r1"}
 			execute(t, mustPlan(t)(a.PlanCancel(t.Context(), source, false)))
 			for id, want := range map[string]bool{"r1": isKept, "r2": false} {
-				entries, err := history.Find(t.Context(), &tables, envelope.Tenant{}, id)
+				entries, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, id,
+					func(history.Entry) bool { return true })
 				found := len(entries) == 1 && entries[0].Reason == string(decision.Cancelled) &&
 					entries[0].Queue == mainQueue && entries[0].Attempts == 3 && entries[0].Trail[0].Status == 503
 				if err != nil || found != want || len(entries) > 1 {

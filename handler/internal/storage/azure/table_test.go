@@ -122,6 +122,37 @@ func TestTableErrors(t *testing.T) {
 	}
 }
 
+// TestRefusedRows: a row that is refused prevents those that are put with it, and the error says so.
+func TestRefusedRows(t *testing.T) {
+	server := azuritetest.Run(t)
+	conn, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := OpenTable(conn, "refusedrows")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	good := storage.Row{ID: "good", Content: make([]byte, storage.MaxPropertyBytes)}
+	bad := storage.Row{ID: "bad", Content: make([]byte, storage.MaxPropertyBytes+1)}
+	for name, rows := range map[string][]storage.Row{
+		"alone": {bad}, "first": {bad, good}, "last": {good, bad}, "key": {{ID: "a/b"}, good},
+		"long_key": {{ID: strings.Repeat("x", 2_000)}, good},
+	} {
+		err := table.Put(t.Context(), "main", rows)
+		if !errors.Is(err, storage.ErrRefused) || errors.Is(err, storage.ErrDenied) {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if _, found, err := table.Get(t.Context(), "main", "good"); found || err != nil {
+			t.Errorf("%s: written %t, %v", name, found, err)
+		}
+	}
+	if err := table.Put(t.Context(), "main", []storage.Row{good}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNoTableEndpoint(t *testing.T) {
 	_, err := OpenTable(Connection{Endpoint: "http://127.0.0.1:1/a", SAS: "sig=x"}, storage.ScheduledTable)
 	if !errors.Is(err, ErrNoTables) {
