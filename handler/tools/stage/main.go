@@ -6,7 +6,9 @@ package main
 
 import (
 	"archive/zip"
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -28,7 +30,8 @@ const (
 	dist    = "dist"
 	inside  = "package"
 	archive = "async-caller.zip"
-	// ignore is read by `func azure functionapp publish`, which zips every other file.
+	// ignore is read by `func azure functionapp publish`, which zips every other file. Its comments say which optional
+	// files the build has put beside it.
 	ignore = ".funcignore"
 )
 
@@ -71,6 +74,9 @@ func makePackage(ctx context.Context, project, dist string) error {
 
 // stagePackage stages and packs the app for a Function App.
 func stagePackage(project, dist string) error {
+	if err := checkEdits(project, dist); err != nil { // the package would go without them
+		return err
+	}
 	folder := filepath.Join(dist, inside)
 	if err := stage(project, folder); err != nil {
 		return err
@@ -82,8 +88,11 @@ func stagePackage(project, dist string) error {
 var optional = []string{config.RetryFile, config.TargetsFile, config.RoutesFile}
 
 // stage copies the app's files into dist, makes the functions of routes, and removes functions and optional files that
-// the project does not have.
+// the project does not have. It changes nothing if a person has changed an optional file in dist.
 func stage(project, dist string) error {
+	if err := checkEdits(project, dist); err != nil {
+		return err
+	}
 	if err := removeFunctions(dist); err != nil {
 		return err
 	}
@@ -119,7 +128,55 @@ func stage(project, dist string) error {
 	if _, _, err := functionapp.SyncRoutes(dist, slices.Sorted(maps.Keys(routes))); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"+inside+"\n"+releases+"\n"), 0o644)
+	ignored := archive + "\n" + inside + "\n" + releases + "\n"
+	for _, name := range optional {
+		content, err := os.ReadFile(filepath.Join(dist, name))
+		if err == nil {
+			ignored += stagedLine(name, content)
+		}
+	}
+	return os.WriteFile(filepath.Join(dist, ignore), []byte(ignored), 0o644)
+}
+
+// stagedLine is the comment that says that a build has put a file into the folder.
+func stagedLine(name string, content []byte) string {
+	return fmt.Sprintf("# staged: %s %x\n", name, sha256.Sum256(content))
+}
+
+// checkEdits returns an error for each optional file of the app that a build would lose: it is neither what the last
+// build has put there nor the same as in the project.
+func checkEdits(project, app string) error {
+	ignored, err := os.ReadFile(filepath.Join(app, ignore))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var problems []error
+	for _, name := range optional {
+		path, source := filepath.Join(app, name), filepath.Join(project, name)
+		content, err := os.ReadFile(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			problems = append(problems, err)
+			continue
+		}
+		if bytes.Contains(ignored, []byte(stagedLine(name, content))) {
+			continue
+		}
+		original, err := os.ReadFile(source)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			problems = append(problems, fmt.Errorf("%s was not put there by a build, which would remove it: "+
+				"move it to %s, where it belongs, or delete it", path, source))
+		case err != nil:
+			problems = append(problems, err)
+		case !bytes.Equal(original, content):
+			problems = append(problems, fmt.Errorf("%s was changed after the last build, which would replace it by %s: "+
+				"make your changes in %s, and delete %s", path, source, source, path))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 func removeFunctions(dist string) error {
