@@ -38,7 +38,7 @@ func newPauseSession(t *testing.T, n int) *testSession {
 		return d.runs.Table.Put(t.Context(), row.Queue, []storage.Row{row})
 	})
 	if err == nil {
-		err = record.Beat(t.Context(), d.runs.Table, "local", functionapp.MonitorTimer)
+		err = record.Beat(t.Context(), d.runs.Table, "local", functionapp.MonitorTimer, "")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -245,7 +245,7 @@ func TestPauseReaders(t *testing.T) {
 		}
 		look()
 		<-time.After(5 * time.Minute)
-		if err := Beat(t.Context(), &table, "app", "AC-monitor"); err != nil {
+		if err := Beat(t.Context(), &table, "app", "AC-monitor", ""); err != nil {
 			t.Fatal(err)
 		}
 		look()

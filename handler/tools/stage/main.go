@@ -84,9 +84,6 @@ func stagePackage(project, dist string) error {
 	return zipApp(folder, filepath.Join(dist, archive))
 }
 
-// optional are the files of the app that a project need not have.
-var optional = []string{config.RetryFile, config.TargetsFile, config.RoutesFile}
-
 // stage copies the app's files into dist, makes the functions of routes, and removes functions and optional files that
 // the project does not have. It changes nothing if a person has changed an optional file in dist.
 func stage(project, dist string) error {
@@ -96,9 +93,9 @@ func stage(project, dist string) error {
 	if err := removeFunctions(dist); err != nil {
 		return err
 	}
-	for _, name := range append([]string{"host.json", "local.settings.json"}, optional...) {
+	for _, name := range append([]string{"host.json", "local.settings.json"}, config.OptionalFiles()...) {
 		err := copyFile(filepath.Join(project, name), filepath.Join(dist, name))
-		if slices.Contains(optional, name) && errors.Is(err, fs.ErrNotExist) {
+		if slices.Contains(config.OptionalFiles(), name) && errors.Is(err, fs.ErrNotExist) {
 			err = os.RemoveAll(filepath.Join(dist, name))
 		}
 		if err != nil {
@@ -129,7 +126,7 @@ func stage(project, dist string) error {
 		return err
 	}
 	ignored := archive + "\n" + inside + "\n" + releases + "\n"
-	for _, name := range optional {
+	for _, name := range config.OptionalFiles() {
 		content, err := os.ReadFile(filepath.Join(dist, name))
 		if err == nil {
 			ignored += stagedLine(name, content)
@@ -151,7 +148,7 @@ func checkEdits(project, app string) error {
 		return err
 	}
 	var problems []error
-	for _, name := range optional {
+	for _, name := range config.OptionalFiles() {
 		path, source := filepath.Join(app, name), filepath.Join(project, name)
 		content, err := os.ReadFile(path)
 		switch {
@@ -233,7 +230,7 @@ func zipApp(app, path string) (err error) {
 // is ever deployed.
 func packed(app string) ([]string, error) {
 	names := []string{executable, "host.json"}
-	for _, name := range optional {
+	for _, name := range config.OptionalFiles() {
 		if _, err := os.Stat(filepath.Join(app, name)); err == nil {
 			names = append(names, name)
 		}
