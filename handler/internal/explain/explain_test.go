@@ -272,7 +272,8 @@ func TestNoCall(t *testing.T) {
 			content: fmt.Sprintf(form, "https://t.example/", `,"deadline":"2000-01-01T00:00:00Z"`+callback),
 		},
 		"expires_before_it_is_due": {
-			fmt.Sprintf(form, "https://t.example/", `,"nextAttemptAt":"2000-01-03T00:00:00Z","deadline":"2000-01-02T00:00:00Z"`),
+			fmt.Sprintf(form, "https://t.example/",
+				`,"nextAttemptAt":"2000-01-03T00:00:00Z","deadline":"2000-01-02T00:00:00Z"`),
 			nil, "dead_letter (expired)",
 		},
 		"malformed":          {"{}", nil, "dead_letter (malformed)"},

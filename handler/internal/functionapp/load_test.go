@@ -810,8 +810,8 @@ func TestLoadHost(t *testing.T) {
 	}
 }
 
-// TestLoadOnlyDisabled: an app whose queue functions are all disabled is valid, so that its timer functions can say that
-// none runs.
+// TestLoadOnlyDisabled: an app whose queue functions are all disabled is valid, so that its timer functions can say
+// that none runs.
 func TestLoadOnlyDisabled(t *testing.T) {
 	content := `{"disabled":true,"bindings":[` + validTrigger + `]}`
 	loaded, err := functionapp.Load(app(files{"Work/function.json": content}).write(t), nil)

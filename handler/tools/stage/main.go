@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/config"
@@ -102,6 +103,9 @@ func stage(project, dist string) error {
 			return err
 		}
 	}
+	if err := writeIgnore(dist); err != nil { // before anything else can fail
+		return err
+	}
 	paths, err := filepath.Glob(filepath.Join(project, "functions", "*", "function.json"))
 	if err != nil {
 		return err
@@ -122,17 +126,20 @@ func stage(project, dist string) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := functionapp.SyncRoutes(dist, slices.Sorted(maps.Keys(routes))); err != nil {
-		return err
-	}
-	ignored := archive + "\n" + inside + "\n" + releases + "\n"
+	_, _, err = functionapp.SyncRoutes(dist, slices.Sorted(maps.Keys(routes)))
+	return err
+}
+
+// writeIgnore writes the file ignore, with a comment about each optional file that dist has now.
+func writeIgnore(dist string) error {
+	lines := []string{archive + "\n", inside + "\n", releases + "\n"}
 	for _, name := range config.OptionalFiles() {
 		content, err := os.ReadFile(filepath.Join(dist, name))
 		if err == nil {
-			ignored += stagedLine(name, content)
+			lines = append(lines, stagedLine(name, content))
 		}
 	}
-	return os.WriteFile(filepath.Join(dist, ignore), []byte(ignored), 0o644)
+	return os.WriteFile(filepath.Join(dist, ignore), []byte(strings.Join(lines, "")), 0o644)
 }
 
 // stagedLine is the comment that says that a build has put a file into the folder.
@@ -169,8 +176,8 @@ func checkEdits(project, app string) error {
 		case err != nil:
 			problems = append(problems, err)
 		case !bytes.Equal(original, content):
-			problems = append(problems, fmt.Errorf("%s was changed after the last build, which would replace it by %s: "+
-				"make your changes in %s, and delete %s", path, source, source, path))
+			problems = append(problems, fmt.Errorf("%s was changed after the last build, and a build would replace it "+
+				"by %s: make your changes in %s, and delete %s", path, source, source, path))
 		}
 	}
 	return errors.Join(problems...)

@@ -391,6 +391,8 @@ func TestRoutes(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `routes.json: "returns": url: is missing`) {
 		t.Errorf("an invalid routes.json: %v", err)
 	}
+	mustWrite(t, project, map[string]string{"routes.json": `{}`})
+	mustStage(t, project, dist) // what the failed build has put into dist is nobody's edit
 }
 
 func TestDistIsMade(t *testing.T) {

@@ -26,7 +26,7 @@ const maxTargets = 10
 // Status has the waiting messages of an account by queue and target, and whether the app runs.
 type Status struct {
 	// NoCalls says which apps make no calls although they run, and why.
-	NoCalls []string `json:"noCalls,omitempty"`
+	NoCalls []string  `json:"noCalls,omitempty"`
 	Account string    `json:"account"`
 	At      time.Time `json:"at"`
 	// Queues are those that functions read.

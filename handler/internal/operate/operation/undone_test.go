@@ -209,7 +209,7 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 				table := &memory.Table{}
 				a.Outcomes = table
 				p := mustPlan(t)(a.PlanUndo(t.Context(), id))
-				killed, undo := copied(t, a), p.Result.Run
+				killed, undo := copied(t, a), p.Run
 				p.Discard(t.Context())
 				if test.row {
 					row := storage.Row{ID: id, Content: []byte(undo)}
@@ -226,7 +226,8 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 				}
 
 				r, err := killed.Resume(t.Context(), undo)
-				if test.confirmed && (err != nil || r.Done != 3) || !test.confirmed && !errors.Is(err, run.ErrNothingLeft) {
+				isResumed := err == nil && r.Done == 3
+				if isResumed != test.confirmed || !isResumed && !errors.Is(err, run.ErrNothingLeft) {
 					t.Errorf("resumed: %+v, %v", r, err)
 				}
 				again, err := killed.PlanUndo(t.Context(), id)
@@ -260,8 +261,8 @@ func TestMarkBeforeTheUndo(t *testing.T) {
 		var seen []string
 		a.Store = &watched{Queues: store, put: func() {
 			row, _, _ := table.Get(context.Background(), record.UndonePartition, id)
-			marked := bytes.Contains(readJournal(t, a, id), []byte(`"id":"`+p.Result.Run+`"`))
-			if string(row.Content) == p.Result.Run && marked {
+			marked := bytes.Contains(readJournal(t, a, id), []byte(`"id":"`+p.Run+`"`))
+			if string(row.Content) == p.Run && marked {
 				seen = append(seen, "marked")
 			}
 		}}

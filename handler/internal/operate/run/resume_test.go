@@ -328,7 +328,8 @@ func TestDamagedJournal(t *testing.T) {
 func FuzzEditedJournal(f *testing.F) {
 	const id = "20261121-100000-move-abcd"
 	head := `{"is":"run","v":2,"run":"` + id + `","account":"test","canary":1,"rate":1e9}` + "\n"
-	planned := `{"is":"planned","n":0,"take":{"queue":"queue-poison","id":"m","text":"x"},"put":{"queue":"queue"}}` + "\n" +
+	planned := `{"is":"planned","n":0,"take":{"queue":"queue-poison","id":"m","text":"x"},"put":{"queue":"queue"}}` +
+		"\n" +
 		`{"is":"planned","n":1,"take":{"queue":"queue","id":"m","byReceipt":true},"set":{"text":"x"}}` + "\n"
 	for _, seed := range []string{
 		head, head + planned, head + planned + `{"is":"go"}` + "\n",
