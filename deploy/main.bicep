@@ -577,6 +577,20 @@ var alerts = [
     '''
   }
   {
+    name: 'no-calls'
+    title: 'The app runs and makes no calls'
+    severity: 1
+    every: 'PT5M'
+    window: 'PT15M'
+    resolves: true
+    query: '''
+      traces | where timestamp > ago(15m) and (message has "hold mode: no calls are made" or message has "no calls are made, and messages wait")
+      | extend line = parse_json(message)
+      | where tostring(line.message) startswith "hold mode: no calls are made" or tostring(line.message) startswith "no calls are made, and messages wait"
+      | summarize lines = count() | where lines > 0
+    '''
+  }
+  {
     name: 'given-up'
     title: 'More than 10 calls were given up in an hour'
     severity: 2

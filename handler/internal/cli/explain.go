@@ -19,6 +19,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
@@ -46,6 +47,10 @@ that applies, the time of the next attempt, and the message that would be writte
 
 With the --queue of a route, the content is not an envelope, but the body of the call that
 routes.json states. The explanation shows that call, and where its envelope goes if it fails.
+
+The exit code is 1 if no call is made, whatever the result would be, and no callback reports that to
+the sender: the message is malformed, the host cannot decode it or has delivered it too often, the
+target is refused, or the deadline passes before a call is allowed.
 
 The envelope comes from FILE, or standard input for "-", as JSON or base64; or, with --queue and
 --request-id, from the first 32 visible messages of a queue or of its poison queue. Only then does
@@ -163,11 +168,15 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	}
 	explanation := explain.About(a.Settings.Rules, o.Question)
 	if o.json {
-		return printJSON(env.Stdout, explanation)
+		err = printJSON(env.Stdout, explanation)
+	} else {
+		printField(env.Stdout, "found", source)
+		printExplanation(env.Stdout, o.Question, explanation)
 	}
-	printField(env.Stdout, "found", source)
-	printExplanation(env.Stdout, o.Question, explanation)
-	return nil
+	if err == nil && explanation.NoCall != "" {
+		err = errors.New("no call is made: " + explanation.NoCall)
+	}
+	return err
 }
 
 // readBody reads the body of the answer as serve does.
@@ -265,7 +274,7 @@ func (o *explainOptions) find(ctx context.Context, store storage.Queues, a confi
 			return "", err
 		}
 		for _, m := range messages {
-			o.MessageID = m.ID
+			o.MessageID, o.Undelivered = m.ID, whyUndelivered(a.Host.Queues, o.Queue, name, m)
 			o.Content = message.Rules{Encoding: a.Host.Queues.MessageEncoding}.Content(m.Text)
 			if o.requestID != m.ID && o.requestID != o.Open(a.Settings.Rules).RequestID {
 				continue
@@ -282,6 +291,31 @@ func (o *explainOptions) find(ctx context.Context, store storage.Queues, a confi
 	return "", &codeError{exitNothing, fmt.Errorf("no visible message with request id %.128q on %s: "+
 		"only the first %d visible messages can be read, and a scheduled message is invisible",
 		o.requestID, strings.Join(names, " and "), storage.MaxBatch)}
+}
+
+// whyUndelivered returns why the host moves a message to the poison queue instead of delivering it, or nil. The message
+// is on the queue, or on its poison queue, from where it would be moved back.
+func whyUndelivered(options functionapp.QueueOptions, queue, name string, m storage.Message) *explain.Undelivered {
+	poison := queue + storage.PoisonSuffix
+	_, undecodable := options.MessageEncoding.Decode(m.Text)
+	u := explain.Undelivered{Reason: message.Undecodable}
+	switch {
+	case undecodable != nil && name == queue:
+		u.Detail = fmt.Sprintf("the text is %v: the host moves it to %s as it is; then encode it: "+
+			"`async-caller poison requeue --queue %s --reason %s --fix-encoding`, and correct the sender",
+			undecodable, poison, poison, u.Reason)
+	case undecodable != nil:
+		u.Detail = fmt.Sprintf("the text is %v: the host would move it to this queue again; encode it: "+
+			"`async-caller poison requeue --queue %s %s --fix-encoding`, and correct the sender",
+			undecodable, poison, shellWord(m.ID))
+	case name == queue && options.MaxDequeueCount > 0 && m.DequeueCount >= options.MaxDequeueCount:
+		u.Reason = message.HostGaveUp
+		u.Detail = fmt.Sprintf("its dequeue count has reached maxDequeueCount %d: the host moves it to %s; then: "+
+			"`async-caller poison requeue --queue %s --reason %s`", options.MaxDequeueCount, poison, poison, u.Reason)
+	default:
+		return nil
+	}
+	return &u
 }
 
 // printExplanation prints an explanation as text.

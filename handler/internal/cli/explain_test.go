@@ -61,3 +61,35 @@ func TestFind(t *testing.T) {
 		}
 	}
 }
+
+// TestUndelivered: which messages the host moves to the poison queue instead of delivering them.
+func TestUndelivered(t *testing.T) {
+	const id = "8a1b2c3d"
+	encoded := storage.Base64.Encode([]byte("{}"))
+	for name, test := range map[string]struct {
+		encoding storage.Encoding
+		queue    string
+		message  storage.Message
+		want     string // a part of the detail; empty if the host delivers the message
+	}{
+		"encoded":            {storage.Base64, "q", storage.Message{Text: encoded}, ""},
+		"white_space":        {storage.Base64, "q", storage.Message{Text: " " + encoded + "\r\n"}, ""},
+		"plain":              {storage.Base64, "q", storage.Message{Text: "{}"}, "poison requeue --queue q-poison --reason undecodable --fix"},
+		"without_padding":    {storage.Base64, "q", storage.Message{Text: "e30"}, "not base64"},
+		"url_alphabet":       {storage.Base64, "q", storage.Message{Text: "_-_-"}, "not base64"},
+		"plain_on_poison":    {storage.Base64, "q-poison", storage.Message{Text: "{}"}, "encode it: `async-caller poison requeue --queue q-poison 8a1b2c3d --fix"},
+		"no_encoding":        {storage.None, "q", storage.Message{Text: "{}"}, ""},
+		"last_delivery":      {storage.Base64, "q", storage.Message{Text: encoded, DequeueCount: 4}, ""},
+		"too_many":           {storage.Base64, "q", storage.Message{Text: encoded, DequeueCount: 5}, "has reached maxDequeueCount 5"},
+		"too_many_on_poison": {storage.Base64, "q-poison", storage.Message{Text: encoded, DequeueCount: 9}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.message.ID = id
+			options := functionapp.QueueOptions{MessageEncoding: test.encoding, MaxDequeueCount: 5}
+			got := whyUndelivered(options, "q", test.queue, test.message)
+			if (got == nil) != (test.want == "") || got != nil && !strings.Contains(got.Detail, test.want) {
+				t.Errorf("%+v, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rs/zerolog"
 
@@ -123,6 +124,7 @@ func accountName(n int) string { return "devstoreaccount" + strconv.Itoa(n) }
 //   - dead [-raw] [-hex] [-ttl=DURATION] QUEUE FILE creates a queue and puts each line of a file on it, in
 //     base64 unless -raw is given; with -hex the line contains hex digits.
 //   - queue NAME prints the number of messages on a queue, then the visible ones, one per line.
+//   - tick PORT FUNCTION does what the Functions host does when a timer function is due.
 //   - beat does what the timer functions of the app do for --canary: it says that the app records outcomes.
 //   - deliver QUEUE receives the visible messages of a queue like an app whose calls succeed, with the history on.
 //   - writes prints the requests that changed the account since the last time, in order.
@@ -150,7 +152,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "azurite": startAzurite, "unreachable": unreachable,
-			"beat": putBeat, "deliver": deliver,
+			"beat": putBeat, "tick": tick, "deliver": deliver,
 			"queue": printQueue, "writes": printWrites, "steady": steady, "fill": fill,
 			"dead": putDead, "freeport": freePort, "ready": ready,
 		},
@@ -292,8 +294,27 @@ func printQueue(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-func putBeat(ts *testscript.TestScript, _ bool, _ []string) {
-	ts.Check(record.Beat(context.Background(), mustAccount(ts).table, "local", functionapp.MonitorTimer))
+func tick(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: tick PORT FUNCTION")
+	}
+	url := "http://127.0.0.1:" + args[0] + "/" + args[1]
+	body := strings.NewReader(`{"Data":{"timer":{}},"Metadata":{}}`)
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, body)
+	ts.Check(err)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-Azure-Functions-InvocationId", uuid.NewString())
+	answer, err := http.DefaultClient.Do(request)
+	ts.Check(err)
+	ts.Check(answer.Body.Close())
+	if answer.StatusCode != http.StatusOK {
+		ts.Fatalf("%s answered %d", args[1], answer.StatusCode)
+	}
+}
+
+func putBeat(ts *testscript.TestScript, _ bool, args []string) {
+	table, problem := mustAccount(ts).table, strings.Join(args, " ")
+	ts.Check(record.Beat(context.Background(), table, "local", functionapp.MonitorTimer, problem))
 }
 
 func deliver(ts *testscript.TestScript, _ bool, args []string) {

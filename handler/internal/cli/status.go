@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
@@ -27,11 +28,12 @@ func newStatus(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show waiting messages by queue and target, why targets fail, and whether the app runs",
-		Long: `Show the queues that functions read with their length (approximate), the age of the oldest visible
-message, the scheduled messages and those due in the next minute, and the poison messages with the
-reasons of the first 32; the targets that fail, and those for which most messages are scheduled; and
-when the timer functions last ran. A value that the record does not have is "unknown". "(route)"
-marks a queue with a route.
+		Long: `Show the apps that make no calls although they run, and why: hold mode, or no queue function runs.
+Then show the queues that functions read with their length (approximate), the age of the oldest
+visible message, the scheduled messages and those due in the next minute, and the poison messages
+with the reasons of the first 32; the targets that fail, and those for which most messages are
+scheduled; and when the timer functions last ran. A value that the record does not have is
+"unknown". "(route)" marks a queue with a route.
 
 For each target: CAUSE is why it fails, SINCE when the first call that failed since the last success
 began, and BREAKER whether an instance of the app has opened its circuit breaker. WAITING counts its
@@ -72,7 +74,10 @@ func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 		return err
 	}
 	if s.json {
-		return printJSON(s.out, status)
+		return printJSON(s.out, struct {
+			account.Status
+			Files string `json:"files"`
+		}{status, config.FilesInForce(s.app)})
 	}
 	if redraw {
 		fmt.Fprint(s.out, "\x1b[H\x1b[2J") // to the corner, and clear the screen
@@ -83,8 +88,15 @@ func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 
 func (s *session) printStatus(status account.Status, all bool) {
 	out := s.out
+	for _, app := range status.NoCalls[:min(len(status.NoCalls), mostPauses)] {
+		printLine(out, "no calls", "%s", strictjson.ReplaceUnprintable(app))
+	}
+	if len(status.NoCalls) > 0 {
+		printLine(out, "", "messages wait: correct the settings of the app, or enable its functions, and restart it")
+	}
 	printLine(out, "account", "%s at %s", status.Account, status.At.Format(time.TimeOnly+" UTC"))
 	printLine(out, "app", "%s", s.appText())
+	printLine(out, "files", "%s", strictjson.ReplaceUnprintable(config.FilesInForce(s.app)))
 	printLine(out, "running", "%s", runningText(status))
 	for _, app := range status.Apps {
 		printLine(out, "timers", "%s: %s %s, %s %s", strictjson.ReplaceUnprintable(app.Name),
@@ -117,7 +129,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 	printFurther(out, status)
 }
 
-// mostPauses is the largest number of paused targets that the status names.
+// mostPauses is the largest number of paused targets, and of apps without calls, that the status names.
 const mostPauses = 10
 
 // printPaused names the targets that are paused.
@@ -281,6 +293,9 @@ func runningText(s account.Status) string {
 		return "unknown: no timer function has recorded a run"
 	case len(silent) > 0:
 		return "no: these apps or their timer functions do not run: " + strings.Join(silent, ", ")
+	}
+	if len(s.NoCalls) > 0 {
+		return "yes, but no calls are made"
 	}
 	return "yes"
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/record"
@@ -138,7 +136,8 @@ func newTargetsResume(shared *sharedFlags) *cobra.Command {
 		Use:   "resume HOST",
 		Short: "Allow the calls to a target again, and make its scheduled messages due",
 		Long: `End the pause of a target, wait 20 s until the app has noticed it, and expedite the scheduled
-messages that have the reason "paused". The other messages come back at their next attempt. --rate,
+messages that have the reason "paused", except those that another pause still stops: of the host on
+all ports, or of one of its ports. The other messages come back at their next attempt. --rate,
 --spread, --canary and --stop-at-failure-ratio limit the load on the target, as in "scheduled
 expedite". The run is one of "scheduled runs", and "scheduled resume" continues it.`,
 		Example: `  async-caller targets resume crm.example.com
@@ -176,9 +175,7 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 	}
 	var plan *operation.Plan
 	if err == nil {
-		source := account.ScheduledSource{}
-		source.Filter.Hosts, source.Filter.Reasons = []string{hostOf(host)}, []string{string(decision.Paused)}
-		plan, err = s.runs.PlanExpedite(ctx, source, pace)
+		plan, err = s.runs.PlanResume(ctx, host, pace)
 	}
 	if err != nil {
 		const text = "the target is resumed, but its scheduled messages wait for their next attempt: %w\n" +
@@ -186,8 +183,9 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 		return &codeError{exitPartly, fmt.Errorf(text, err, later)}
 	}
 	if plan.Total+plan.Refused == 0 {
+		s.announce(plan)
 		plan.Discard(ctx)
-		s.progress.printf("no scheduled message for it is recorded as %s", decision.Paused)
+		s.progress.printf("no scheduled message that may be called now is recorded as %s", decision.Paused)
 		return s.out.err
 	}
 	s.group, s.yes = "scheduled", true // the run is one of scheduled messages, and the operator has asked for it
@@ -196,17 +194,7 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 
 // pausedFilter is the selection of the messages for a target that were paused, as a person would write it.
 func pausedFilter(host string) string {
-	return fmt.Sprintf("--host %s --reason %s", shellWord(hostOf(host)), decision.Paused)
-}
-
-// hostOf returns a host in the form of [targets.ParseHost] without its port. The record does not have the port of a URL
-// that has none, so the filter selects all.
-func hostOf(host string) string {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil { // it has none
-		return host
-	}
-	return name
+	return fmt.Sprintf("--host %s --reason %s", shellWord(host), decision.Paused)
 }
 
 func newTargetsList(shared *sharedFlags) *cobra.Command {

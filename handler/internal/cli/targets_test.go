@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
@@ -34,7 +38,7 @@ func newPauseSession(t *testing.T, n int) *testSession {
 		return d.runs.Table.Put(t.Context(), row.Queue, []storage.Row{row})
 	})
 	if err == nil {
-		err = record.Beat(t.Context(), d.runs.Table, "local", functionapp.MonitorTimer)
+		err = record.Beat(t.Context(), d.runs.Table, "local", functionapp.MonitorTimer, "")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -171,26 +175,132 @@ func TestResume(t *testing.T) {
 		err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{})
 		if codeOf(err) != exitNothing || !strings.Contains(err.Error(),
 			"is not paused in test; messages that still wait: "+
-				"`async-caller scheduled expedite --host t.example --reason paused`") {
+				"`async-caller scheduled expedite --host t.example:443 --reason paused`") {
 			t.Errorf("resumed again: exit code %d, %v", codeOf(err), err)
 		}
 	})
 }
 
-// TestResumePartOfAPause: a port that is resumed stays paused with its host, and the plan warns of that.
-func TestResumePartOfAPause(t *testing.T) {
+// TestResumeSelects: a resume expedites the messages that its pause has stopped, and none that another pause still
+// stops. A canary is one of these messages.
+func TestResumeSelects(t *testing.T) {
+	urls := []string{
+		"https://t.example/0", "http://T.Example./1", "https://t.example:8443/2", "http://t.example:0443/3",
+		"https://other.example/4", "https://[2001:db8::1]:8443/5", "https://[2001:db8::1]/6",
+	}
+	const onDefaultPorts = "--host t.example:443 --reason paused"
+	for name, test := range map[string]struct {
+		paused []string
+		resume string
+		due    string
+		hint   string
+	}{
+		"host":                 {[]string{"t.example"}, "t.example", "0123", "--host t.example --reason paused"},
+		"port":                 {[]string{"t.example:8443"}, "t.example:8443", "2", "--host t.example:8443 --reason paused"},
+		"https":                {[]string{"t.example:443"}, "t.example:443", "03", onDefaultPorts},
+		"http":                 {[]string{"t.example:80"}, "t.example:80", "1", "--host t.example:80 --reason paused"},
+		"beside_another_port":  {[]string{"t.example:443", "t.example:8443"}, "t.example:443", "03", onDefaultPorts},
+		"beside_http":          {[]string{"t.example:443", "t.example:80"}, "t.example:443", "03", onDefaultPorts},
+		"host_but_not_a_port":  {[]string{"t.example", "t.example:8443"}, "t.example", "013", ""},
+		"host_but_not_https":   {[]string{"t.example", "t.example:443"}, "t.example", "12", ""},
+		"port_but_not_host":    {[]string{"t.example", "t.example:443"}, "t.example:443", "", onDefaultPorts},
+		"address":              {[]string{"2001:db8::1"}, "2001:db8::1", "56", "--host 2001:db8::1 --reason paused"},
+		"address_and_port":     {[]string{"[2001:db8::1]:8443"}, "[2001:db8::1]:8443", "5", ""},
+		"address_but_not_port": {[]string{"2001:db8::1", "[2001:db8::1]:8443"}, "2001:db8::1", "6", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newPauseSession(t, 0)
+				for n, target := range urls {
+					putPaused(t, d, strconv.Itoa(n), target)
+				}
+				for _, host := range test.paused {
+					if err := d.pauseTarget(t.Context(), pauseAt(host, 0)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := d.resumeTarget(t.Context(), test.resume, journal.Pace{Spread: time.Minute}); err != nil {
+					t.Fatalf("%v\n%s", err, d.err.String())
+				}
+				var due []string
+				for _, m := range d.store.All("async-caller") {
+					if e, err := envelope.Parse(mustDecode(t, m.Text)); err == nil &&
+						!m.NextVisibleAt.After(time.Now().Add(time.Minute)) {
+						due = append(due, e.RequestID)
+					}
+				}
+				slices.Sort(due)
+				if got := strings.Join(due, ""); got != test.due {
+					t.Errorf("expedited %q, want %q\n%s", got, test.due, d.err.String())
+				}
+				err := d.resumeTarget(t.Context(), test.resume, journal.Pace{})
+				if codeOf(err) != exitNothing || !strings.Contains(err.Error(), test.hint) {
+					t.Errorf("resumed again: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestResumeSpread: a spread is for the messages that are expedited, not for those that stay paused.
+func TestResumeSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newPauseSession(t, 3)
-		for _, host := range []string{"t.example", "t.example:443"} {
+		d := newPauseSession(t, 0)
+		for n := range 8 {
+			putPaused(t, d, strconv.Itoa(n), fmt.Sprintf("https://t.example:%d/", 8443+n%2))
+		}
+		for _, host := range []string{"t.example", "t.example:8443"} {
 			if err := d.pauseTarget(t.Context(), pauseAt(host, 0)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{}); err != nil ||
-			!strings.Contains(d.err.String(), "3 messages: no call is made while t.example is paused, since 2000") {
-			t.Errorf("%v\n%s", err, d.err.String())
+		if err := d.resumeTarget(t.Context(), "t.example", journal.Pace{Spread: 40 * time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		latest := time.Duration(0)
+		for _, m := range d.store.All("async-caller") {
+			if wait := time.Until(m.NextVisibleAt); wait < 50*time.Minute {
+				latest = max(latest, wait)
+			}
+		}
+		if latest.Round(time.Minute) != 30*time.Minute {
+			t.Errorf("the last of 4 messages is due after %v, want 30m", latest)
+		}
+		if !strings.Contains(d.err.String(), "warning: 4 messages: no call is made while t.example:8443 is paused, ") {
+			t.Errorf("printed %s", d.err.String())
 		}
 	})
+}
+
+// putPaused puts a scheduled message for a target that is paused, with its row.
+func putPaused(t *testing.T, d *testSession, id, target string) {
+	t.Helper()
+	content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s","call":{"url":"%s"}}`, id, target)
+	item := storage.Item{Text: storage.Base64.Encode(content), Delay: time.Hour}
+	m, err := d.store.Put(t.Context(), "async-caller", item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := storage.Row{
+		ID: m.ID, PopReceipt: m.PopReceipt, RequestID: id, TargetHost: u.Host, Reason: "paused", Content: content,
+		CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(time.Hour), Deadline: time.Now().Add(2 * time.Hour),
+	}
+	if err := d.runs.Table.Put(t.Context(), "async-caller", []storage.Row{row}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustDecode(t *testing.T, text string) []byte {
+	t.Helper()
+	content, err := storage.Base64.Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
 }
 
 // TestManyOperatorsPause: whatever operators do at the same time, the table has what the last of them was told.

@@ -315,6 +315,26 @@ const (
 	RoutesFile  = "routes.json"
 )
 
+// OptionalFiles returns the names of the optional files.
+func OptionalFiles() []string { return []string{RetryFile, TargetsFile, RoutesFile} }
+
+// FilesInForce says which of the optional files an app folder has, and names the folder.
+func FilesInForce(dir string) string {
+	folder, err := filepath.Abs(dir)
+	if err != nil {
+		folder = dir
+	}
+	missing := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	names := slices.DeleteFunc(OptionalFiles(), missing)
+	if len(names) == 0 {
+		return "no " + strings.Join(OptionalFiles(), ", ") + " in " + folder
+	}
+	return strings.Join(names, ", ") + " in " + folder
+}
+
 // LoadApp reads the settings from an environment, and the optional files in an app folder. Getenv returns the values of
 // the environment variables to which targets.json refers; see [targets.Parse]. The error joins all problems.
 func LoadApp(dir string, environ []string, getenv func(string) string) (Settings, error) {

@@ -33,9 +33,6 @@ const (
 	redeploy     = "correct it and deploy again"
 )
 
-// disabling matches the setting that disables a function. Linux allows no dots in the names of variables.
-var disabling = regexp.MustCompile(`(?i)^AzureWebJobs[._](.+)[._]Disabled=(?:1|true)$`)
-
 // nextWithoutApp returns what to do about a folder that is not an app folder.
 func nextWithoutApp(dir string, environ []string) string {
 	root := functionapp.RootPath(config.Getenv(environ))
@@ -85,25 +82,10 @@ func (report Reporter) broken(check, text, next string) {
 
 // functions checks which functions the host runs. No message is delivered if it runs no queue function.
 func (report Reporter) functions(app *functionapp.App, environ []string) {
-	disabled := slices.Clone(app.Disabled)
-	for _, variable := range environ {
-		match := disabling.FindStringSubmatch(variable)
-		if match != nil {
-			disabled = append(disabled, match[1])
-		}
-	}
-	allowed := app.Host.AllowList
-	var unlisted []string
-	for _, name := range app.Names() {
-		if len(allowed) > 0 && !containsName(allowed, name) {
-			unlisted = append(unlisted, name)
-		}
-	}
-	state := Broken
-	for _, f := range app.Functions {
-		if !containsName(disabled, f.Name) && !containsName(unlisted, f.Name) {
-			state = Warning
-		}
+	disabled, unlisted := app.Stopped(environ)
+	state := Warning
+	if app.WhyIdle(environ) != "" {
+		state = Broken
 	}
 	report.items(disabled, Line{
 		State: state,
@@ -121,11 +103,6 @@ func (report Reporter) functions(app *functionapp.App, environ []string) {
 				"or add the names",
 		}, "")
 	}
-}
-
-// containsName reports whether a list has the name of a function, in any case.
-func containsName(names []string, name string) bool {
-	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
 // bundleRange matches a range of versions as NuGet writes it: [4.*, 5.0.0), [4.2.0] or 4.*.

@@ -45,7 +45,7 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 		report.problems("app folder", a.FunctionsErr, nextWithoutApp(dir, environ), "")
 	}
 	report.problems("settings", errors.Join(a.LocalErr, a.SettingsErr),
-		"correct it and restart the app: until then it makes no calls", "valid")
+		"correct it and restart the app: until then it makes no calls", "valid, with "+config.FilesInForce(dir))
 	if !noApp {
 		report.problems("app folder", a.FunctionsErr,
 			"correct the file and deploy again, or name the app folder with --app",

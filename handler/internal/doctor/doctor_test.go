@@ -40,6 +40,13 @@ func TestHeartbeats(t *testing.T) {
 			[]record.App{app("local", week, -time.Minute, 0)},
 			[]string{"ok local: AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago"},
 		},
+		"no_calls": {
+			[]record.App{{Name: "shop", Since: now, Monitor: now, Problem: "hold mode: x"}},
+			[]string{
+				"ok shop: AC-monitor ran 0s ago, AC-poison-keeper has not run yet",
+				"broken shop makes no calls: hold mode: x",
+			},
+		},
 		"late_keeper": {
 			[]record.App{app("local", week, time.Minute, 3*time.Hour)},
 			[]string{"broken local: AC-monitor ran 1m0s ago, AC-poison-keeper ran 3h0m0s ago: " +

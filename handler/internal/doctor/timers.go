@@ -59,6 +59,15 @@ func judgeHeartbeats(apps []record.App, now time.Time) (lines []Line) {
 				" from table " + storage.ScheduledTable + ", or let the keeper of another app do that after 8 days"
 		}
 		lines = append(lines, line)
+		if app.Problem != "" {
+			lines = append(lines, Line{
+				State: Broken,
+				Check: check,
+				Text:  app.Name + " makes no calls: " + app.Problem,
+				Next: "correct the settings of the app, or enable its functions, and restart it; then wait a minute " +
+					"for " + functionapp.MonitorTimer,
+			})
+		}
 	}
 	return lines
 }

@@ -47,9 +47,14 @@ type Question struct {
 	Guard guard.Rules
 	// Paused returns the pause of a target, or the zero value. It is nil if pauses are not known.
 	Paused func(target *url.URL) Pause
+	// Undelivered, unless nil, is why the host moves the message to the poison queue instead of delivering it.
+	Undelivered *Undelivered
 	// Outcome is the assumed outcome of the call, or nil. It does not matter if the target is refused.
 	Outcome *decision.Outcome
 }
+
+// Undelivered is why the host does not deliver a message. Reason is that of a poison message.
+type Undelivered struct{ Reason, Detail string }
 
 // Open opens the message under the operator's rules, as the handler does.
 func (q Question) Open(rules decision.Rules) decision.Intake {
@@ -81,6 +86,9 @@ type Explanation struct {
 	// for the shortest wait and Otherwise for the longest.
 	AfterCall *Step `json:"afterCall,omitempty"`
 	Otherwise *Step `json:"otherwise,omitempty"`
+	// NoCall says why the message ends without a call, whatever outcome is assumed, and without a callback that tells
+	// its sender; empty otherwise.
+	NoCall string `json:"noCall,omitempty"`
 }
 
 // Route says how the route of a queue uses a content.
@@ -141,6 +149,12 @@ type Write struct {
 
 // About explains a message under the operator's rules.
 func About(rules decision.Rules, q Question) Explanation {
+	if u := q.Undelivered; u != nil {
+		arrival := Step{
+			At: q.Now, Action: decision.DeadLetter, Reason: decision.Reason(u.Reason), Detail: u.Detail, GivenUp: true,
+		}
+		return Explanation{Arrival: arrival, NoCall: noCall(arrival)}
+	}
 	m := message{Question: q, rules: rules, in: q.Open(rules)}
 	arrivals := []decision.Decision{rules.BeforeCall(m.in, q.Now)}
 	if pause := m.pause(); pause.Why != "" && arrivals[0].Action == decision.Call {
@@ -161,19 +175,34 @@ func About(rules decision.Rules, q Question) Explanation {
 			m.Outcome = &decision.Outcome{Failure: decision.FailureTargetRefused, Detail: refused}
 		}
 	}
-	if m.Outcome == nil || m.in.Malformed != nil {
-		return explanation
-	}
 	at := q.Now
 	if arrival.Reason == decision.NotDue { // one long wait, although several delays may make it up
 		at = arrival.State.NextAttemptAt
 		m.in.Envelope = m.in.Envelope.WithState(arrival.State)
 		arrival = rules.BeforeCall(m.in, at)
 	}
-	if arrival.Action == decision.Call {
+	explanation.NoCall = noCall(m.step(at, arrival))
+	if arrival.Action == decision.Call && m.Outcome != nil {
 		explanation.AfterCall, explanation.Otherwise = m.afterCall(at)
+		if explanation.Envelope.Refused != "" { // whatever the operator assumes
+			explanation.NoCall = noCall(*explanation.AfterCall)
+		}
 	}
 	return explanation
+}
+
+// noCall returns why a message ends with a step, or an empty text if it does not, or if its callback tells the sender.
+func noCall(s Step) string {
+	switch s.Action {
+	case decision.DeadLetter, decision.Drop, decision.Fault:
+		text := fmt.Sprintf("%s (%s)", s.Action, s.Reason)
+		if s.Detail != "" {
+			text += ": " + s.Detail
+		}
+		return text
+	case decision.Call, decision.Finish, decision.Reschedule, decision.Callback, decision.Hold, decision.Release:
+	}
+	return ""
 }
 
 // message is a question whose message was opened.

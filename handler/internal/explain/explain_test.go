@@ -244,3 +244,72 @@ func TestScheduleTellsLimits(t *testing.T) {
 		t.Errorf("%+v", table)
 	}
 }
+
+// TestNoCall: which messages end without a call, and without a callback, whatever outcome is assumed.
+func TestNoCall(t *testing.T) {
+	const form = `{"asyncCaller":1,"createdAt":"2000-01-01T00:00:00Z","call":{"url":"%s"}%s}`
+	const callback = `,"callback":{"url":"https://s.example/"}`
+	for name, test := range map[string]struct {
+		content string
+		change  func(*explain.Question, *decision.Rules)
+		want    string // the beginning; empty if there is a call or a callback
+	}{
+		"due":      {content: fmt.Sprintf(form, "https://t.example/", "")},
+		"not_due":  {content: fmt.Sprintf(form, "https://t.example/", `,"notBefore":"2000-01-03T00:00:00Z"`)},
+		"rejected": {content: fmt.Sprintf(form, "https://t.example/", ""), change: answers(400)},
+		"expired": {
+			fmt.Sprintf(form, "https://t.example/", `,"deadline":"2000-01-01T00:00:00Z"`), nil, "dead_letter (expired)",
+		},
+		"expired_drop": {
+			fmt.Sprintf(form, "https://t.example/", `,"deadline":"2000-01-01T00:00:00Z","giveUp":"drop"`), nil,
+			"drop (expired)",
+		},
+		"expired_fault": {
+			fmt.Sprintf(form, "https://t.example/", `,"deadline":"2000-01-01T00:00:00Z","giveUp":"fault"`), nil,
+			"fault (expired)",
+		},
+		"expired_callback": {
+			content: fmt.Sprintf(form, "https://t.example/", `,"deadline":"2000-01-01T00:00:00Z"`+callback),
+		},
+		"expires_before_it_is_due": {
+			fmt.Sprintf(form, "https://t.example/",
+				`,"nextAttemptAt":"2000-01-03T00:00:00Z","deadline":"2000-01-02T00:00:00Z"`),
+			nil, "dead_letter (expired)",
+		},
+		"malformed":          {"{}", nil, "dead_letter (malformed)"},
+		"malformed_answered": {"{}", answers(200), "dead_letter (malformed)"},
+		"not_utf8":           {"\xff\xfe", nil, "dead_letter (malformed)"},
+		"refused":            {fmt.Sprintf(form, "http://127.0.0.1/", ""), nil, "dead_letter (target_refused)"},
+		"refused_answered":   {fmt.Sprintf(form, "http://[::1]/", ""), answers(200), "dead_letter (target_refused)"},
+		"refused_callback":   {content: fmt.Sprintf(form, "http://127.0.0.1/", callback)},
+		"refused_later": {
+			fmt.Sprintf(form, "http://127.0.0.1/", `,"notBefore":"2000-01-03T00:00:00Z"`), nil,
+			"dead_letter (target_refused)",
+		},
+		"undelivered": {
+			fmt.Sprintf(form, "https://t.example/", callback), func(q *explain.Question, _ *decision.Rules) {
+				q.Undelivered = &explain.Undelivered{Reason: "undecodable", Detail: "why"}
+			}, "dead_letter (undecodable): why",
+		},
+		"paused": {
+			content: fmt.Sprintf(form, "https://t.example/", ""), change: func(q *explain.Question, _ *decision.Rules) {
+				q.Paused = func(*url.URL) explain.Pause { return explain.Pause{Why: "since", Until: time.Time{}} }
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, q := rules(), question(test.content, nil)
+			if test.change != nil {
+				test.change(&q, &r)
+			}
+			got := explain.About(r, q).NoCall
+			if !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func answers(status int) func(*explain.Question, *decision.Rules) {
+	return func(q *explain.Question, _ *decision.Rules) { q.Outcome = &decision.Outcome{Status: status} }
+}

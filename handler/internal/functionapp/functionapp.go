@@ -214,6 +214,7 @@ func Load(dir string, environ []string) (*App, error) {
 	staged, _ := fs.Glob(os.DirFS(dir), "functions/*/function.json") // the pattern is valid
 	switch {
 	case len(app.Functions) > 0 || len(problems) > 0:
+	case len(app.Disabled) > 0: // see WhyIdle
 	case len(staged) > 0:
 		problems.add("%s: %w: the host looks exactly one level below host.json, and the functions are in functions/: "+
 			"run `make build`, and give --app %s", dir, ErrNoApp, filepath.Join(dir, "dist"))

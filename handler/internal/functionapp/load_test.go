@@ -373,10 +373,6 @@ func TestFunctionProblems(t *testing.T) {
 			[]string{"exactly one level below host.json"},
 		},
 		"only_other_triggers": {app(files{"Work/function.json": function(other)}), []string{"queueTrigger"}},
-		"only_disabled": {
-			app(files{"Work/function.json": `{"disabled":true,"bindings":[` + validTrigger + `]}`}),
-			[]string{"queueTrigger"},
-		},
 		"same_queue": {
 			app(files{"Again/function.json": function(validTrigger)}),
 			[]string{"Again and Work", "queue work"},
@@ -868,5 +864,15 @@ func TestLoadHost(t *testing.T) {
 	wantProblem(t, err, "host.json: extensions.queues.batchSize")
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v means that there is no host.json", err)
+	}
+}
+
+// TestLoadOnlyDisabled: an app whose queue functions are all disabled is valid, so that its timer functions can say
+// that none runs.
+func TestLoadOnlyDisabled(t *testing.T) {
+	content := `{"disabled":true,"bindings":[` + validTrigger + `]}`
+	loaded, err := functionapp.Load(app(files{"Work/function.json": content}).write(t), nil)
+	if err != nil || len(loaded.Functions) > 0 || loaded.WhyIdle(nil) != "no queue function runs; disabled: Work" {
+		t.Errorf("%+v, %v", loaded, err)
 	}
 }

@@ -31,12 +31,15 @@ type App struct {
 	// Monitor and Keeper are when AC-monitor and AC-poison-keeper last ran; zero if not yet.
 	Monitor time.Time `json:"monitor,omitzero"`
 	Keeper  time.Time `json:"keeper,omitzero"`
+	// Problem is why the app made no calls when the later of them ran; empty if it made them.
+	Problem string `json:"problem,omitempty"`
 }
 
-// Beat records that a timer function of an app runs now.
-func Beat(ctx context.Context, table storage.Table, app, timer string) error {
+// Beat records that a timer function of an app runs now, and why the app makes no calls; empty if it makes them.
+func Beat(ctx context.Context, table storage.Table, app, timer, problem string) error {
 	row := storage.Row{
 		ID: timer + "," + escape(app), App: app, Since: time.Now(), Writes: storage.RunTable, Reads: PausesPartition,
+		Cause: strictjson.Clip(problem, maxRowText),
 	}
 	last, found, err := table.Get(ctx, storage.Heartbeats, row.ID)
 	if err != nil {
@@ -61,6 +64,7 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 		app := apps[name]
 		timer, id, _ := strings.Cut(row.ID, ",")
 		_, isKnown := apps[name]
+		isLatest := row.WrittenAt.After(app.Monitor) && row.WrittenAt.After(app.Keeper)
 		switch {
 		case !row.IsHeartbeat() || id != escape(row.App): // no handler writes it
 			return nil
@@ -72,6 +76,9 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 			app.Keeper = row.WrittenAt.UTC()
 		}
 		app.Name = name
+		if isLatest {
+			app.Problem = strings.Clone(strictjson.ReplaceUnprintable(strictjson.Clip(row.Cause, maxRowText)))
+		}
 		if row.Since.After(app.Since) {
 			app.Since = row.Since.UTC()
 		}

@@ -1,6 +1,7 @@
 package record_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,7 +39,7 @@ func (l life) runs(app string, minutes int) {
 
 func (l life) beat(app, timer string) {
 	l.Helper()
-	if err := record.Beat(l.Context(), l.table, app, timer); err != nil {
+	if err := record.Beat(l.Context(), l.table, app, timer, ""); err != nil {
 		l.Fatal(err)
 	}
 }
@@ -120,5 +121,40 @@ func TestUnnamedApp(t *testing.T) {
 		l.want("it does not run", map[string]string{"(unnamed)": functionapp.MonitorTimer})
 		l.runs("shop", 1)
 		l.want("updated", map[string]string{"shop": ""})
+	})
+}
+
+// TestBeatsSayWhyNoCallsAreMade: the later beat of an app says whether it makes calls. Its text is bounded and
+// printable, whoever has written it.
+func TestBeatsSayWhyNoCallsAreMade(t *testing.T) {
+	inAccount(t, func(l life) {
+		want := func(want string) {
+			l.Helper()
+			apps, err := record.ReadApps(l.Context(), l.table)
+			if err != nil || len(apps) != 1 || apps[0].Problem != want {
+				l.Errorf("%+v, %v, want the problem %q", apps, err, want)
+			}
+		}
+		beat := func(timer, problem string) {
+			l.Helper()
+			<-time.After(time.Minute)
+			if err := record.Beat(l.Context(), l.table, "shop", timer, problem); err != nil {
+				l.Fatal(err)
+			}
+		}
+		beat(functionapp.MonitorTimer, "")
+		want("")
+		beat(functionapp.KeeperTimer, "hold mode: x")
+		want("hold mode: x")
+		beat(functionapp.MonitorTimer, "hold mode: y")
+		want("hold mode: y")
+		beat(functionapp.MonitorTimer, "") // corrected
+		want("")
+		<-time.After(time.Minute)
+		l.put(storage.Row{ID: functionapp.MonitorTimer + ",shop", App: "shop", Cause: strings.Repeat("\x1b[2J", 500)})
+		apps, err := record.ReadApps(l.Context(), l.table)
+		if err != nil || len(apps) != 1 || len(apps[0].Problem) > 2000 || strings.Contains(apps[0].Problem, "\x1b") {
+			l.Errorf("%+v, %v", apps, err)
+		}
 	})
 }

@@ -37,14 +37,18 @@ func (o Outcome) row() storage.Row {
 	}
 }
 
-// RunsPartition is the PartitionKey of the rows that describe runs. No token has it.
-const RunsPartition = "run"
+// The PartitionKeys that no token has. RunsPartition has the rows that describe runs, and UndonePartition those that say
+// which undo of a run has begun.
+const (
+	RunsPartition   = "run"
+	UndonePartition = "undone"
+)
 
 // Partition returns the PartitionKey of the outcomes of a run. It is the token itself if that consists of letters,
 // digits, dots, hyphens and underscores.
 func Partition(token string) string {
-	if token == RunsPartition {
-		return "=run" // no other token has it
+	if token == RunsPartition || token == UndonePartition {
+		return "=" + token // no other token has it
 	}
 	return escape(token)
 }

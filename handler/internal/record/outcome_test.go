@@ -107,7 +107,7 @@ func TestOutcomeWriter(t *testing.T) {
 		check(record.WriterUnknown)
 		put(storage.Row{ID: "AC-monitor"})
 		check(record.WriterOld)
-		if err := record.Beat(t.Context(), &table, "local", "AC-poison-keeper"); err != nil {
+		if err := record.Beat(t.Context(), &table, "local", "AC-poison-keeper", ""); err != nil {
 			t.Fatal(err)
 		}
 		check(record.WriterCurrent)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -58,13 +57,6 @@ func (p Pause) Text() string {
 		text += ": " + p.Reason
 	}
 	return text
-}
-
-// Covers reports whether the pause is for the host of a row, which has a port only if the URL has one.
-func (p Pause) Covers(rowHost string) bool {
-	return slices.ContainsFunc([]string{"http", "https"}, func(scheme string) bool {
-		return slices.Contains(targets.Keys(&url.URL{Scheme: scheme, Host: rowHost}), p.Host)
-	})
 }
 
 func (p Pause) row() storage.Row {

@@ -46,7 +46,8 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 	}
 	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept)}
 	err = table.List(limited, old, func(row storage.Row) (err error) {
-		if row.Queue == RunsPartition && row.WrittenAt.After(time.Now().Add(-runsKept)) {
+		isRun := row.Queue == RunsPartition || row.Queue == UndonePartition
+		if isRun && row.WrittenAt.After(time.Now().Add(-runsKept)) {
 			return nil
 		}
 		if row.Queue != partition || len(keys) == maxTransaction {

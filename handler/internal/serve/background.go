@@ -19,8 +19,12 @@ import (
 // startBackground starts what runs beside the invocations until ctx ends. The caller waits for it.
 func (c Config) startBackground(ctx context.Context, gate *admission.Gate, log zerolog.Logger) *sync.WaitGroup {
 	var background sync.WaitGroup
-	if c.inHoldMode() {
-		background.Go(func() { remind(ctx, c.App.SettingsErr, log) })
+	whyIdle := c.App.Functions.WhyIdle(c.App.Environ)
+	switch {
+	case c.inHoldMode():
+		background.Go(func() { remind(ctx, func() { logHold(c.App.SettingsErr, log) }) })
+	case whyIdle != "":
+		background.Go(func() { remind(ctx, func() { logIdle(whyIdle, log) }) })
 	}
 	background.Go(func() { logRefused(ctx, gate, log) })
 	if functions := c.App.Functions.Functions; len(functions) > 0 {
@@ -33,16 +37,25 @@ func (c Config) startBackground(ctx context.Context, gate *admission.Gate, log z
 // remindEvery is the interval between two lines about hold mode, and about limits.
 const remindEvery = time.Minute
 
-// remind logs until ctx ends that the handler is in hold mode, and why.
-func remind(ctx context.Context, invalid error, log zerolog.Logger) {
-	for {
-		log.Error().Str(zerolog.ErrorFieldName, oneLine(invalid)).
-			Msg("hold mode: no calls are made, and messages go back to their queues, " +
-				"until the settings are corrected and the app is restarted")
-		if !storage.Sleep(ctx, remindEvery) {
-			return
-		}
+// remind writes a line of the log until ctx ends: at once, and then once a minute.
+func remind(ctx context.Context, write func()) {
+	write()
+	for storage.Sleep(ctx, remindEvery) {
+		write()
 	}
+}
+
+// logHold logs that the handler is in hold mode, and why.
+func logHold(invalid error, log zerolog.Logger) {
+	log.Error().Str(zerolog.ErrorFieldName, oneLine(invalid)).
+		Msg("hold mode: no calls are made, and messages go back to their queues, " +
+			"until the settings are corrected and the app is restarted")
+}
+
+// logIdle logs that the host passes no messages to the handler, and why.
+func logIdle(why string, log zerolog.Logger) {
+	log.Error().Str(zerolog.ErrorFieldName, why).
+		Msg("no calls are made, and messages wait on their queues, until a queue function runs again")
 }
 
 // oneLine returns the text of an error, which may join several, as one line.

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/settle"
@@ -18,6 +20,19 @@ const (
 
 // inHoldMode reports whether the handler makes no calls, because a setting is invalid.
 func (c Config) inHoldMode() bool { return c.App.SettingsErr != nil }
+
+// whyNoCalls returns why no call is made although the host runs: the first problem in hold mode, or that no queue
+// function runs. It is empty if calls are made.
+func (c Config) whyNoCalls() string {
+	if !c.inHoldMode() {
+		return c.App.Functions.WhyIdle(c.App.Environ)
+	}
+	problems := strings.Split(c.App.SettingsErr.Error(), "\n")
+	if len(problems) == 1 {
+		return "hold mode: " + problems[0]
+	}
+	return fmt.Sprintf("hold mode, the first of %d problems: %s", len(problems), problems[0])
+}
 
 // hold returns how long hold mode keeps a message before putting it back; zero outside hold mode. It is less than
 // functionTimeout, at which the host would kill the handler, perhaps during a write, and deliver the original again as

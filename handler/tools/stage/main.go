@@ -6,7 +6,9 @@ package main
 
 import (
 	"archive/zip"
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/config"
@@ -28,7 +31,8 @@ const (
 	dist    = "dist"
 	inside  = "package"
 	archive = "async-caller.zip"
-	// ignore is read by `func azure functionapp publish`, which zips every other file.
+	// ignore is read by `func azure functionapp publish`, which zips every other file. Its comments say which optional
+	// files the build has put beside it.
 	ignore = ".funcignore"
 )
 
@@ -71,6 +75,9 @@ func makePackage(ctx context.Context, project, dist string) error {
 
 // stagePackage stages and packs the app for a Function App.
 func stagePackage(project, dist string) error {
+	if err := checkEdits(project, dist); err != nil { // the package would go without them
+		return err
+	}
 	folder := filepath.Join(dist, inside)
 	if err := stage(project, folder); err != nil {
 		return err
@@ -78,23 +85,26 @@ func stagePackage(project, dist string) error {
 	return zipApp(folder, filepath.Join(dist, archive))
 }
 
-// optional are the files of the app that a project need not have.
-var optional = []string{config.RetryFile, config.TargetsFile, config.RoutesFile}
-
 // stage copies the app's files into dist, makes the functions of routes, and removes functions and optional files that
-// the project does not have.
+// the project does not have. It changes nothing if a person has changed an optional file in dist.
 func stage(project, dist string) error {
+	if err := checkEdits(project, dist); err != nil {
+		return err
+	}
 	if err := removeFunctions(dist); err != nil {
 		return err
 	}
-	for _, name := range append([]string{"host.json", "local.settings.json"}, optional...) {
+	for _, name := range append([]string{"host.json", "local.settings.json"}, config.OptionalFiles()...) {
 		err := copyFile(filepath.Join(project, name), filepath.Join(dist, name))
-		if slices.Contains(optional, name) && errors.Is(err, fs.ErrNotExist) {
+		if slices.Contains(config.OptionalFiles(), name) && errors.Is(err, fs.ErrNotExist) {
 			err = os.RemoveAll(filepath.Join(dist, name))
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if err := writeIgnore(dist); err != nil { // before anything else can fail
+		return err
 	}
 	paths, err := filepath.Glob(filepath.Join(project, "functions", "*", "function.json"))
 	if err != nil {
@@ -116,10 +126,61 @@ func stage(project, dist string) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := functionapp.SyncRoutes(dist, slices.Sorted(maps.Keys(routes))); err != nil {
+	_, _, err = functionapp.SyncRoutes(dist, slices.Sorted(maps.Keys(routes)))
+	return err
+}
+
+// writeIgnore writes the file ignore, with a comment about each optional file that dist has now.
+func writeIgnore(dist string) error {
+	lines := []string{archive + "\n", inside + "\n", releases + "\n"}
+	for _, name := range config.OptionalFiles() {
+		content, err := os.ReadFile(filepath.Join(dist, name))
+		if err == nil {
+			lines = append(lines, stagedLine(name, content))
+		}
+	}
+	return os.WriteFile(filepath.Join(dist, ignore), []byte(strings.Join(lines, "")), 0o644)
+}
+
+// stagedLine is the comment that says that a build has put a file into the folder.
+func stagedLine(name string, content []byte) string {
+	return fmt.Sprintf("# staged: %s %x\n", name, sha256.Sum256(content))
+}
+
+// checkEdits returns an error for each optional file of the app that a build would lose: it is neither what the last
+// build has put there nor the same as in the project.
+func checkEdits(project, app string) error {
+	ignored, err := os.ReadFile(filepath.Join(app, ignore))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"+inside+"\n"+releases+"\n"), 0o644)
+	var problems []error
+	for _, name := range config.OptionalFiles() {
+		path, source := filepath.Join(app, name), filepath.Join(project, name)
+		content, err := os.ReadFile(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			problems = append(problems, err)
+			continue
+		}
+		if bytes.Contains(ignored, []byte(stagedLine(name, content))) {
+			continue
+		}
+		original, err := os.ReadFile(source)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			problems = append(problems, fmt.Errorf("%s was not put there by a build, which would remove it: "+
+				"move it to %s, where it belongs, or delete it", path, source))
+		case err != nil:
+			problems = append(problems, err)
+		case !bytes.Equal(original, content):
+			problems = append(problems, fmt.Errorf("%s was changed after the last build, and a build would replace it "+
+				"by %s: make your changes in %s, and delete %s", path, source, source, path))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 func removeFunctions(dist string) error {
@@ -176,7 +237,7 @@ func zipApp(app, path string) (err error) {
 // is ever deployed.
 func packed(app string) ([]string, error) {
 	names := []string{executable, "host.json"}
-	for _, name := range optional {
+	for _, name := range config.OptionalFiles() {
 		if _, err := os.Stat(filepath.Join(app, name)); err == nil {
 			names = append(names, name)
 		}

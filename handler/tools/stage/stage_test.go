@@ -298,6 +298,74 @@ func TestOptionalFiles(t *testing.T) {
 	}
 }
 
+// TestEditsInDist: a build loses no optional file that a person has put into dist or changed there. It stops, names
+// each, and changes nothing.
+func TestEditsInDist(t *testing.T) {
+	files := []string{"retry.json", "targets.json", "routes.json"}
+	local := func(project, dist string) error { return stage(project, dist) }
+	for name, test := range map[string]struct {
+		before, root, dist string // contents: at an earlier build, now in the project, and now in dist; empty for none
+		want               string // a part of the error; empty if the build succeeds
+	}{
+		"none":                  {},
+		"new_in_root":           {root: "{}"},
+		"changed_in_root":       {before: "{}", root: "{ }", dist: "{}"},
+		"removed_from_root":     {before: "{}", dist: "{}"},
+		"removed_from_dist":     {before: "{}", root: "{}"},
+		"same_by_hand":          {root: "{}", dist: "{}"},
+		"only_in_dist":          {dist: "{}", want: "move it to "},
+		"empty_in_dist":         {dist: " ", want: "move it to "},
+		"changed_in_dist":       {before: "{}", root: "{}", dist: "{ }", want: "was changed after the last build"},
+		"changed_in_both":       {before: "{}", root: "{ }", dist: "{  }", want: "was changed after the last build"},
+		"same_change_in_both":   {before: "{}", root: "{ }", dist: "{ }"},
+		"moved_out_and_changed": {before: "{}", dist: "{ }", want: "move it to "},
+		"dist_of_an_older_tool": {root: "{ }", dist: "{}", want: "make your changes in "},
+	} {
+		for how, build := range map[string]func(project, dist string) error{"build": local, "package": stagePackage} {
+			t.Run(name+"_"+how, func(t *testing.T) {
+				project, dist := newProject(t, "Work"), newDist(t)
+				put := func(folder, content string) {
+					for _, file := range files {
+						if content == "" {
+							_ = os.Remove(filepath.Join(folder, file))
+							continue
+						}
+						mustWrite(t, folder, map[string]string{file: content})
+					}
+				}
+				if test.before != "" {
+					put(project, test.before)
+					mustStage(t, project, dist)
+				}
+				put(project, test.root)
+				put(dist, test.dist)
+				before := tree(t, dist)
+				err := build(project, dist)
+				if test.want == "" {
+					if err != nil {
+						t.Fatal(err)
+					}
+					return
+				}
+				for _, file := range files {
+					if err == nil || !strings.Contains(err.Error(), filepath.Join(dist, file)+" was ") ||
+						!strings.Contains(err.Error(), test.want) {
+						t.Errorf("%s: error %v", file, err)
+					}
+				}
+				if diff := cmp.Diff(before, tree(t, dist)); diff != "" {
+					t.Errorf("dist has changed (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+	project, dist := newProject(t, "Work"), newDist(t)
+	mustWrite(t, filepath.Join(dist, "package"), map[string]string{"targets.json": "{}"})
+	if err := stagePackage(project, dist); err == nil || !strings.Contains(err.Error(), "move it to ") {
+		t.Errorf("a file in the folder of the package: %v", err)
+	}
+}
+
 // TestRoutes: the app has the functions of the routes in the project's routes.json, and no others.
 func TestRoutes(t *testing.T) {
 	project, dist := newProject(t, "Work"), newDist(t)
@@ -323,6 +391,8 @@ func TestRoutes(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `routes.json: "returns": url: is missing`) {
 		t.Errorf("an invalid routes.json: %v", err)
 	}
+	mustWrite(t, project, map[string]string{"routes.json": `{}`})
+	mustStage(t, project, dist) // what the failed build has put into dist is nobody's edit
 }
 
 func TestDistIsMade(t *testing.T) {

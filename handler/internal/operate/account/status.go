@@ -25,6 +25,8 @@ const maxTargets = 10
 
 // Status has the waiting messages of an account by queue and target, and whether the app runs.
 type Status struct {
+	// NoCalls says which apps make no calls although they run, and why.
+	NoCalls []string  `json:"noCalls,omitempty"`
 	Account string    `json:"account"`
 	At      time.Time `json:"at"`
 	// Queues are those that functions read.
@@ -180,6 +182,9 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	cancel()
 	for _, app := range apps {
 		s.Apps = append(s.Apps, AppStatus{app, app.Silent(s.At)})
+		if app.Problem != "" {
+			s.NoCalls = append(s.NoCalls, app.Name+": "+app.Problem)
+		}
 	}
 	if err != nil {
 		s.RecordProblem = RecordProblem(err)

@@ -22,7 +22,7 @@ type Filter struct {
 	// Statuses are ranges of latest answers; 0 means no answer.
 	Statuses []bounds.Range[int]
 	// Hosts and Methods match in any letter case. A host is a name or an address, which matches every port unless it
-	// has one, or "*.suffix", which matches every name below the suffix.
+	// has one, or "*.suffix", which matches every name below the suffix. A paused host matches what the pause stops.
 	Hosts, Methods []string
 	// Since and Until limit Message.Since; Until is exclusive.
 	Since, Until time.Time
@@ -77,7 +77,8 @@ func MatchID(m Message, id string) bool {
 	return id != "" && (id == m.RequestID || strings.EqualFold(id, m.ID) || isPrefix)
 }
 
-// matchHost reports whether a host matches a pattern. No pattern matches a message without an envelope.
+// matchHost reports whether a host matches a pattern. A host without a port matches 80 and 443, because it does not say
+// whether its URL is http or https. No pattern matches a message without an envelope.
 func matchHost(pattern, host string) bool {
 	if host == "" {
 		return false
@@ -86,7 +87,10 @@ func matchHost(pattern, host string) bool {
 		pattern = "[" + pattern + "]" // brackets are for a port
 	}
 	want, have := url.URL{Host: pattern}, url.URL{Host: host}
-	if want.Port() != "" && want.Port() != have.Port() {
+	isPort := func(scheme string) bool {
+		return guard.Port(&url.URL{Scheme: scheme, Host: host}) == guard.Port(&want)
+	}
+	if want.Port() != "" && !slices.ContainsFunc([]string{"http", "https"}, isPort) {
 		return false
 	}
 	name, isSuffix := strings.CutPrefix(want.Hostname(), "*.")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"asynccaller/handler/internal/decision"
@@ -19,35 +20,55 @@ import (
 // PlanExpedite prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets
 // that are down or paused: their calls are not made then.
 func (rs *Runs) PlanExpedite(ctx context.Context, s account.ScheduledSource, pace journal.Pace) (*Plan, error) {
-	if err := rs.checkOutcomes(ctx, pace); err != nil {
-		return nil, err
-	}
-	total := 1
-	if pace.Spread > 0 {
-		selected, err := rs.ListScheduled(ctx, s, false, func(message.Scheduled) error { return nil })
-		if err != nil {
-			return nil, err
-		}
-		total = max(selected, 1)
-	}
-	now, used, run := time.Now(), hosts{}, paced("expedite", pace)
 	pauses, err := rs.Pauses(ctx)
 	if err != nil && !errors.Is(err, account.ErrNoPauses) {
 		rs.observer().Note("warning: " + err.Error())
 	}
-	paused := record.InForce(pauses, now)
+	return rs.planExpedite(ctx, s, pace, record.InForce(pauses, time.Now()), nil)
+}
+
+// planExpedite is PlanExpedite with the pauses in force. It leaves out the messages whose target is not wanted; if
+// isWanted is nil, all are.
+func (rs *Runs) planExpedite(
+	ctx context.Context, s account.ScheduledSource, pace journal.Pace, paused record.Paused,
+	isWanted func(target *url.URL) bool,
+) (*Plan, error) {
+	if err := rs.checkOutcomes(ctx, pace); err != nil {
+		return nil, err
+	}
+	now, used, run := time.Now(), hosts{}, paced("expedite", pace)
+	isLeftOut := func(in decision.Intake) bool {
+		return isWanted != nil && in.Envelope != nil && !isWanted(in.Envelope.Call.Target)
+	}
+	total := 0
+	if pace.Spread > 0 {
+		_, err := rs.ListScheduled(ctx, s, isWanted != nil, func(m message.Scheduled) error {
+			if !isLeftOut(rs.Rules.Open(m.Row.Content, m.Row.ID, now)) {
+				total++
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	expedite := func(p *Plan, in decision.Intake, row storage.Row, _ bool) (journal.Step, error) {
-		delay := time.Duration(float64(pace.Spread) * min(float64(p.Total)/float64(total), 1))
+		if in.Envelope != nil {
+			target := in.Envelope.Call.Target
+			if pause, isPaused := paused.Of(target, now); isPaused {
+				p.warn("no call is made while "+pause.Host+" is paused, "+pause.Text(), nameOf(row))
+			}
+		}
+		if isLeftOut(in) {
+			return journal.Step{}, errLeftOut
+		}
+		delay := time.Duration(float64(pace.Spread) * min(float64(p.Total)/float64(max(total, 1)), 1))
 		if p.Total < pace.Canary {
 			delay = 0
 		}
 		text, err := rs.expedited(in, row.Deadline, now, delay, run.Token)
 		if err == nil {
-			target := in.Envelope.Call.Target
-			used.add(row, rs.Rules.Decision.Profiles.For(target))
-			if pause, isPaused := paused.Of(target, now); isPaused {
-				p.warn("no call is made while "+pause.Host+" is paused, "+pause.Text(), nameOf(row))
-			}
+			used.add(row, rs.Rules.Decision.Profiles.For(in.Envelope.Call.Target))
 		}
 		return journal.Step{Set: &journal.Set{Text: text, Delay: delay}}, err
 	}

@@ -52,7 +52,7 @@ func recorded(t *testing.T, a *operation.Runs) storage.Table {
 	if a.Table == nil {
 		a.Table = &memory.Table{}
 	}
-	if err := record.Beat(t.Context(), a.Table, "local", functionapp.MonitorTimer); err != nil {
+	if err := record.Beat(t.Context(), a.Table, "local", functionapp.MonitorTimer, ""); err != nil {
 		t.Fatal(err)
 	}
 	return a.Outcomes

@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"time"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/targets"
 )
 
 // PauseResult says what a pause of a target means.
@@ -90,15 +95,21 @@ func (rs *Runs) removeEnded(ctx context.Context, now time.Time) {
 	}
 }
 
+// scheduledFor selects the scheduled messages for a host in the form of [targets.ParseHost].
+func scheduledFor(host string) (s account.ScheduledSource) {
+	s.Filter.Hosts = []string{host}
+	return s
+}
+
 // countPaused counts the scheduled messages for a target that is paused.
 func (rs *Runs) countPaused(ctx context.Context, r *PauseResult, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	isStale := rs.StaleCheck(ctx, now)
 	scheduled, expiring := 0, 0
-	_, err := rs.ListScheduled(ctx, account.ScheduledSource{}, false, func(m message.Scheduled) error {
+	_, err := rs.ListScheduled(ctx, scheduledFor(r.Host), false, func(m message.Scheduled) error {
 		row := m.Row
-		if !r.Covers(row.TargetHost) || isStale(row) {
+		if isStale(row) {
 			return nil
 		}
 		scheduled++
@@ -141,6 +152,24 @@ func (rs *Runs) whyNotNoticed(ctx context.Context, p record.Pause, now time.Time
 			"(`async-caller targets list`), and pause the target again"
 	}
 	return ""
+}
+
+// PlanResume prepares to make the scheduled messages due that were paused with a host in the form of
+// [targets.ParseHost]. It leaves out those that another pause still stops, with a warning.
+func (rs *Runs) PlanResume(ctx context.Context, host string, pace journal.Pace) (*Plan, error) {
+	pauses, err := rs.Pauses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	paused := record.InForce(pauses, now)
+	s := scheduledFor(host)
+	s.Filter.Reasons = []string{string(decision.Paused)}
+	isResumed := func(target *url.URL) bool { // a row does not say whether its URL is http or https
+		_, isPaused := paused.Of(target, now)
+		return slices.Contains(targets.Keys(target), host) && !isPaused
+	}
+	return rs.planExpedite(ctx, s, pace, paused, isResumed)
 }
 
 // ErrNotPaused means that a target is not paused.

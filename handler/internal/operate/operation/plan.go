@@ -186,10 +186,20 @@ func (p *Plan) Discard(ctx context.Context) { p.run.Discard(ctx) }
 // Execute carries out the plan, once. When ctx ends it completes the steps that it has begun and leaves the rest to
 // [Runs.Resume].
 func (p *Plan) Execute(ctx context.Context) (Result, error) {
+	undone := p.run.Run.Of
+	if undone != "" {
+		if err := p.runs.claimUndo(ctx, undone, p.run.Run.ID); err != nil {
+			p.Discard(ctx)
+			return Result{}, err
+		}
+	}
 	unseen := p.runs.publishBegin(ctx, p.run.Run, p.Total)
 	done, err := p.run.Execute(ctx)
 	if unseen == nil {
 		p.runs.publishEnd(ctx, p.run.Run.ID)
+	}
+	if undone != "" && err == nil {
+		p.runs.releaseUndo(ctx, undone, done)
 	}
 	result := p.Result
 	result.Result = done
@@ -199,6 +209,12 @@ func (p *Plan) Execute(ctx context.Context) (Result, error) {
 // Resume continues an interrupted run.
 func (rs *Runs) Resume(ctx context.Context, id string) (Result, error) {
 	_, err := rs.check(ctx, id, func(j *journal.Journal) error { return rs.checkResumed(ctx, j) })
+	if err == nil {
+		err = rs.checkUndone(ctx, id)
+		if !errors.Is(err, errUndoneElsewhere) { // no answer does not keep an interrupted run from going on
+			err = nil
+		}
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -231,7 +247,7 @@ func (rs *Runs) check(ctx context.Context, id string, further func(*journal.Jour
 // PlanUndo prepares to restore the messages of a finished run, if they are still where the run has put
 // them: that shows when the plan is executed.
 func (rs *Runs) PlanUndo(ctx context.Context, id string) (*Plan, error) {
-	all, err := rs.check(ctx, id, func(*journal.Journal) error { return nil })
+	all, err := rs.check(ctx, id, func(*journal.Journal) error { return rs.checkUndone(ctx, id) })
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,11 @@ import (
 )
 
 // scheduledChange returns the step of a scheduled message. Second says that a second message of the call may exist,
-// which the plan does not change. The error is the reason to refuse the message.
+// which the plan does not change. The error is the reason to refuse the message, or errLeftOut.
 type scheduledChange func(p *Plan, in decision.Intake, row storage.Row, second bool) (journal.Step, error)
+
+// errLeftOut means that a message is not selected after all, as its content shows.
+var errLeftOut = errors.New("not selected")
 
 // planScheduled plans the change of each selected message. The app reads the queues, so that only the receipts of the
 // rows claim messages.
@@ -51,7 +54,10 @@ func (rs *Runs) planScheduled(
 		}
 		second := row.Repeated || seconds[callOf(row)]
 		step, why := change(p, rs.Rules.Open(row.Content, row.ID, now), row, second)
-		if why != nil {
+		switch {
+		case errors.Is(why, errLeftOut):
+			return nil
+		case why != nil:
 			p.refuse(m.Message, why.Error())
 			return nil
 		}

@@ -153,6 +153,11 @@ func (p *Plan) Execute(ctx context.Context) (result Result, err error) {
 	if err := j.Go(); err != nil {
 		return Result{}, err
 	}
+	if p.undoes != nil {
+		if err := p.undoes.Undone(j.Run.ID); err != nil {
+			return Result{}, err
+		}
+	}
 	return p.run.execute(ctx, j)
 }
 

@@ -115,19 +115,22 @@ func Summaries(folder journal.Folder) ([]*Summary, error) {
 	return summaries, nil
 }
 
-// MarkUndone marks the runs that others of the list undo. The newest runs come first.
+// MarkUndone marks the runs that others of the list undo. An undo can have an earlier name than its run, if the clock
+// has gone back.
 func MarkUndone(list []*Summary) {
 	undos := map[string]*Summary{}
-	for _, s := range list { // an undo is newer than its run
+	for _, s := range list {
+		if s.Of != "" && (s.Done > 0 || s.State == "interrupted") {
+			undos[s.Of] = s
+		}
+	}
+	for _, s := range list {
 		if undo := undos[s.Run]; undo != nil {
 			s.UndoneBy = undo.Run
 			s.State = "undone"
 			if undo.Done < undo.Total {
 				s.State = "partly undone"
 			}
-		}
-		if s.Of != "" && (s.Done > 0 || s.State == "interrupted") {
-			undos[s.Of] = s
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // rewrite changes the text of a journal.
@@ -320,6 +321,52 @@ func TestDamagedJournal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// FuzzEditedJournal checks that a run whose journal was edited is resumed or undone, or that an error says why not, and
+// that nothing panics.
+func FuzzEditedJournal(f *testing.F) {
+	const id = "20261121-100000-move-abcd"
+	head := `{"is":"run","v":2,"run":"` + id + `","account":"test","canary":1,"rate":1e9}` + "\n"
+	planned := `{"is":"planned","n":0,"take":{"queue":"queue-poison","id":"m","text":"x"},"put":{"queue":"queue"}}` +
+		"\n" +
+		`{"is":"planned","n":1,"take":{"queue":"queue","id":"m","byReceipt":true},"set":{"text":"x"}}` + "\n"
+	for _, seed := range []string{
+		head, head + planned, head + planned + `{"is":"go"}` + "\n",
+		head + planned + `{"is":"go"}` + "\n" + `{"is":"written","n":0,"id":"m"}` + "\n" + `{"is":"done","n":0}` + "\n",
+		head + planned + `{"is":"go"}` + "\n" + `{"is":"end"}` + "\n" + `{"is":"undone","id":"` + id + `"}` + "\n",
+		head + `{"is":"planned","n":0,"set":{}}` + "\n" + `{"is":"go"}` + "\n",
+		head + `{"is":"planned","n":0}` + "\n" + `{"is":"go"}` + "\n" + `{"is":"done","n":0}` + "\n",
+		strings.Replace(head, `"canary"`, `"of":"`+id+`","canary"`, 1) + planned + `{"is":"go"}` + "\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		store := memory.New()
+		for _, name := range []string{live, dead} {
+			if err := store.Create(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := &run.Engine{
+			Store: store, Account: "test", Runs: journal.Folder(folderInMemory(t)), Observer: &silent{},
+			Patience: time.Millisecond,
+		}
+		path := filepath.Join(string(e.Runs), id+".jsonl")
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		e.Hooks = func(journal.Run) run.Hooks {
+			return &hooks{canaries: func(context.Context) error { return nil }}
+		}
+		_, _ = e.Resume(ctx, id)
+		if p, _, _, err := e.Undo(ctx, id, func(name string) bool { return name == live }); err == nil {
+			_, _ = p.Execute(ctx)
+		}
+		_, _ = run.Summaries(e.Runs)
+	})
 }
 
 // TestResumeRefused checks that a run is not resumed where that could do harm, and that nothing is changed then.

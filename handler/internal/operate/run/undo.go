@@ -37,6 +37,9 @@ func (e *Engine) Resume(ctx context.Context, id string) (result Result, err erro
 	}
 	if j.Run.Of != "" { // nobody may resume the run that is undone
 		undoes, err = e.Runs.Reopen(j.Run.Of)
+		if err == nil {
+			err = e.mark(undoes, id)
+		}
 		if err != nil {
 			return Result{}, err
 		}
@@ -55,17 +58,50 @@ func (e *Engine) Check(j *journal.Journal) error {
 		return err
 	}
 	for _, undo := range undos {
-		state, err := e.undoState(undo)
-		switch {
-		case err != nil:
+		err := e.checkUndoneBy(id, undo)
+		if err != nil && !errors.Is(err, journal.ErrNoRun) { // a plan may have been discarded meanwhile
 			return err
-		case state == undoOpen:
-			return fmt.Errorf("%s: %w: its undo %s is not complete; resume that", id, ErrNothingLeft, undo)
-		case state == undoDone:
-			return fmt.Errorf("%s: %w: it was undone by %s", id, ErrNothingLeft, undo)
 		}
 	}
+	return e.checkUndoneBy(id, j.UndoneBy)
+}
+
+// checkUndoneBy returns an error if an undo of a run is not complete, or has restored something.
+func (e *Engine) checkUndoneBy(id, undo string) error {
+	if undo == "" {
+		return nil
+	}
+	state, err := e.undoState(undo)
+	switch {
+	case errors.Is(err, journal.ErrNoRun):
+		return fmt.Errorf("%s: its undo %.80q has no journal here, so it is not known what is left: "+
+			"copy that journal to %s: %w", id, undo, e.Runs, err)
+	case err != nil:
+		return err
+	case state == undoOpen:
+		return fmt.Errorf("%s: %w: its undo %s is not complete; resume that", id, ErrNothingLeft, undo)
+	case state == undoDone:
+		return fmt.Errorf("%s: %w: it was undone by %s", id, ErrNothingLeft, undo)
+	}
 	return nil
+}
+
+// mark records in the journal of a run that an undo of it goes on, unless it is recorded already.
+func (e *Engine) mark(j *journal.Journal, undo string) error {
+	if j.UndoneBy == undo {
+		return nil
+	}
+	if err := e.checkUndoneBy(j.Run.ID, j.UndoneBy); err != nil {
+		return err
+	}
+	return j.Undone(undo)
+}
+
+// HasUndoneNothing reports whether the undo of that name has a journal here that says that it was not confirmed or has
+// restored nothing.
+func (e *Engine) HasUndoneNothing(undo string) bool {
+	state, err := e.undoState(undo)
+	return err == nil && state == undoNone
 }
 
 // undoState says how far an undo has come.
@@ -81,7 +117,7 @@ const (
 func (e *Engine) undoState(id string) (undoState, error) {
 	j, err := e.Runs.Read(id)
 	if err != nil {
-		return undoNone, ignore(err, journal.ErrNoRun) // a plan may have been discarded meanwhile
+		return undoNone, err
 	}
 	defer func() { _ = j.Close() }() // nothing was written
 	return stateOf(j, resultOf(j)), nil

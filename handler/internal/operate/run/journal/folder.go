@@ -93,7 +93,7 @@ func (f Folder) load(id string, open func() (*Journal, error)) (*Journal, error)
 	if err != nil {
 		return nil, fmt.Errorf("journal %s: %w", id, err)
 	}
-	if err := j.load(); err != nil {
+	if err := j.load(id); err != nil {
 		_ = j.Close()
 		return nil, err
 	}
@@ -115,16 +115,13 @@ func (f Folder) List() ([]string, error) {
 	return ids, nil
 }
 
-// UndosOf returns the ids of the runs that undo a run.
+// UndosOf returns the ids of the runs that undo a run. The clock may have gone back since the run began.
 func (f Folder) UndosOf(id string) (undos []string, err error) {
 	ids, err := f.List()
 	if err != nil {
 		return nil, err
 	}
 	for _, other := range ids {
-		if other <= id[:len(timeLayout)] { // an undo is newer
-			break
-		}
 		if run, err := f.head(other); err == nil && run.Of == id {
 			undos = append(undos, other)
 		}

@@ -7,6 +7,7 @@ package journal
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -180,6 +181,7 @@ const (
 	kindBack   = "back"
 	kindCanary = "canary"
 	kindEnd    = "end"
+	kindUndone = "undone"
 )
 
 // line holds the members of every kind of line, except for those that only a run or a step has.
@@ -206,6 +208,8 @@ type Journal struct {
 	// Agreed is set when the user has confirmed the run, CanaryPassed when its first messages were delivered,
 	// Ended when nothing is left to do, or will be done.
 	Agreed, CanaryPassed, Ended bool
+	// UndoneBy is the undo that was last about to change what the run has done; empty if there is none.
+	UndoneBy string
 
 	// held are the steps of a journal without a file.
 	held []Step
@@ -241,36 +245,93 @@ func InMemory(steps []Step) *Journal {
 	return j
 }
 
-// load reads the file. It ignores lines that it cannot read: they were cut off by a kill before the run was resumed.
-// If the last line was cut off as well, it completes the line in a journal that is opened for writing.
-func (j *Journal) load() error {
+// load reads the file of a run. It ignores lines that were cut off by a kill before the run was resumed. If the last
+// line was cut off as well, it completes the line in a journal that is opened for writing. The error for a file that a
+// person has changed names the line.
+func (j *Journal) load(id string) error {
 	reader := bufio.NewReaderSize(j.file, 64<<10)
 	text, err := reader.ReadBytes('\n')
-	for ; err == nil; text, err = reader.ReadBytes('\n') {
-		var l line
-		if json.Unmarshal(text, &l) == nil {
-			if l.Is == kindRun && json.Unmarshal(text, &j.Run) != nil {
-				j.Run = Run{}
-			}
-			j.apply(l)
+	for number := 1; err == nil; number++ {
+		switch problem := j.read(id, text); {
+		case errors.Is(problem, ErrVersion):
+			return j.failed(problem)
+		case problem != nil:
+			return j.failed(fmt.Errorf("line %d: %w%s", number, problem, damaged))
 		}
 		j.size += int64(len(text))
+		text, err = reader.ReadBytes('\n')
 	}
 	j.size += int64(len(text))
 	switch {
 	case !errors.Is(err, io.EOF):
 		return j.failed(err)
 	case j.Run.ID == "":
-		return j.failed(errors.New("not the journal of a run"))
-	case j.Run.Version != version:
-		return j.failed(fmt.Errorf("%w (%d, not %d): use the version of async-caller that wrote it",
-			ErrVersion, j.Run.Version, version))
+		return j.failed(fmt.Errorf("line 1: %w%s", errNoRunLine, damaged))
 	case len(text) > 0 && j.lock != nil: // the next line starts a line of its own
 		n, err := j.file.WriteString("\n")
 		j.size += int64(n)
 		return err
 	}
 	return nil
+}
+
+// damaged says what to do about a journal that somebody has changed.
+const damaged = "; the file was edited or cut: restore it from a copy; without one, look for the messages of the run " +
+	"with `async-caller poison list` and `async-caller scheduled list`"
+
+var errNoRunLine = errors.New("not the journal of a run")
+
+// read applies a line of the file.
+func (j *Journal) read(id string, text []byte) error {
+	text = bytes.TrimRight(text, "\r\n")
+	var l line
+	err := json.Unmarshal(text, &l)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok && syntax.Offset == int64(len(text)) {
+		return nil // cut off
+	}
+	if err == nil && l.Is == kindRun && j.Run.ID == "" {
+		err = json.Unmarshal(text, &j.Run)
+		switch {
+		case err == nil && j.Run.Version != version:
+			return fmt.Errorf("%w (%d, not %d): use the version of async-caller that wrote it",
+				ErrVersion, j.Run.Version, version)
+		case err == nil && j.Run.ID != id:
+			return fmt.Errorf("the journal is that of the run %.80q", j.Run.ID)
+		}
+		return err
+	}
+	if err == nil {
+		err = j.check(l)
+	}
+	if err == nil {
+		j.apply(l)
+	}
+	return err
+}
+
+// check returns why a line cannot follow the earlier ones. A later version may have lines of other kinds.
+func (j *Journal) check(l line) error {
+	switch {
+	case j.Run.ID == "":
+		return errNoRunLine
+	case l.Is == kindRun:
+		return errors.New("a second run")
+	case l.Is == string(Planned) && (l.N == nil || *l.N != len(j.steps)):
+		return fmt.Errorf("not the plan of step %d, which comes next", len(j.steps))
+	case l.Is == string(Planned) && j.Agreed:
+		return errors.New("a step that was planned after the confirmation")
+	case slices.Contains(ofSteps, l.Is) && (l.N == nil || *l.N < 0 || *l.N >= len(j.steps)):
+		return errors.New("a line of a step that was not planned")
+	case l.Is == string(Written) && l.ID == "":
+		return errors.New("a message that was written, without its id")
+	}
+	return nil
+}
+
+// ofSteps are the kinds of lines that follow the plan of a step.
+var ofSteps = []string{
+	kindReceived, kindBack, string(Claiming), string(Claimed), string(Begun), string(Written), string(Deleted),
+	string(Done), string(Skipped),
 }
 
 func (j *Journal) failed(err error) error { return fmt.Errorf("journal %s: %w", j.file.Name(), err) }
@@ -286,17 +347,17 @@ func (j *Journal) apply(l line) {
 		j.CanaryPassed = true
 	case kindEnd:
 		j.Ended = true
+	case kindUndone:
+		j.UndoneBy = l.ID
 	case string(Planned):
-		if l.N != nil && *l.N == len(j.steps) {
-			p := Progress{State: Planned}
-			if l.Take != nil {
-				p.Receipt, p.Until = l.Take.Receipt, l.Take.Until
-			}
-			j.steps = append(j.steps, p)
-			j.offsets = append(j.offsets, j.size)
+		p := Progress{State: Planned}
+		if l.Take != nil {
+			p.Receipt, p.Until = l.Take.Receipt, l.Take.Until
 		}
+		j.steps = append(j.steps, p)
+		j.offsets = append(j.offsets, j.size)
 	default:
-		if l.N != nil && *l.N >= 0 && *l.N < len(j.steps) {
+		if l.N != nil && *l.N < len(j.steps) {
 			j.steps[*l.N].apply(l)
 		}
 	}
@@ -344,10 +405,40 @@ func (j *Journal) Step(n int) (Step, error) {
 		return j.held[n], nil
 	}
 	var s Step
-	if err := json.NewDecoder(io.NewSectionReader(j.file, offset, maxLine)).Decode(&s); err != nil {
-		return Step{}, j.failed(fmt.Errorf("step %d: %w", n, err))
+	err := json.NewDecoder(io.NewSectionReader(j.file, offset, maxLine)).Decode(&s)
+	if err == nil {
+		err = s.check()
+	}
+	if err != nil {
+		return Step{}, j.failed(fmt.Errorf("step %d in line %d: %w%s", n, j.lineAt(offset), err, damaged))
 	}
 	return s, nil
+}
+
+// check returns why a step cannot be carried out.
+func (s Step) check() error {
+	isMessage := s.Take == nil || s.Take.Queue != "" && s.Take.ID != ""
+	hasQueues := (s.Put == nil || s.Put.Queue != "") && (s.Then == nil || s.Then.Queue != "")
+	switch {
+	case s.Take == nil && (s.Put == nil || s.Set != nil || s.Then != nil):
+		return errors.New("it names no message")
+	case !isMessage, !hasQueues:
+		return errors.New("a message has no queue or no id")
+	}
+	return nil
+}
+
+// lineAt returns the number of the line that begins at an offset, from 1.
+func (j *Journal) lineAt(offset int64) int {
+	number := 1
+	reader := bufio.NewReader(io.NewSectionReader(j.file, 0, offset))
+	for {
+		part, err := reader.ReadSlice('\n')
+		number += bytes.Count(part, []byte("\n"))
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return number
+		}
+	}
 }
 
 // Progress returns the progress of a step.
@@ -428,6 +519,9 @@ func (j *Journal) Canary() error { return j.record(line{Is: kindCanary, At: now(
 // End records that nothing is left to do, or will be done.
 func (j *Journal) End() error { return j.record(line{Is: kindEnd, At: now()}) }
 
+// Undone records that an undo of this run is about to begin. It returns when that is on disk.
+func (j *Journal) Undone(by string) error { return j.record(line{Is: kindUndone, ID: by, At: now()}) }
+
 // Close writes the file to disk and closes it.
 func (j *Journal) Close() error {
 	if j.lock == nil {
@@ -475,7 +569,7 @@ func (j *Journal) write(l line, value any) error {
 		n, err = j.file.Write(text)
 		j.size += int64(n)
 	}
-	if err == nil && (l.Is == kindGo || time.Since(j.synced) >= syncEvery) {
+	if err == nil && (l.Is == kindGo || l.Is == kindUndone || time.Since(j.synced) >= syncEvery) {
 		j.synced = time.Now()
 		err = j.file.Sync()
 	}

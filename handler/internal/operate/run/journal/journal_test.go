@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -267,6 +268,103 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// TestEdited checks that a journal from which a line was cut, or in which one was changed, is refused as a whole, and
+// that the error names the file, the line and what to do.
+func TestEdited(t *testing.T) {
+	const id = "20261121-100000-move-abcd"
+	f := journal.Folder(t.TempDir())
+	whole := []string{
+		`{"is":"run","v":2,"run":"` + id + `"}`,
+		`{"is":"planned","n":0,"take":{"queue":"p","id":"m0"},"put":{"queue":"q"}}`,
+		`{"is":"planned","n":1,"put":{"queue":"q","text":"x"}}`,
+		`{"is":"go"}`,
+		`{"is":"begun","n":0}`,
+		`{"is":"written","n":0,"id":"m1"}`,
+		`{"is":"done","n":0}`,
+	}
+	for name, test := range map[string]struct {
+		from, until int // the lines that are replaced, from 0
+		by          []string
+		want        string
+	}{
+		"unchanged":          {0, 0, nil, ""},
+		"empty_line":         {3, 3, []string{""}, ""},
+		"windows_lines":      {3, 4, []string{`{"is":"go"}` + "\r"}, ""},
+		"torn_and_continued": {4, 5, []string{`{"is":"beg`, `{"is":"begun","n":0}`}, ""},
+		"without_head":       {0, 1, nil, "line 1: not the journal of a run"},
+		"other_run":          {0, 1, []string{`{"is":"run","v":2,"run":"7"}`}, `line 1: the journal is that of the run "7"`},
+		"two_runs":           {1, 1, []string{whole[0]}, "line 2: a second run"},
+		"without_first_step": {1, 2, nil, "line 2: not the plan of step 0"},
+		"without_steps":      {1, 3, nil, "line 3: a line of a step that was not planned"},
+		"step_twice":         {2, 2, []string{whole[1]}, "line 3: not the plan of step 1"},
+		"step_without_n":     {1, 2, []string{`{"is":"planned","put":{"queue":"q"}}`}, "line 2: not the plan"},
+		"step_after_go":      {4, 4, []string{`{"is":"planned","n":2,"put":{"queue":"q"}}`}, "line 5: a step that was planned after"},
+		"step_torn":          {1, 2, []string{`{"is":"planned","n":0,"put":{"que`}, "line 3: not the plan of step 0"},
+		"quote_removed":      {4, 5, []string{`{"is:"begun","n":0}`}, "line 5: invalid character"},
+		"number_as_text":     {4, 5, []string{`{"is":"begun","n":"0"}`}, "line 5: json: cannot unmarshal"},
+		"other_step":         {4, 5, []string{`{"is":"begun","n":2}`}, "line 5: a line of a step that was not planned"},
+		"negative_step":      {6, 7, []string{`{"is":"done","n":-1}`}, "line 7: a line of a step that was not planned"},
+		"without_id":         {5, 6, []string{`{"is":"written","n":0}`}, "line 6: a message that was written, without its id"},
+		"text":               {6, 7, []string{"done"}, "line 7: invalid character"},
+		"bom":                {0, 1, []string{"\ufeff" + whole[0]}, "line 1: invalid character"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := slices.Concat(whole[:test.from], test.by, whole[test.until:])
+			check(t, os.WriteFile(path(f, id), []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+			_, err := f.Read(id)
+			if test.want == "" {
+				check(t, err)
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), path(f, id)) ||
+				!strings.Contains(err.Error(), "restore it from a copy") {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestEditedSteps checks that a step that cannot be carried out is an error that names its line.
+func TestEditedSteps(t *testing.T) {
+	const id = "20261121-100000-move-abcd"
+	f := journal.Folder(t.TempDir())
+	for name, members := range map[string]string{
+		"nothing":               ``,
+		"change_of_nothing":     `,"set":{"text":"x"}`,
+		"change_and_write":      `,"set":{"text":"x"},"put":{"queue":"q"}`,
+		"callback_of_nothing":   `,"then":{"queue":"q"}`,
+		"callback_after_write":  `,"put":{"queue":"q"},"then":{"queue":"q"}`,
+		"take_without_an_id":    `,"take":{"queue":"p"}`,
+		"take_without_a_queue":  `,"take":{"id":"m"}`,
+		"put_without_a_queue":   `,"put":{"text":"x"}`,
+		"callback_without_one":  `,"take":{"queue":"p","id":"m"},"then":{}`,
+		"a_number_for_a_queue":  `,"put":{"queue":5}`,
+		"null_for_both_of_them": `,"take":null,"put":null`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			content := `{"is":"run","v":2,"run":"` + id + `"}` + "\n" +
+				`{"is":"planned","n":0,"put":{"queue":"q","text":"` + strings.Repeat("x", 9000) + `"}}` + "\n" +
+				`{"is":"planned","n":1` + members + "}\n"
+			check(t, os.WriteFile(path(f, id), []byte(content), 0o600))
+			_, err := read(t, f, id).Step(1)
+			if err == nil || !strings.Contains(err.Error(), path(f, id)+": step 1 in line 3: ") ||
+				!strings.Contains(err.Error(), "restore it from a copy") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestUndone checks that the newest mark of an undo counts, also one that follows the end of the run.
+func TestUndone(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	check(t, j.Go(), j.Undone("first"), j.End(), j.Undone("second"), j.Close())
+	if by := read(t, f, j.Run.ID).UndoneBy; by != "second" {
+		t.Errorf("undone by %q", by)
+	}
+}
+
 // TestOtherVersion checks that nothing is done with the journal of another version, whose steps mean something else.
 func TestOtherVersion(t *testing.T) {
 	const id = "20261121-100000-move-abcd"
@@ -400,6 +498,8 @@ func TestUndosOf(t *testing.T) {
 		advance(time.Second)
 		j := begin(t, f, journal.Run{Command: "requeue"})
 		first := begin(t, f, journal.Run{Command: "undo", Of: j.Run.ID}) // within the same second
+		const back = "19990101-000000-undo-abcd"                         // the clock has gone back
+		check(t, os.WriteFile(path(f, back), []byte(`{"is":"run","v":2,"of":"`+j.Run.ID+`"}`+"\n"), 0o600))
 		advance(time.Second)
 		other := begin(t, f, journal.Run{Command: "undo", Of: older.Run.ID})
 		second := begin(t, f, journal.Run{Command: "undo", Of: j.Run.ID})
@@ -410,7 +510,7 @@ func TestUndosOf(t *testing.T) {
 			of   *journal.Journal
 			want []string
 		}{
-			{j, []string{second.Run.ID, first.Run.ID}},
+			{j, []string{second.Run.ID, first.Run.ID, back}},
 			{older, []string{other.Run.ID}},
 			{first, []string{ofUndo.Run.ID}},
 			{second, nil},

@@ -1,0 +1,55 @@
+package functionapp
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// disabling matches the setting that disables a function. Linux allows no dots in the names of variables.
+var disabling = regexp.MustCompile(`(?i)^AzureWebJobs[._](.+)[._]Disabled=(?:1|true)$`)
+
+// Stopped returns the functions that the host does not run, although their files are valid: those that function.json or
+// a setting of the environment disables, and those that host.json does not list.
+func (a *App) Stopped(environ []string) (disabled, unlisted []string) {
+	disabled = slices.Clone(a.Disabled)
+	for _, variable := range environ {
+		match := disabling.FindStringSubmatch(variable)
+		if match != nil {
+			disabled = append(disabled, match[1])
+		}
+	}
+	for _, name := range a.Names() {
+		if len(a.Host.AllowList) > 0 && !ContainsName(a.Host.AllowList, name) {
+			unlisted = append(unlisted, name)
+		}
+	}
+	return disabled, unlisted
+}
+
+// WhyIdle returns why the host runs no queue function of the app, so that no call is made. It is empty if the host runs
+// one.
+func (a *App) WhyIdle(environ []string) string {
+	disabled, unlisted := a.Stopped(environ)
+	for _, f := range a.Functions {
+		if !ContainsName(disabled, f.Name) && !ContainsName(unlisted, f.Name) {
+			return ""
+		}
+	}
+	var why []string
+	for what, names := range map[string][]string{
+		"disabled: ": disabled, `not listed by "functions" in host.json: `: unlisted,
+	} {
+		if len(names) > 0 {
+			why = append(why, what+strings.Join(names, ", "))
+		}
+	}
+	slices.Sort(why)
+	return strings.TrimSuffix(fmt.Sprintf("no queue function runs; %s", strings.Join(why, "; ")), "; ")
+}
+
+// ContainsName reports whether a list has the name of a function, in any case.
+func ContainsName(names []string, name string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
+}

@@ -1,0 +1,79 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+)
+
+// errUndoneElsewhere means that a command with other journals has undone the run.
+var errUndoneElsewhere = fmt.Errorf("%w: it was undone with the journals of another machine or folder",
+	run.ErrNothingLeft)
+
+// checkUndone returns an errUndoneElsewhere if the row of a run says so, and an error if that is not known. Without
+// permission to use the table the journals alone decide.
+func (rs *Runs) checkUndone(ctx context.Context, id string) error {
+	return rs.askUndone(ctx, id, func(context.Context, storage.Row) error { return nil })
+}
+
+// claimUndo writes the row that says which undo of a run begins, or returns an errUndoneElsewhere if there is one of
+// another undo. The journals of this folder have said that the run may be undone.
+func (rs *Runs) claimUndo(ctx context.Context, id, undo string) error {
+	return rs.askUndone(ctx, id, func(ctx context.Context, found storage.Row) error {
+		row := storage.Row{
+			ID: id, By: rs.Operator.User + "@" + rs.Operator.Machine, Content: []byte(undo), Version: found.Version,
+		}
+		version, err := rs.Outcomes.Replace(ctx, record.UndonePartition, row)
+		if err == nil && version == "" {
+			err = errors.New("another command has written the row at the same time") // it is read again
+		}
+		return err
+	})
+}
+
+// askUndone reads the row of a run, and passes one that does not forbid an undo. A try without an answer may have
+// written the row.
+func (rs *Runs) askUndone(
+	ctx context.Context, id string, allowed func(ctx context.Context, found storage.Row) error,
+) error {
+	if rs.Outcomes == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
+	defer cancel()
+	err := storage.Persist(ctx, account.ReachTimeout/3, func(ctx context.Context) error {
+		row, found, err := rs.Outcomes.Get(ctx, record.UndonePartition, id)
+		undo := string(row.Content)
+		switch {
+		case err != nil:
+			return err
+		case found && !rs.engine().HasUndoneNothing(undo):
+			return fmt.Errorf("%s: %w by %s, run %s; if that is not so, repeat the command with "+
+				"ASYNC_CALLER_SCHEDULED=off", id, errUndoneElsewhere, printable(row.By), printable(undo))
+		}
+		return allowed(ctx, row)
+	}, storage.ErrRefused, errUndoneElsewhere)
+	switch {
+	case errors.Is(err, storage.ErrDenied):
+		return nil
+	case err == nil, errors.Is(err, errUndoneElsewhere):
+		return err
+	}
+	return fmt.Errorf("%s: not known whether it was undone with the journals of another machine or folder: %w; "+
+		"try again, or set ASYNC_CALLER_SCHEDULED=off to ask only the journals here", id, err)
+}
+
+// releaseUndo removes the row of a run of which an undo has restored nothing, so that it can be undone elsewhere.
+func (rs *Runs) releaseUndo(ctx context.Context, id string, done run.Result) {
+	if rs.Outcomes == nil || !done.Finished() || done.Done+done.Unknown > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runRowTimeout)
+	defer cancel()
+	_ = rs.Outcomes.Delete(ctx, record.UndonePartition, []storage.Key{{ID: id}}) // the journals here say the same
+}

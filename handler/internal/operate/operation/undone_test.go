@@ -1,0 +1,287 @@
+package operation_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+)
+
+// deleted returns an account of which a run has deleted three messages.
+func deleted(t *testing.T) (a *operation.Runs, store *memory.Queues, id string) {
+	t.Helper()
+	store = newQueues(t, 3)
+	a = newAccount(t, store)
+	id = execute(t, mustPlan(t)(a.PlanDelete(t.Context(), account.Source{}, operation.Delete{}))).Run
+	return a, store, id
+}
+
+// copied returns the account with a copy of its journals.
+func copied(t *testing.T, a *operation.Runs) *operation.Runs {
+	t.Helper()
+	other := *a
+	other.Journals = journal.Folder(filepath.Join(t.TempDir(), "runs"))
+	if err := os.CopyFS(string(other.Journals), os.DirFS(string(a.Journals))); err != nil {
+		t.Fatal(err)
+	}
+	return &other
+}
+
+func journalPath(a *operation.Runs, id string) string {
+	return filepath.Join(string(a.Journals), id+".jsonl")
+}
+
+func readJournal(t *testing.T, a *operation.Runs, id string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(journalPath(a, id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func writeJournal(t *testing.T, a *operation.Runs, id string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(journalPath(a, id), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUndoOnce: a run is undone once, also after the clock has gone back, so that its undo has an earlier name, and if
+// the journal of the undo was removed.
+func TestUndoOnce(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, a *operation.Runs, undo string){
+		"unchanged": func(*testing.T, *operation.Runs, string) {},
+		"undo_removed": func(t *testing.T, a *operation.Runs, undo string) {
+			if err := os.Remove(journalPath(a, undo)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, store, old := deleted(t)
+				const id = "29990101-000000-delete-abcd" // the clock has gone back since
+				writeJournal(t, a, id, bytes.ReplaceAll(readJournal(t, a, old), []byte(old), []byte(id)))
+				undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), id))).Run
+				for _, s := range summaries(t, a) {
+					if s.Run == id && (s.State != "undone" || s.UndoneBy != undo) {
+						t.Errorf("listed as %+v", s)
+					}
+				}
+				change(t, a, undo)
+				_, err := a.PlanUndo(t.Context(), id)
+				wantError(t, err, id, undo)
+				_, err = a.Resume(t.Context(), id)
+				wantError(t, err, id)
+				if n := len(store.All(poisonQueue)); n != 3 {
+					t.Errorf("%d messages are restored, want 3", n)
+				}
+			})
+		})
+	}
+}
+
+// TestUndoOfCopiedJournals: a copy of the folder of journals does not undo or resume a run that was undone with the
+// original, if the account has tables.
+func TestUndoOfCopiedJournals(t *testing.T) {
+	for name, test := range map[string]struct {
+		table func(*memory.Table)
+		row   storage.Row
+		want  string
+		done  int
+	}{
+		"undone":        {want: "it was undone with the journals of another machine or folder by ann@vm, run "},
+		"no_answer":     {table: func(t *memory.Table) { t.Fail(errors.New("no answer")) }, want: "not known whether it"},
+		"denied":        {table: func(t *memory.Table) { t.Fail(storage.ErrDenied) }, done: 3},
+		"hostile_row":   {row: storage.Row{By: "\x1b[2J", Content: []byte(strings.Repeat("\x1b", 500))}, want: "SCHEDULED=off"},
+		"row_of_nobody": {row: storage.Row{Content: []byte("../../x")}, want: "SCHEDULED=off"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, store, id := deleted(t)
+				table := &memory.Table{}
+				a.Outcomes, a.Operator = table, journal.Operator{User: "ann", Machine: "vm"}
+				b := copied(t, a)
+				if test.row.Content == nil {
+					execute(t, mustPlan(t)(a.PlanUndo(t.Context(), id)))
+				} else {
+					test.row.ID = id
+					if err := table.Put(t.Context(), record.UndonePartition, []storage.Row{test.row}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				before := len(store.All(poisonQueue))
+				if test.table != nil {
+					test.table(table)
+				}
+				p, err := b.PlanUndo(t.Context(), id)
+				if err == nil {
+					execute(t, p)
+				}
+				if test.want != "" {
+					wantError(t, err, id, test.want)
+				}
+				if err != nil && (strings.Contains(err.Error(), "\x1b") || len(err.Error()) > 1000) {
+					t.Errorf("cannot be shown: %q", err)
+				}
+				if n := len(store.All(poisonQueue)) - before; n != test.done {
+					t.Errorf("%d messages are restored again, want %d", n, test.done)
+				}
+				b.Outcomes = nil
+				if _, err := b.PlanUndo(t.Context(), id); err != nil && test.done == 0 {
+					t.Errorf("without the table: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestUndoRaces: two commands with copies of the same journals that have both planned an undo restore the messages
+// once.
+func TestUndoRaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, id := deleted(t)
+		a.Outcomes = &memory.Table{}
+		b := copied(t, a)
+		one, two := mustPlan(t)(a.PlanUndo(t.Context(), id)), mustPlan(t)(b.PlanUndo(t.Context(), id))
+		execute(t, one)
+		if _, err := two.Execute(t.Context()); !errors.Is(err, run.ErrNothingLeft) {
+			t.Errorf("undone twice: %v", err)
+		}
+		if n, ids := len(store.All(poisonQueue)), must(b.Journals.List()); n != 3 || len(ids) != 1 {
+			t.Errorf("%d messages are restored, journals %q", n, ids)
+		}
+	})
+}
+
+// TestUndoOfNothingIsReleased: an undo that finds none of the messages does not keep another machine from undoing the
+// run.
+func TestUndoOfNothingIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueues(t, 1)
+		a := newAccount(t, store)
+		a.Outcomes = &memory.Table{}
+		id := execute(t, mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{}))).Run
+		b := copied(t, a)
+		for _, m := range must(store.Receive(t.Context(), mainQueue, 1, leasesEnd)) {
+			if err := store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, who := range []*operation.Runs{a, a, b} {
+			if r := execute(t, mustPlan(t)(who.PlanUndo(t.Context(), id))); r.Done > 0 {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
+// TestUndoKilledAtTheMark: whatever an undo had recorded when it was killed before its first step, an operator can go
+// on, and the messages are restored once.
+func TestUndoKilledAtTheMark(t *testing.T) {
+	for name, test := range map[string]struct {
+		confirmed, marked, row bool
+	}{
+		"planned":               {},
+		"row":                   {row: true},
+		"row_and_confirmed":     {row: true, confirmed: true},
+		"confirmed":             {confirmed: true},
+		"confirmed_and_marked":  {row: true, confirmed: true, marked: true},
+		"marked_without_a_plan": {row: true, marked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, store, id := deleted(t)
+				table := &memory.Table{}
+				a.Outcomes = table
+				p := mustPlan(t)(a.PlanUndo(t.Context(), id))
+				killed, undo := copied(t, a), p.Run
+				p.Discard(t.Context())
+				if test.row {
+					row := storage.Row{ID: id, Content: []byte(undo)}
+					if err := table.Put(t.Context(), record.UndonePartition, []storage.Row{row}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if test.confirmed {
+					writeJournal(t, killed, undo, append(readJournal(t, killed, undo), "{\"is\":\"go\"}\n"...))
+				}
+				if test.marked {
+					mark := "{\"is\":\"undone\",\"id\":\"" + undo + "\"}\n"
+					writeJournal(t, killed, id, append(readJournal(t, killed, id), mark...))
+				}
+
+				r, err := killed.Resume(t.Context(), undo)
+				isResumed := err == nil && r.Done == 3
+				if isResumed != test.confirmed || !isResumed && !errors.Is(err, run.ErrNothingLeft) {
+					t.Errorf("resumed: %+v, %v", r, err)
+				}
+				again, err := killed.PlanUndo(t.Context(), id)
+				switch {
+				case test.confirmed:
+					wantError(t, err, id, "undone by "+undo)
+					if !bytes.Contains(readJournal(t, killed, id), []byte(`{"is":"undone"`)) {
+						t.Error("the journal of the run does not say that it was undone")
+					}
+				case err != nil:
+					t.Fatal(err)
+				default:
+					execute(t, again)
+				}
+				if n := len(store.All(poisonQueue)); n != 3 {
+					t.Errorf("%d messages are restored, want 3", n)
+				}
+			})
+		})
+	}
+}
+
+// TestMarkBeforeTheUndo: when an undo writes its first message, the journal of the undone run names it, and so does the
+// table.
+func TestMarkBeforeTheUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, id := deleted(t)
+		table := &memory.Table{}
+		a.Outcomes = table
+		p := mustPlan(t)(a.PlanUndo(t.Context(), id))
+		var seen []string
+		a.Store = &watched{Queues: store, put: func() {
+			row, _, _ := table.Get(context.Background(), record.UndonePartition, id)
+			marked := bytes.Contains(readJournal(t, a, id), []byte(`"id":"`+p.Run+`"`))
+			if string(row.Content) == p.Run && marked {
+				seen = append(seen, "marked")
+			}
+		}}
+		p.Discard(t.Context())
+		p = mustPlan(t)(a.PlanUndo(t.Context(), id))
+		execute(t, p)
+		if !slices.Equal(seen, []string{"marked", "marked", "marked"}) {
+			t.Errorf("at the writes: %q", seen)
+		}
+	})
+}
+
+// watched calls a function before each message is written.
+type watched struct {
+	storage.Queues
+	put func()
+}
+
+func (w *watched) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
+	w.put()
+	return w.Queues.Put(ctx, name, item)
+}
