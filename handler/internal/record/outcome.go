@@ -37,8 +37,8 @@ func (o Outcome) row() storage.Row {
 	}
 }
 
-// The PartitionKeys that no token has. RunsPartition has the rows that describe runs, and UndonePartition those that say
-// which undo of a run has begun.
+// The PartitionKeys that no token has. RunsPartition has the rows that describe runs, and UndonePartition the rows that
+// say which undo of a run has begun.
 const (
 	RunsPartition   = "run"
 	UndonePartition = "undone"
