@@ -21,7 +21,7 @@ func TestRequeueManyKilledTwice(t *testing.T) {
 	f.putExpired(messages)
 	began := time.Now()
 	args := []string{"requeue", "--all", "--yes"}
-	for _, share := range []int{3, 3, 1} {
+	for _, share := range []int{10, 10, 1} { // a kill can be late on a machine that is busy
 		command, _, stderr := f.poisonCommand(append(args, "--runs", string(runs), "--json")...)
 		f.must(command.Start())
 		exited := make(chan error, 1)
@@ -29,7 +29,7 @@ func TestRequeueManyKilledTwice(t *testing.T) {
 		if share > 1 {
 			f.await("messages to be requeued", func() bool { return runs.done(t) > 0 })
 			reached := runs.done(t) + messages/share
-			f.await("a third of the messages to be requeued",
+			f.await("more messages to be requeued",
 				func() bool { return runs.done(t) >= min(reached, messages) })
 			f.must(command.Process.Kill())
 		}
