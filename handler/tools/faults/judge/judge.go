@@ -329,8 +329,7 @@ func (c *check) calls() {
 			func(held Event) bool { return held.Kind == Held && held.within(e.At, e.At) }) {
 			c.unexplained("was called at %v, when a setting was wrong", e.At)
 		}
-		if slices.ContainsFunc(c.events,
-			func(kept Event) bool { return kept.Kind == Kept && kept.ID == e.ID && e.At > kept.At+keptGrace }) {
+		if slices.ContainsFunc(c.events, func(kept Event) bool { return c.isRepeated(kept, e) }) {
 			c.unexplained("%s was called at %v, though its row says that it was delivered", e.ID, e.At)
 		}
 		count := &c.verdict.Calls
@@ -353,6 +352,17 @@ func (c *check) calls() {
 	if len(reported) > c.copies {
 		c.unexplained("its callbacks reported %d different statuses", len(reported))
 	}
+}
+
+// isRepeated reports whether a call was made although a row says that the same call was delivered. A callback with
+// another status is another call.
+func (c *check) isRepeated(kept, call Event) bool {
+	if kept.Kind != Kept || kept.ID != call.ID || call.At <= kept.At+keptGrace {
+		return false
+	}
+	return slices.ContainsFunc(c.events, func(before Event) bool {
+		return before.Kind == Called && before.ID == call.ID && before.At <= kept.At && before.Reported == call.Reported
+	})
 }
 
 // keptGrace is how long after the answer that there is no row a call can end.

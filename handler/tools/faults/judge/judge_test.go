@@ -34,8 +34,11 @@ func story(lines ...string) (events []judge.Event) {
 			e.Kind = judge.Unacknowledged
 		case "moved":
 			e.Kind = judge.Moved
-		case "kept":
+		case "kept": // kept [callback]
 			e.Kind = judge.Kept
+			if len(word) > 1 {
+				e.ID += schedule.CallbackSuffix
+			}
 		case "called": // called <attempt> <answer>
 			e.Kind, e.Attempt = judge.Called, int(word[1][0]-'0')
 			e.Answer = strings.Join(word[2:], " ")
@@ -122,6 +125,20 @@ func TestJudge(t *testing.T) {
 		"duplicate": {
 			message: delivered,
 			events:  story("leased 1", "called 2 200", "kept", "killed", "killed", "killed", "leased 1", "deleted 1"),
+		},
+		"callback_after_its_row": {
+			message: callback, unexplained: "its row says that it was delivered", repeated: 1,
+			events: story("leased 1", "called 1 200", "wrote callback", "leased callback", "reported 200", "kept callback",
+				"killed", "killed", "killed", "leased callback", "reported 200", "deleted callback", "deleted 1"),
+		},
+		"other_callback_after_its_row": {
+			message: schedule.Message{
+				ID: "m", Outcome: schedule.Expired, Answers: []string{"503"}, Callbacks: []string{"200"},
+			},
+			repeated: 1,
+			events: story("leased 1", "called 1 503", "wrote callback", "leased callback", "reported 503", "kept callback",
+				"killed", "killed", "killed", "leased 1", "wrote callback", "leased callback", "reported 504",
+				"deleted callback", "deleted 1"),
 		},
 		"called_after_its_row": {
 			message: delivered, unexplained: "its row says that it was delivered", repeated: 1,
