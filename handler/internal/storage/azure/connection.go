@@ -132,6 +132,24 @@ func UntrustedHosts(environ, trusted []string, name string) (untrusted []string)
 	return untrusted
 }
 
+// Overridden returns the setting that addresses the account of the connection with the given name, and those settings
+// of the connection that have no effect beside it.
+func Overridden(environ []string, name string) (address string, ignored []string) {
+	s := newSettings(environ, name)
+	inOrder := []string{"", accountNameKey, queueServiceURIKey, serviceURIKey}
+	address = s.first(inOrder...)
+	if address == name {
+		inOrder = append(inOrder, tableServiceURIKey, blobServiceURIKey, credentialKey, clientIDKey, tenantIDKey,
+			clientSecretKey, managedClientIDKey, resourceIDKey, objectIDKey)
+	}
+	for _, key := range inOrder {
+		if name+key != address && s.get(name+key) != "" {
+			ignored = append(ignored, name+key)
+		}
+	}
+	return address, ignored
+}
+
 // Sets reports whether a variable, in the form of os.Environ, has a value and belongs to the connection with the given
 // name.
 func Sets(variable, name string) bool {
@@ -236,10 +254,14 @@ func (s *settings) credential() Identity {
 		s.problem(s.name+credentialKey, "unknown: want managedidentity, or leave it out")
 		return Identity{}
 	}
-	for _, key := range []string{managedClientIDKey, resourceIDKey, objectIDKey} {
+	for _, key := range []string{managedClientIDKey, objectIDKey} {
 		if s.get(s.name+key) != "" {
 			s.problem(s.name+key, "set %s to managedidentity as well", s.name+credentialKey)
 		}
+	}
+	isManaged := s.first(tenantIDKey, clientSecretKey) == "" && s.first(clientIDKey, resourceIDKey) != ""
+	if isManaged { // the host tries this identity first
+		return s.managedIdentity()
 	}
 	id := Identity{
 		TenantID:     s.get(s.name + tenantIDKey),
@@ -317,44 +339,26 @@ const (
 	developmentBlobPort  = "10000"
 )
 
-// The parts of a connection string; see also endpointPart and secondaryPart.
-const (
-	protocolPart    = "DefaultEndpointsProtocol"
-	suffixPart      = "EndpointSuffix"
-	accountNamePart = "AccountName"
-	accountKeyPart  = "AccountKey"
-	keyNamePart     = "AccountKeyName"
-	signaturePart   = "SharedAccessSignature"
-	developmentPart = "UseDevelopmentStorage"
-	proxyPart       = "DevelopmentStorageProxyUri"
-	endpointPart    = "Endpoint"          // after the name of a service
-	secondaryPart   = "SecondaryEndpoint" // the same
-)
-
 // connectionString reads a storage connection string, `Name=Value;Name=Value`, as the host does, with
 // StorageConnectionString of Azure.Storage.Common (.NET): it refuses what the host refuses. It also refuses what the
-// host accepts but cannot use: an empty key, no credential, a SAS without a signature, and endpoints that are not
-// plain http or https URLs. The reader of the SDK for Go accepts far more.
+// host accepts but cannot use: no credential, an empty key, a SAS without a signature, and endpoints that are not plain
+// http or https URLs. The reader of the SDK for Go accepts far more.
 func (s *settings) connectionString(text string) Connection {
 	services := []string{"Queue", "Table", "Blob", "File"}
 	parts, ok := s.parts(text, services)
 	if !ok {
 		return Connection{} // other problems would follow from these
 	}
-	if parts[developmentPart] != "" {
+	if parts["UseDevelopmentStorage"] != "" {
 		return s.development(parts)
 	}
-	account := parts[accountNamePart]
-	if account != "" && !domain.MatchString(account) {
-		s.problem(s.name, "AccountName is "+notAccount)
-	}
 	needs := [][2]string{
-		{proxyPart, developmentPart}, {protocolPart, accountNamePart}, {suffixPart, accountNamePart},
-		{accountKeyPart, accountNamePart}, {keyNamePart, accountKeyPart},
+		{"DevelopmentStorageProxyUri", "UseDevelopmentStorage"}, {"DefaultEndpointsProtocol", "AccountName"},
+		{"EndpointSuffix", "AccountName"}, {"AccountKey", "AccountName"}, {"AccountKeyName", "AccountKey"},
 	}
 	endpoints := map[string]string{}
 	for _, service := range services {
-		primary, secondary := service+endpointPart, service+secondaryPart
+		primary, secondary := service+"Endpoint", service+"SecondaryEndpoint"
 		endpoints[service] = s.endpoint(s.name, primary, parts[primary], "https", "http")
 		s.endpoint(s.name, secondary, parts[secondary], "https", "http")
 		needs = append(needs, [2]string{secondary, primary})
@@ -364,38 +368,60 @@ func (s *settings) connectionString(text string) Connection {
 			s.problem(s.name, "the connection string has %s but no %s", pair[0], pair[1])
 		}
 	}
+	defaultEndpoint := s.defaultEndpoint(parts)
+	if parts["QueueEndpoint"] == "" {
+		endpoints["Queue"] = defaultEndpoint
+	}
 	conn := Connection{
 		Endpoint: endpoints["Queue"], TableEndpoint: endpoints["Table"], BlobEndpoint: endpoints["Blob"],
 	}
-	defaultEndpoint := s.defaultEndpoint(account, parts)
-	if parts["Queue"+endpointPart] == "" {
-		conn.Endpoint = defaultEndpoint
+	key, signature := parts["AccountKey"], parts["SharedAccessSignature"]
+	switch {
+	case key != "" && signature != "":
+		s.problem(s.name, "the connection string has both AccountKey and SharedAccessSignature: remove one of them")
+	case key != "":
+		key = strings.Join(strings.Fields(key), "") // white space has no effect in .NET's base64
+		if _, err := base64.StdEncoding.DecodeString(key); err != nil || key == "" {
+			s.problem(s.name, "AccountKey is not base64: was it cut off?")
+		}
+		conn.AccountName, conn.AccountKey = parts["AccountName"], Secret(key)
+	case signature != "":
+		signature = strings.TrimPrefix(signature, "?")
+		if query, err := url.ParseQuery(signature); err != nil || query.Get("sig") == "" {
+			s.problem(s.name, "SharedAccessSignature is invalid: want a query with sig=")
+		}
+		conn.SAS = Secret(signature)
+	default:
+		s.problem(s.name, "the connection string has neither AccountKey nor SharedAccessSignature")
 	}
-	s.readCredential(&conn, parts)
 	return conn
 }
 
-// parts returns the values by the names of the parts. Names have any letter case. It reports false if a part itself is
+// parts returns the values by the names of the parts, which have any letter case. It reports false if a part itself is
 // wrong. A problem repeats no part, which may be half a key.
 func (s *settings) parts(text string, services []string) (parts map[string]string, ok bool) {
 	known := []string{
-		protocolPart, suffixPart, accountNamePart, accountKeyPart, keyNamePart, signaturePart, developmentPart, proxyPart,
+		"DefaultEndpointsProtocol", "EndpointSuffix", "AccountName", "AccountKey", "AccountKeyName",
+		"SharedAccessSignature", "UseDevelopmentStorage", "DevelopmentStorageProxyUri",
 	}
 	for _, service := range services {
-		known = append(known, service+endpointPart, service+secondaryPart)
+		known = append(known, service+"Endpoint", service+"SecondaryEndpoint")
 	}
 	parts, before := map[string]string{}, len(s.problems)
 	for i, part := range strings.Split(text, ";") {
-		if part == "" {
-			continue
-		}
 		written, value, isPair := strings.Cut(part, "=")
-		name, _ := nearest.Name(written, known)
+		bare := strings.TrimFunc(written, func(r rune) bool { return !unicode.IsLetter(r) })
+		name, _ := nearest.Name(bare, known)
+		isKnown := strings.EqualFold(name, bare)
 		switch {
+		case part == "":
 		case !isPair:
 			s.problem(s.name, "part %d of the connection string is not Name=Value", i+1)
-		case !strings.EqualFold(name, written):
-			s.problem(s.name, "part %d of the connection string %s", i+1, whyUnknown(written, known))
+		case !isKnown:
+			s.problem(s.name, "part %d of the connection string has an unknown name%s", i+1, nearest.Hint(bare, known))
+		case bare != written:
+			s.problem(s.name, "part %d of the connection string, %s, has white space, a quotation mark or another "+
+				"character beside its name", i+1, name)
 		case value == "":
 			s.problem(s.name, "%s is empty", name)
 		case parts[name] != "":
@@ -407,57 +433,27 @@ func (s *settings) parts(text string, services []string) (parts map[string]strin
 	return parts, len(s.problems) == before
 }
 
-// whyUnknown returns what is wrong with the name of a part that is none of the known names.
-func whyUnknown(written string, known []string) string {
-	bare := strings.TrimFunc(written, func(r rune) bool { return !unicode.IsLetter(r) })
-	hint := nearest.Hint(bare, known)
-	if bare != written && hint != "" {
-		return "has white space, a quotation mark or another character beside its name" + hint
-	}
-	return "has an unknown name" + hint
-}
-
-// readCredential reads the key or the SAS of a connection string.
-func (s *settings) readCredential(conn *Connection, parts map[string]string) {
-	key, signature := parts[accountKeyPart], parts[signaturePart]
-	switch {
-	case key != "" && signature != "":
-		s.problem(s.name, "the connection string has both AccountKey and SharedAccessSignature: remove one of them")
-	case key != "":
-		key = strings.Join(strings.Fields(key), "") // white space has no effect in .NET's base64
-		decoded, err := base64.StdEncoding.DecodeString(key)
-		if err != nil || len(decoded) == 0 {
-			s.problem(s.name, "AccountKey is not base64: was it cut off?")
-		}
-		conn.AccountName, conn.AccountKey = parts[accountNamePart], Secret(key)
-	case signature != "":
-		signature = strings.TrimPrefix(signature, "?")
-		if query, err := url.ParseQuery(signature); err != nil || query.Get("sig") == "" {
-			s.problem(s.name, "SharedAccessSignature is invalid: want a query with sig=")
-		}
-		conn.SAS = Secret(signature)
-	default:
-		s.problem(s.name, "the connection string has neither AccountKey nor SharedAccessSignature")
-	}
-}
-
-// domain matches the domain names that .NET accepts, and IPv4 addresses. The labels become part of a host name.
+// domain matches the domain names that .NET accepts, and IPv4 addresses.
 var domain = regexp.MustCompile(`^([A-Za-z0-9][\w-]{0,62}\.)*[A-Za-z0-9][\w-]{0,62}\.?$`)
 
-// defaultEndpoint returns the URL of the queue service of an account without QueueEndpoint. It checks the parts in
-// either case.
-func (s *settings) defaultEndpoint(account string, parts map[string]string) string {
-	scheme := strings.ToLower(cmp.Or(parts[protocolPart], "https"))
-	suffix := cmp.Or(parts[suffixPart], defaultSuffix)
+// defaultEndpoint returns the URL of the queue service of a connection string without QueueEndpoint. It checks the
+// parts of the URL in either case.
+func (s *settings) defaultEndpoint(parts map[string]string) string {
+	account := parts["AccountName"]
+	switch {
+	case account == "" && parts["QueueEndpoint"] == "":
+		s.problem(s.name, "the connection string has neither AccountName nor QueueEndpoint")
+	case account != "" && !domain.MatchString(account):
+		s.problem(s.name, "AccountName is "+notAccount)
+	}
+	scheme := strings.ToLower(cmp.Or(parts["DefaultEndpointsProtocol"], "https"))
 	if scheme != "https" && scheme != "http" {
 		s.problem(s.name, "DefaultEndpointsProtocol can only be https or http")
 	}
+	suffix := cmp.Or(parts["EndpointSuffix"], defaultSuffix)
 	if !domain.MatchString(suffix) || net.ParseIP(suffix) != nil {
 		s.problem(s.name, "EndpointSuffix is not a domain name such as core.windows.net: "+
 			"want no white space, scheme, port or path, and no dot at the beginning")
-	}
-	if account == "" && parts["Queue"+endpointPart] == "" {
-		s.problem(s.name, "the connection string has neither AccountName nor QueueEndpoint")
 	}
 	return scheme + "://" + strings.ToLower(account+".queue."+suffix)
 }
@@ -475,16 +471,16 @@ func siblingEndpoint(queueEndpoint, service string) string {
 // development returns the connection to Azurite, on this machine or on the one that the proxy URI names. As in
 // Microsoft's libraries, only the scheme and the host of the URI count; the port is always Azurite's.
 func (s *settings) development(parts map[string]string) Connection {
-	if !strings.EqualFold(parts[developmentPart], "true") {
+	if !strings.EqualFold(parts["UseDevelopmentStorage"], "true") {
 		s.problem(s.name, "UseDevelopmentStorage can only be true")
 	}
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
-		if name != developmentPart && name != proxyPart {
+		if name != "UseDevelopmentStorage" && name != "DevelopmentStorageProxyUri" {
 			s.problem(s.name, "UseDevelopmentStorage and %s exclude each other: remove one of them", name)
 		}
 	}
 	scheme, host := "http", "127.0.0.1"
-	valid := s.endpoint(s.name, proxyPart, parts[proxyPart], "http", "https")
+	valid := s.endpoint(s.name, "DevelopmentStorageProxyUri", parts["DevelopmentStorageProxyUri"], "http", "https")
 	if u, err := url.Parse(valid); err == nil && valid != "" {
 		scheme, host = u.Scheme, u.Hostname()
 	}

@@ -127,6 +127,20 @@ func TestParseConnection(t *testing.T) {
 				Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"},
 			},
 		},
+		"identity_client_alone": {
+			map[string]string{name + "__accountName": "acct", name + "__clientId": "id"},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"},
+			},
+		},
+		"identity_resource_alone": {
+			map[string]string{name + "__accountName": "acct", name + "__managedIdentityResourceId": resourceID},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ResourceID: resourceID},
+			},
+		},
 		"identity_resource": {
 			map[string]string{
 				name + "__accountName": "acct", name + "__credential": "managedidentity",
@@ -331,9 +345,16 @@ func TestParseConnectionProblems(t *testing.T) {
 			map[string]string{name + "__accountName": "acct", name + "__clientSecret": canary},
 			[]string{name + "__tenantId: missing", name + "__clientId: missing"},
 		},
-		"identity_client_alone": {
-			map[string]string{name + "__accountName": "acct", name + "__clientId": canary},
-			[]string{name + "__tenantId: missing", name + "__clientSecret: missing"},
+		"identity_client_and_tenant": {
+			map[string]string{name + "__accountName": "acct", name + "__clientId": canary, name + "__tenantId": canary},
+			[]string{name + "__clientSecret: missing"},
+		},
+		"identity_client_and_resource": {
+			map[string]string{
+				name + "__accountName": "acct", name + "__clientId": canary,
+				name + "__managedIdentityResourceId": resourceID,
+			},
+			[]string{name + "__clientId: only one of __clientId, __managedIdentityResourceId can select the identity"},
 		},
 		"identity_two_identities": {
 			map[string]string{
@@ -349,9 +370,9 @@ func TestParseConnectionProblems(t *testing.T) {
 			},
 			[]string{name + "__managedIdentityResourceId: not a resource id: want /subscriptions/"},
 		},
-		"identity_resource_alone": {
-			map[string]string{name + "__accountName": "acct", name + "__managedIdentityResourceId": resourceID},
-			[]string{name + "__managedIdentityResourceId: set " + name + "__credential to managedidentity as well"},
+		"identity_object_alone": {
+			map[string]string{name + "__accountName": "acct", name + "__managedIdentityObjectId": canary},
+			[]string{name + "__managedIdentityObjectId: set " + name + "__credential to managedidentity as well"},
 		},
 		"unknown_keys": {
 			map[string]string{
@@ -517,6 +538,37 @@ func TestAccountName(t *testing.T) {
 	}
 }
 
+func TestOverridden(t *testing.T) {
+	for _, test := range []struct {
+		environ       []string
+		address, want string
+	}{
+		{nil, "", ""},
+		{[]string{name + "__accountName=acct", name + "__credential=managedidentity"}, "__accountName", ""},
+		{[]string{name + "=x", name + "__retry__maxRetries=5"}, "", ""},
+		{[]string{name + "=", name + "__accountName=acct"}, "__accountName", ""},
+		{
+			[]string{name + "=x", name + "__accountName=acct", name + ":CLIENTID=id", name + "__credential= "}, "",
+			"__accountName __clientId",
+		},
+		{
+			[]string{name + "__queueServiceUri=https://q", name + "__accountName=acct", name + "__blobServiceUri=https://b"},
+			"__accountName", "__queueServiceUri",
+		},
+		{[]string{name + "__serviceUri=https://s", name + "__accountName=acct"}, "__accountName", "__serviceUri"},
+		{
+			[]string{name + "__serviceUri=https://s", name + "__queueServiceUri=https://q"}, "__queueServiceUri",
+			"__serviceUri",
+		},
+	} {
+		address, ignored := azure.Overridden(test.environ, name)
+		got := strings.ReplaceAll(strings.Join(ignored, " "), name, "")
+		if strings.TrimPrefix(address, name) != test.address || got != test.want {
+			t.Errorf("%q: %s overrides %q, want %s and %q", test.environ, address, got, test.address, test.want)
+		}
+	}
+}
+
 // TestConnectionStringSiblings: the host refuses these strings, or cannot use them, and an error names the part.
 func TestConnectionStringSiblings(t *testing.T) {
 	const (
@@ -527,10 +579,10 @@ func TestConnectionStringSiblings(t *testing.T) {
 		developed = "UseDevelopmentStorage=true"
 	)
 	for text, want := range map[string]string{
-		account + ";\tEndpointSuffix=core.invalid":       "part 3 of the connection string has white space",
-		account + ";\r\nEndpointSuffix=core.invalid":     "did you mean EndpointSuffix?",
-		"'" + account + "'":                              "did you mean AccountName?",
-		"\ufeff" + account:                               "did you mean AccountName?",
+		account + ";\tEndpointSuffix=core.invalid":       "part 3 of the connection string, EndpointSuffix, has white space",
+		account + ";\r\nEndpointSuffix=core.invalid":     "part 3 of the connection string, EndpointSuffix, has white space",
+		"'" + account + "'":                              "part 1 of the connection string, AccountName, has white space, a quotation mark",
+		"\ufeff" + account:                               "part 1 of the connection string, AccountName, has white space, a quotation mark",
 		account + ";=canary":                             "part 3 of the connection string has an unknown name",
 		account + ";canary":                              "part 3 of the connection string is not Name=Value",
 		account + ";Queue_Endpoint=http://a/b":           "unknown name; did you mean QueueEndpoint?",
