@@ -233,8 +233,9 @@ func (h *hostJSON) host() Host {
 func (h *hostJSON) misspelt() (found []string) {
 	for parent, known := range map[string][]string{
 		"extensions:": {
-			"queues", "blobs", "cosmosDB", "dapr", "durableTask", "eventGrid", "eventHubs", "http", "kafka", "mcp", "mySql",
-			"openai", "rabbitMQ", "redis", "sendGrid", "serviceBus", "signalR", "sql", "tables", "twilio", "warmup",
+			"queues", "blobs", "cosmosDB", "dapr", "durableTask", "eventGrid", "eventHubs", "http", "kafka", "mcp",
+			"mySql", "openai", "rabbitMQ", "redis", "sendGrid", "serviceBus", "signalR", "sql", "tables", "twilio",
+			"warmup",
 		},
 		"extensions:queues:": {
 			"batchSize", "newBatchThreshold", "maxPollingInterval", "visibilityTimeout", "maxDequeueCount",

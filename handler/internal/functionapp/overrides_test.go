@@ -57,7 +57,7 @@ func TestHostRetryIsRefused(t *testing.T) {
 func TestMisspelt(t *testing.T) {
 	const section, option = `"extensions": {`, `"batchSize": `
 	for _, test := range []struct{ old, replacement, want string }{
-		{section, section + `"queue": {"batchSize": 1, "newBatchThreshold": 1}, `, "extensions.queue; did you mean queues?"},
+		{section, section + `"queue": {"batchSize": 1, "other": 1}, `, "extensions.queue; did you mean queues?"},
 		{`"queues"`, `"Queus"`, "extensions.queus; did you mean queues?"},
 		{section, section + `"eventHub": {"x": 1}, `, "extensions.eventhub; did you mean eventHubs?"},
 		{section, section + `"sql": {"x": 1}, "http": {"x": 1}, "other": {"x": 1}, `, ""},

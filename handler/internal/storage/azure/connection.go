@@ -353,8 +353,11 @@ func (s *settings) connectionString(text string) Connection {
 		return s.development(parts)
 	}
 	needs := [][2]string{
-		{"DevelopmentStorageProxyUri", "UseDevelopmentStorage"}, {"DefaultEndpointsProtocol", "AccountName"},
-		{"EndpointSuffix", "AccountName"}, {"AccountKey", "AccountName"}, {"AccountKeyName", "AccountKey"},
+		{"DevelopmentStorageProxyUri", "UseDevelopmentStorage"},
+		{"DefaultEndpointsProtocol", "AccountName"},
+		{"EndpointSuffix", "AccountName"},
+		{"AccountKey", "AccountName"},
+		{"AccountKeyName", "AccountKey"},
 	}
 	endpoints := map[string]string{}
 	for _, service := range services {

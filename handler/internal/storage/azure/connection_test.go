@@ -548,16 +548,18 @@ func TestOverridden(t *testing.T) {
 		{[]string{name + "=x", name + "__retry__maxRetries=5"}, "", ""},
 		{[]string{name + "=", name + "__accountName=acct"}, "__accountName", ""},
 		{
-			[]string{name + "=x", name + "__accountName=acct", name + ":CLIENTID=id", name + "__credential= "}, "",
+			[]string{name + "=x", name + "__accountName=acct", name + ":CLIENTID=id", name + "__credential= "},
+			"",
 			"__accountName __clientId",
 		},
 		{
-			[]string{name + "__queueServiceUri=https://q", name + "__accountName=acct", name + "__blobServiceUri=https://b"},
+			[]string{name + "__queueServiceUri=q", name + "__accountName=acct", name + "__blobServiceUri=b"},
 			"__accountName", "__queueServiceUri",
 		},
 		{[]string{name + "__serviceUri=https://s", name + "__accountName=acct"}, "__accountName", "__serviceUri"},
 		{
-			[]string{name + "__serviceUri=https://s", name + "__queueServiceUri=https://q"}, "__queueServiceUri",
+			[]string{name + "__serviceUri=https://s", name + "__queueServiceUri=https://q"},
+			"__queueServiceUri",
 			"__serviceUri",
 		},
 	} {
@@ -579,10 +581,10 @@ func TestConnectionStringSiblings(t *testing.T) {
 		developed = "UseDevelopmentStorage=true"
 	)
 	for text, want := range map[string]string{
-		account + ";\tEndpointSuffix=core.invalid":       "part 3 of the connection string, EndpointSuffix, has white space",
-		account + ";\r\nEndpointSuffix=core.invalid":     "part 3 of the connection string, EndpointSuffix, has white space",
-		"'" + account + "'":                              "part 1 of the connection string, AccountName, has white space, a quotation mark",
-		"\ufeff" + account:                               "part 1 of the connection string, AccountName, has white space, a quotation mark",
+		account + ";\tEndpointSuffix=core.invalid":       "part 3 of the connection string, EndpointSuffix, has",
+		account + ";\r\nEndpointSuffix=core.invalid":     "part 3 of the connection string, EndpointSuffix, has",
+		"'" + account + "'":                              "AccountName, has white space, a quotation mark",
+		"\ufeff" + account:                               "AccountName, has white space, a quotation mark",
 		account + ";=canary":                             "part 3 of the connection string has an unknown name",
 		account + ";canary":                              "part 3 of the connection string is not Name=Value",
 		account + ";Queue_Endpoint=http://a/b":           "unknown name; did you mean QueueEndpoint?",
