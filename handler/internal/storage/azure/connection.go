@@ -383,7 +383,8 @@ func (s *settings) connectionString(text string) Connection {
 	case key != "" && signature != "":
 		s.problem(s.name, "the connection string has both AccountKey and SharedAccessSignature: remove one of them")
 	case key != "":
-		key = strings.Join(strings.Fields(key), "") // white space has no effect in .NET's base64
+		// .NET ignores these characters in base64.
+		key = strings.NewReplacer(" ", "", "\t", "", "\r", "", "\n", "").Replace(key)
 		if _, err := base64.StdEncoding.DecodeString(key); err != nil || key == "" {
 			s.problem(s.name, "AccountKey is not base64: was it cut off?")
 		}

@@ -606,6 +606,7 @@ func TestConnectionStringSiblings(t *testing.T) {
 		account + ";BlobSecondaryEndpoint=http://a/b":    "BlobSecondaryEndpoint but no BlobEndpoint",
 		"AccountName=;AccountKey=" + key:                 "AccountName is empty",
 		"AccountName=acct ;AccountKey=" + key:            "AccountName is not the name",
+		account + "\u00a0":                               "AccountKey is not base64",
 		"AccountName=acct;AccountKey= ":                  "AccountKey is not base64",
 		"AccountName=acct;AccountKey=canary;" + sas:      "both AccountKey and SharedAccessSignature",
 		"AccountName=acct;AccountKeyName=key1;" + sas:    "AccountKeyName but no AccountKey",
