@@ -494,6 +494,28 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"wrong_key", func(p *patient) {
 			p.replaceConnection(`AccountKey=[^;]*`, "AccountKey=C4naryC4naryC4naryC4nary")
 		}, "broken", "queue access", "403 AuthenticationFailed", "check the credential in AzureWebJobsStorage"},
+		{"expired_signature", func(p *patient) {
+			p.replaceConnection(`AccountKey=[^;]*`,
+				"SharedAccessSignature=sv=2022-11-02&ss=bqt&srt=sco&sp=rwdlacup&se=2020-01-01&sig=C4nary")
+		}, "broken", "queue access", "403", "the SAS has expired at 2020-01-01"},
+		{
+			"line_break", func(p *patient) { p.environ[storage.ConnectionName] += "\nx=C4nary" }, "broken",
+			"connection", "part ", "correct the setting",
+		},
+		{
+			"connection_string_hides", func(p *patient) {
+				p.environ[storage.ConnectionName+"__accountName"] = "C4nary"
+			}, "warning", "connection", "so the host ignores: AzureWebJobsStorage__accountName",
+			"remove AzureWebJobsStorage, if",
+		},
+		{
+			"misspelt_member", func(p *patient) { p.edit("host.json", `"queues": {`, `"queues": {"batchSise": 16,`) },
+			"warning", "host.json", "extensions.queues.batchsise; did you mean batchSize?", "deploy again",
+		},
+		{
+			"ineffective_setting", func(p *patient) { p.environ["AzureWebJobs__AC-standard__Disabled"] = "true" },
+			"warning", "functions", "AzureWebJobs__AC-standard__Disabled", "AzureWebJobs.<function>.Disabled",
+		},
 		{"wrong_signature", func(p *patient) {
 			p.replaceConnection(`AccountKey=[^;]*`,
 				"SharedAccessSignature=sv=2022-11-02&ss=q&srt=sco&sp=r&se=2099-01-01&sig=C4nary%2BC4nary%3D")

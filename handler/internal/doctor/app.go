@@ -53,6 +53,11 @@ func (report Reporter) folder(app *functionapp.App, environ []string) {
 		report.broken("function", err.Error()+": the host does not run this function",
 			"correct it and deploy again; delete the folder if the function is not wanted")
 	}
+	if len(app.Host.Misspelt) > 0 {
+		report.items(app.Host.Misspelt, Line{
+			State: Warning, Check: "host.json", Text: "the host ignores members that it does not know", Next: redeploy,
+		}, "")
+	}
 	for _, timer := range app.Timers {
 		err := timer.CheckSchedule()
 		if err != nil {
@@ -93,6 +98,14 @@ func (report Reporter) functions(app *functionapp.App, environ []string) {
 		Text:  "the host does not run those that are disabled",
 		Next:  `remove the settings AzureWebJobs.<function>.Disabled, and "disabled" from function.json`,
 	}, "none is disabled")
+	if names := app.Ineffective(environ); len(names) > 0 {
+		report.items(names, Line{
+			State: Warning,
+			Check: "functions",
+			Text:  "the host does not read settings that seem to disable a function",
+			Next:  "call them AzureWebJobs.<function>.Disabled or AzureWebJobs_<function>_Disabled, or remove them",
+		}, "")
+	}
 	report.timers(app, disabled)
 	if len(unlisted) > 0 {
 		report.items(unlisted, Line{

@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 )
 
 // State is the result of a check.
@@ -66,6 +67,15 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 	}
 	isReachable := report.proxies(ctx, config.Getenv(a.Environ), a.Connection.Endpoint)
 	report.problems("connection", a.ConnectionErr, "correct the setting, in the app and in this environment", "valid")
+	address, ignored := azure.Overridden(a.Environ, storage.ConnectionName)
+	if len(ignored) > 0 {
+		report.items(ignored, Line{
+			State: Warning,
+			Check: "connection",
+			Text:  address + " takes precedence, so the host ignores",
+			Next:  "remove them; or remove " + address + ", if they are right",
+		}, "")
+	}
 	if a.ConnectionErr != nil || !isReachable {
 		report.skip("storage, clock, permissions, queues, encoding and heartbeats")
 		return

@@ -90,6 +90,21 @@ func TestClock(t *testing.T) {
 	}
 }
 
+func TestExpiry(t *testing.T) {
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	const week = 7 * 24 * time.Hour
+	for left, want := range map[time.Duration]State{
+		-time.Second: OK, time.Second: Warning, week: Warning, week + time.Second: OK,
+	} {
+		if got := judgeExpiry(now.Add(left), now); got.State != want || (got.Next == "") != (want == OK) {
+			t.Errorf("%v: %+v, want %s", left, got, want)
+		}
+	}
+	if got := judgeExpiry(time.Time{}, now); got.State != OK {
+		t.Errorf("a SAS without an expiry: %+v", got)
+	}
+}
+
 func TestCountMiscoded(t *testing.T) {
 	const object = `{"asyncCaller":1}`
 	once := storage.Base64.Encode([]byte(object))

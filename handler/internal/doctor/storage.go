@@ -43,6 +43,9 @@ func (report Reporter) storage(ctx context.Context, a config.App, queues []strin
 		report.skip("permissions, queues, encoding and heartbeats")
 		return
 	}
+	if line := judgeExpiry(conn.SASExpiry(), now); line.State != OK {
+		report(line)
+	}
 	peek := func(ctx context.Context) error {
 		_, err := store.Peek(ctx, queues[0], 1)
 		return err
@@ -122,6 +125,23 @@ func judgeClock(ahead time.Duration) Line {
 		line.Next = synchronize + "deadlines and delays are wrong by the difference"
 	}
 	return line
+}
+
+// expiryWarning is how long before a SAS expires a warning begins. Someone has to make another one.
+const expiryWarning = 7 * 24 * time.Hour
+
+// judgeExpiry judges when a SAS expires; the zero time is never. Storage itself refuses a SAS that has expired.
+func judgeExpiry(expiry, now time.Time) Line {
+	left := expiry.Sub(now)
+	if expiry.IsZero() || left <= 0 || left > expiryWarning {
+		return Line{State: OK}
+	}
+	return Line{
+		State: Warning,
+		Check: "connection",
+		Text:  fmt.Sprintf("the SAS expires at %s, in %v", expiry.Format(time.RFC3339), left.Round(time.Minute)),
+		Next:  "set another one in " + storage.ConnectionName + " before, or use an identity, which does not expire",
+	}
 }
 
 // try checks a permission. The operations concern what may not exist.

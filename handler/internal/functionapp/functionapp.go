@@ -88,6 +88,8 @@ type Host struct {
 	Bundle          Bundle
 	// AllowList are the functions that the host loads, in any case, by the list `functions`; empty means all.
 	AllowList []string
+	// Misspelt are members that the host ignores, each with a question that names a similar one.
+	Misspelt []string
 }
 
 // Bundle is host.json `extensionBundle`, as written. An app that brings its own extensions has none.

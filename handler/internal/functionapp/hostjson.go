@@ -22,6 +22,7 @@ import (
 
 	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/bounds"
+	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -223,7 +224,35 @@ func (h *hostJSON) host() Host {
 		},
 		Bundle:    Bundle{ID: h.text("extensionBundle.id"), Version: h.text("extensionBundle.version")},
 		AllowList: h.allowList(),
+		Misspelt:  h.misspelt(),
 	}
+}
+
+// misspelt returns the members of extensions and of extensions.queues that the host does not know, and that are similar
+// to one that it knows, each with a question. The host ignores letter case.
+func (h *hostJSON) misspelt() (found []string) {
+	for parent, known := range map[string][]string{
+		"extensions:": {
+			"queues", "blobs", "cosmosDB", "dapr", "durableTask", "eventGrid", "eventHubs", "http", "kafka", "mcp",
+			"mySql", "openai", "rabbitMQ", "redis", "sendGrid", "serviceBus", "signalR", "sql", "tables", "twilio",
+			"warmup",
+		},
+		"extensions:queues:": {
+			"batchSize", "newBatchThreshold", "maxPollingInterval", "visibilityTimeout", "maxDequeueCount",
+			"messageEncoding",
+		},
+	} {
+		for key := range h.values {
+			rest, isBelow := strings.CutPrefix(key, parent)
+			name, _, _ := strings.Cut(rest, ":")
+			similar, likely := nearest.Name(name, known)
+			if isBelow && likely && !strings.EqualFold(similar, name) {
+				found = append(found, strings.ReplaceAll(parent, ":", ".")+name+nearest.Hint(name, known))
+			}
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 func (h *hostJSON) allowList() (names []string) {

@@ -7,8 +7,16 @@ import (
 	"strings"
 )
 
-// disabling matches the setting that disables a function. Linux allows no dots in the names of variables.
-var disabling = regexp.MustCompile(`(?i)^AzureWebJobs[._](.+)[._]Disabled=(?:1|true)$`)
+// disabling matches the setting that disables a function, and similar ones. Linux allows no dots in the names of
+// variables.
+var disabling = regexp.MustCompile(`(?i)^AzureWebJobs([._:]+)(.+?)([._:]+)Disabled=(?:1|true)$`)
+
+// isRead reports whether the host reads a setting that disabling has matched. It takes two underscores anywhere for a
+// colon.
+func isRead(match []string) bool {
+	isSeparator := match[1] == "." || match[1] == "_"
+	return isSeparator && match[1] == match[3] && !strings.Contains(match[2], "__")
+}
 
 // Stopped returns the functions that the host does not run, although their files are valid: those that function.json or
 // a setting of the environment disables, and those that host.json does not list.
@@ -16,8 +24,8 @@ func (a *App) Stopped(environ []string) (disabled, unlisted []string) {
 	disabled = slices.Clone(a.Disabled)
 	for _, variable := range environ {
 		match := disabling.FindStringSubmatch(variable)
-		if match != nil {
-			disabled = append(disabled, match[1])
+		if match != nil && isRead(match) {
+			disabled = append(disabled, match[2])
 		}
 	}
 	for _, name := range a.Names() {
@@ -26,6 +34,19 @@ func (a *App) Stopped(environ []string) (disabled, unlisted []string) {
 		}
 	}
 	return disabled, unlisted
+}
+
+// Ineffective returns the names of settings that seem to disable a function of the app, and that the host does not
+// read.
+func (a *App) Ineffective(environ []string) (names []string) {
+	for _, variable := range environ {
+		match := disabling.FindStringSubmatch(variable)
+		if match != nil && !isRead(match) && ContainsName(a.Names(), match[2]) {
+			name, _, _ := strings.Cut(variable, "=")
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // WhyIdle returns why the host runs no queue function of the app, so that no call is made. It is empty if the host runs

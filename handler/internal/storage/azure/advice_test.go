@@ -1,8 +1,10 @@
 package azure
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+
+	"asynccaller/handler/internal/storage"
 )
 
 // TestAdvice: the advice fits what went wrong on the way to the account.
@@ -43,6 +51,11 @@ func TestAdvice(t *testing.T) {
 	unwilling := httptest.NewServer(http.NotFoundHandler())
 	defer unwilling.Close()
 	elsewhere := &net.OpError{Op: "dial", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 4)}, Err: syscall.ECONNREFUSED}
+	lookup := func(name string) error {
+		return describe("list queues", &url.Error{Op: "Get", URL: "https://" + name, Err: &net.OpError{
+			Op: "dial", Err: &net.DNSError{Err: "no such host", Name: name, IsNotFound: true},
+		}})
+	}
 	for name, row := range map[string]struct {
 		err  error
 		want string
@@ -53,6 +66,8 @@ func TestAdvice(t *testing.T) {
 		"refused_by_proxy":   {get("https://acme.queue.core.windows.net", nobody), "HTTPS_PROXY"},
 		"refused_at_proxy":   {get("https://acme.queue.core.windows.net", unwilling.Listener.Addr().String()), "NO_PROXY"},
 		"certificate":        {get(secure.URL, ""), "SSL_CERT_FILE"},
+		"no_such_account":    {lookup("acme.queue.core.windows.net"), "premium block blobs"},
+		"no_such_host":       {lookup("acme.blob.core.windows.net"), ""},
 		"other":              {errors.New("no answer"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,5 +77,160 @@ func TestAdvice(t *testing.T) {
 				t.Errorf("%v: advice %q, want %q", row.err, got, row.want)
 			}
 		})
+	}
+}
+
+// TestAdviceOnDenial: the credential in force decides what to do. A SAS needs no role, because it has no identity.
+func TestAdviceOnDenial(t *testing.T) {
+	const (
+		failed, permission = "AuthenticationFailed", "AuthorizationPermissionMismatch"
+		valid              = "&st=2026-01-01&se=2099-01-01T00:00Z"
+		roles              = "assign the " + Roles
+	)
+	var code string
+	address := startServer(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", "Thu, 26 Nov 2026 12:00:00 GMT")
+		answerWith(http.StatusForbidden, code)(w, r)
+	})
+	signed := func(more string) Connection { return Connection{Endpoint: address, SAS: Secret(canarySAS + more)} }
+	key := connections(address)["key"]
+	for name, test := range map[string]struct {
+		conn       Connection
+		code, want string
+	}{
+		"expired":          {signed("&se=2026-11-26T11:59:59Z"), failed, "has expired at 2026-11-26T11:59:59Z (se)"},
+		"expired_minutes":  {signed("&se=2026-11-26T12:00Z"), failed, "has expired"},
+		"expired_offset":   {signed("&se=2026-11-26T13:00:00%2B01:00"), failed, "has expired at 2026-11-26T12:00:00Z"},
+		"expired_fraction": {signed("&se=2026-11-26T11:59:59.1234567Z"), failed, "has expired"},
+		"expired_day":      {signed("&se=2026-11-26"), "AuthorizationFailure", "has expired at 2026-11-26T00:00:00Z"},
+		"not_yet":          {signed("&st=2026-11-26T12:00:01Z"), failed, "is not valid before 2026-11-26T12:00:01Z"},
+		"https_only":       {signed(valid + "&spr=https"), "AuthorizationProtocolMismatch", "permits only https (spr)"},
+		"service":          {signed(valid), "AuthorizationServiceMismatch", "lacks a service (ss): create"},
+		"resource_type":    {signed(valid), "AuthorizationResourceTypeMismatch", "lacks a resource type (srt)"},
+		"permission":       {signed(valid), permission, "lacks a permission (sp): create an account SAS with ss=bqt"},
+		"address":          {signed(valid), "AuthorizationSourceIPMismatch", "address of this machine (sip)"},
+		"wrong_signature":  {signed(valid), failed, "the key that signed the SAS"},
+		"policy":           {signed(""), failed, "the key that signed the SAS"},
+		"firewall":         {signed(valid), "AuthorizationFailure", "the account's firewall"},
+		"no_keys":          {key, "KeyBasedAuthenticationNotPermitted", "remove AzureWebJobsStorage, which takes"},
+		"no_sas":           {signed(valid), "KeyBasedAuthenticationNotPermitted", "set AzureWebJobsStorage__accountName"},
+		"wrong_key":        {key, failed, "its AccountKey is another account's, or was renewed"},
+		"key_at_firewall":  {key, "AuthorizationFailure", "the account's firewall"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code = test.code
+			err := putError(t.Context(), mustOpen(t, test.conn))
+			got := Advice(err, Roles)
+			if !strings.Contains(got, test.want) || test.conn.SAS != "" && strings.Contains(got, "role") {
+				t.Errorf("%v: advice %q, want %q", err, got, test.want)
+			}
+			if !errors.Is(err, storage.ErrDenied) {
+				t.Errorf("%v is no denial", err)
+			}
+			mustHideSecrets(t, err)
+			mustHideSecrets(t, errors.New(got))
+		})
+	}
+	denied := fmt.Errorf("list queues: %w", storage.ErrDenied)
+	if got := Advice(denied, Roles); !strings.Contains(got, roles) {
+		t.Errorf("an identity: advice %q, want %q", got, roles)
+	}
+}
+
+// TestAdviceOnTokens: an identity without a token has nothing to do with the account and its firewall.
+func TestAdviceOnTokens(t *testing.T) {
+	refused := &azidentity.AuthenticationFailedError{RawResponse: &http.Response{
+		StatusCode: http.StatusBadRequest, Status: "400 Bad Request",
+		Body: io.NopCloser(strings.NewReader(`{"message":"No managed identity found for specified ClientId"}`)),
+	}}
+	managed := Identity{ManagedIdentity: true, ClientID: "id"}
+	cancelled, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	unreachable := &url.Error{Op: "Get", URL: "http://169.254.169.254/x?canary", Err: &net.OpError{
+		Op: "dial", Addr: &net.TCPAddr{IP: net.IPv4(169, 254, 169, 254)}, Err: syscall.ECONNREFUSED,
+	}}
+	for name, test := range map[string]struct {
+		identity   Identity
+		ctx        context.Context
+		err        error
+		text, want string
+	}{
+		"none_found": {managed, t.Context(), refused, "No managed identity found", "correct AzureWebJobsStorage__clientId"},
+		"system":     {Identity{ManagedIdentity: true}, t.Context(), refused, "RESPONSE 400", "assign the managed identity"},
+		"late":       {managed, cancelled, context.DeadlineExceeded, "context deadline", "outside Azure"},
+		"imds":       {managed, t.Context(), errors.New("managed identity timed out"), "timed out", "does not answer"},
+		"refused":    {managed, t.Context(), unreachable, "Get 169.254.169.254: ", "assign the managed identity"},
+		"secret":     {Identity{ClientSecret: "canary"}, t.Context(), refused, "RESPONSE 400", "__clientSecret"},
+		"nobody":     {Identity{}, t.Context(), errors.New("no credential"), "no credential", "`az login`"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {
+				return azcore.AccessToken{}, test.err
+			})
+			_, err := advisedCredential{fake, test.identity}.GetToken(test.ctx, policy.TokenRequestOptions{})
+			err = describe("list queues", fmt.Errorf("policy: %w", err))
+			if got := Advice(err, Roles); !strings.Contains(got, test.want) || strings.Contains(got, "firewall") {
+				t.Errorf("%v: advice %q, want %q", err, got, test.want)
+			}
+			text, isToken := strings.CutPrefix(err.Error(), "list queues: get a token: ")
+			if !isToken || !strings.Contains(text, test.text) {
+				t.Errorf("error %q, want %q", err, test.text)
+			}
+			if strings.Contains(err.Error(), "canary") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q shows a secret, or has several lines", err)
+			}
+		})
+	}
+}
+
+// TestDetails: what storage says about a credential is shown, without signatures and tokens.
+func TestDetails(t *testing.T) {
+	const signature = "kFzCanaryCanaryCanaryCanaryCanaryCanaryCanary8="
+	body := ""
+	address := startServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("x-ms-error-code", "AuthenticationFailed")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, body)
+	})
+	conn := connections(address)["key"]
+	conn.TableEndpoint = address
+	table, err := OpenTable(conn, "rows")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(table.Close)
+	const refused = ": storage refused access"
+	for _, test := range []struct{ body, want string }{
+		{
+			"<Error><Message>No.\nRequestId:1</Message><AuthenticationErrorDetail>Signature not valid in the " +
+				"specified time frame: Start [a] - Expiry [b]\nmore</AuthenticationErrorDetail></Error>",
+			": No; Signature not valid in the specified time frame: Start [a] Expiry [b]" + refused,
+		},
+		{
+			"<Error><AuthenticationErrorDetail>The MAC signature '" + signature + "' is not the same" +
+				"</AuthenticationErrorDetail></Error>",
+			": The MAC signature *** is not the same" + refused,
+		},
+		{
+			`{"odata.error":{"code":"AuthenticationFailed","message":{"lang":"en-US","value":"No\u001b ` + signature +
+				`.\nRequestId:1"}}}`,
+			": No ***" + refused,
+		},
+		{`{"odata.error":{"message":{"value":"` + strings.Repeat("a ", 1<<16) + `"}}}`, "…" + refused},
+		{`{"odata.error":{"message":"text"}}`, "403 AuthenticationFailed" + refused},
+		{`{"odata.error":null}`, "403 AuthenticationFailed" + refused},
+		{strings.Repeat("[", 20000), "403 AuthenticationFailed" + refused},
+		{"", "403 AuthenticationFailed" + refused},
+	} {
+		body = test.body
+		_, _, err := table.Get(t.Context(), "partition", "row")
+		for _, err := range []error{err, putError(t.Context(), mustOpen(t, conn))} {
+			if err == nil || !strings.HasSuffix(err.Error(), test.want) || len(err.Error()) > 2*maxErrorText {
+				t.Errorf("%.100s: error %v, want %q", test.body, err, test.want)
+			}
+			if strings.Contains(fmt.Sprint(err), "Canary") {
+				t.Errorf("the signature shows in %v", err)
+			}
+		}
 	}
 }

@@ -49,9 +49,8 @@ func TestIdentityOnAzurite(t *testing.T) {
 		"other_thing": {
 			"https://vault.azure.net",
 			"create queue by-identity: 403 AuthenticationFailed: Server failed to authenticate the request. " +
-				"Make sure the value of the Authorization header is formed correctly including the signature: " +
-				"storage " +
-				"refused access",
+				"Make sure the value of the Authorization header is formed correctly including the signature; " +
+				"Invalid token audience: storage refused access",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -128,7 +128,7 @@ func newServiceClient(
 	if err != nil {
 		return nil, err
 	}
-	return azqueue.NewServiceClient(conn.Endpoint, cred, options)
+	return azqueue.NewServiceClient(conn.Endpoint, advisedCredential{cred, conn.Identity}, options)
 }
 
 func clientOptions(transport policy.Transporter) azcore.ClientOptions {

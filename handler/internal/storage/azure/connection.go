@@ -5,11 +5,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"asynccaller/handler/internal/nearest"
 )
@@ -73,8 +75,8 @@ func ParseConnection(environ []string, name string) (Connection, error) {
 		}
 	}
 	var conn Connection
-	if text := s.get(name); text != "" {
-		conn = s.connectionString(text)
+	if s.get(name) != "" {
+		conn = s.connectionString(s.values[configKey(name)])
 	} else {
 		conn = Connection{
 			Endpoint:      s.serviceURI(),
@@ -130,6 +132,24 @@ func UntrustedHosts(environ, trusted []string, name string) (untrusted []string)
 	return untrusted
 }
 
+// Overridden returns the setting that addresses the account of the connection with the given name, and those settings
+// of the connection that have no effect beside it.
+func Overridden(environ []string, name string) (address string, ignored []string) {
+	s := newSettings(environ, name)
+	inOrder := []string{"", accountNameKey, queueServiceURIKey, serviceURIKey}
+	address = s.first(inOrder...)
+	if address == name {
+		inOrder = append(inOrder, tableServiceURIKey, blobServiceURIKey, credentialKey, clientIDKey, tenantIDKey,
+			clientSecretKey, managedClientIDKey, resourceIDKey, objectIDKey)
+	}
+	for _, key := range inOrder {
+		if name+key != address && s.get(name+key) != "" {
+			ignored = append(ignored, name+key)
+		}
+	}
+	return address, ignored
+}
+
 // Sets reports whether a variable, in the form of os.Environ, has a value and belongs to the connection with the given
 // name.
 func Sets(variable, name string) bool {
@@ -141,7 +161,7 @@ func Sets(variable, name string) bool {
 // settings reads the settings of one connection and collects the problems.
 type settings struct {
 	name string
-	// values are those of all variables, by configKey.
+	// values are those of all variables as they are written, by configKey.
 	values   map[string]string
 	problems []error
 }
@@ -150,12 +170,13 @@ func newSettings(environ []string, name string) *settings {
 	s := &settings{name: name, values: map[string]string{}}
 	for _, variable := range environ {
 		key, value, _ := strings.Cut(variable, "=")
-		s.values[configKey(key)] = strings.TrimSpace(value)
+		s.values[configKey(key)] = value
 	}
 	return s
 }
 
-func (s *settings) get(key string) string { return s.values[configKey(key)] }
+// get returns a value without white space around it, which a connection string must not have.
+func (s *settings) get(key string) string { return strings.TrimSpace(s.values[configKey(key)]) }
 
 // first returns the name of the first setting that has a value, by the end of its name.
 func (s *settings) first(suffixes ...string) string {
@@ -211,7 +232,10 @@ const (
 func (s *settings) serviceURI() string {
 	if account := s.get(s.name + accountNameKey); account != "" {
 		// Like the host, which supports only the public cloud here; for other clouds set the URI.
-		return s.accountEndpoint(s.name+accountNameKey, "https", account, defaultSuffix)
+		if !accountName.MatchString(account) {
+			s.problem(s.name+accountNameKey, notAccount)
+		}
+		return "https://" + account + ".queue." + defaultSuffix
 	}
 	if key := s.first(queueServiceURIKey, serviceURIKey); key != "" {
 		return s.endpoint(key, "", s.get(key), "https")
@@ -230,10 +254,14 @@ func (s *settings) credential() Identity {
 		s.problem(s.name+credentialKey, "unknown: want managedidentity, or leave it out")
 		return Identity{}
 	}
-	for _, key := range []string{managedClientIDKey, resourceIDKey, objectIDKey} {
+	for _, key := range []string{managedClientIDKey, objectIDKey} {
 		if s.get(s.name+key) != "" {
 			s.problem(s.name+key, "set %s to managedidentity as well", s.name+credentialKey)
 		}
+	}
+	isManaged := s.first(tenantIDKey, clientSecretKey) == "" && s.first(clientIDKey, resourceIDKey) != ""
+	if isManaged { // the host tries this identity first
+		return s.managedIdentity()
 	}
 	id := Identity{
 		TenantID:     s.get(s.name + tenantIDKey),
@@ -273,14 +301,7 @@ func (s *settings) managedIdentity() Identity {
 // accountName matches the names that Azure allows. The name becomes part of a host name.
 var accountName = regexp.MustCompile(`^[a-z0-9]{3,24}$`)
 
-// accountEndpoint returns the URL of an account's queue service.
-func (s *settings) accountEndpoint(key, scheme, account, suffix string) string {
-	if !accountName.MatchString(account) {
-		s.problem(key, "not the name of a storage account: want 3 to 24 lower-case letters and digits")
-		return ""
-	}
-	return scheme + "://" + account + ".queue." + suffix
-}
+const notAccount = "not the name of a storage account: want 3 to 24 lower-case letters and digits"
 
 // endpoint checks a URL, if there is one, and returns it without slashes at the end. Part names the part of the setting
 // that holds the URL; it is empty if the whole setting does.
@@ -289,10 +310,11 @@ func (s *settings) endpoint(key, part, text string, schemes ...string) string {
 		part += " is "
 	}
 	want := strings.Join(schemes, " or ")
+	text = strings.Trim(text, " \t\r\n") // as .NET does
 	u, err := url.Parse(text)
 	switch {
 	case text == "":
-	case err != nil || u.Hostname() == "": // the error would repeat the text
+	case err != nil || u.Hostname() == "" || strings.ContainsAny(text, " \\\"<>^`{|}"): // the error would repeat the text
 		s.problem(key, "%snot a URL: want an absolute %s URL", part, want)
 	case !slices.Contains(schemes, u.Scheme):
 		s.problem(key, "%snot a usable URL: want %s", part, want)
@@ -317,30 +339,58 @@ const (
 	developmentBlobPort  = "10000"
 )
 
-// connectionString reads a storage connection string, `Name=Value;Name=Value`, with names in any letter case. The
-// SDK's reader is not used: its errors name no setting, and it accepts keys that are not base64 and endpoints that
-// are not URLs.
+// connectionString reads a storage connection string, `Name=Value;Name=Value`, as the host does, with
+// StorageConnectionString of Azure.Storage.Common (.NET): it refuses what the host refuses. It also refuses what the
+// host accepts but cannot use: no credential, an empty key, a SAS without a signature, and endpoints that are not plain
+// http or https URLs. The reader of the SDK for Go accepts far more.
 func (s *settings) connectionString(text string) Connection {
-	parts := s.parts(text)
-	if use, ok := parts["usedevelopmentstorage"]; ok {
-		if !strings.EqualFold(use, "true") {
-			s.problem(s.name, "UseDevelopmentStorage can only be true")
-		}
-		return s.development(parts["developmentstorageproxyuri"])
+	services := []string{"Queue", "Table", "Blob", "File"}
+	parts, ok := s.parts(text, services)
+	if !ok {
+		return Connection{} // other problems would follow from these
 	}
-	conn := Connection{Endpoint: s.queueEndpoint(parts), BlobEndpoint: parts["blobendpoint"]}
-	conn.TableEndpoint = s.endpoint(s.name, "TableEndpoint", parts["tableendpoint"], "https", "http")
-	switch {
-	case parts["accountkey"] != "":
-		conn.AccountName, conn.AccountKey = parts["accountname"], Secret(parts["accountkey"])
-		if conn.AccountName == "" {
-			s.problem(s.name, "the connection string has an AccountKey but no AccountName")
+	if parts["UseDevelopmentStorage"] != "" {
+		return s.development(parts)
+	}
+	needs := [][2]string{
+		{"DevelopmentStorageProxyUri", "UseDevelopmentStorage"},
+		{"DefaultEndpointsProtocol", "AccountName"},
+		{"EndpointSuffix", "AccountName"},
+		{"AccountKey", "AccountName"},
+		{"AccountKeyName", "AccountKey"},
+	}
+	endpoints := map[string]string{}
+	for _, service := range services {
+		primary, secondary := service+"Endpoint", service+"SecondaryEndpoint"
+		endpoints[service] = s.endpoint(s.name, primary, parts[primary], "https", "http")
+		s.endpoint(s.name, secondary, parts[secondary], "https", "http")
+		needs = append(needs, [2]string{secondary, primary})
+	}
+	for _, pair := range needs {
+		if parts[pair[0]] != "" && parts[pair[1]] == "" {
+			s.problem(s.name, "the connection string has %s but no %s", pair[0], pair[1])
 		}
-		if _, err := base64.StdEncoding.DecodeString(string(conn.AccountKey)); err != nil {
+	}
+	defaultEndpoint := s.defaultEndpoint(parts)
+	if parts["QueueEndpoint"] == "" {
+		endpoints["Queue"] = defaultEndpoint
+	}
+	conn := Connection{
+		Endpoint: endpoints["Queue"], TableEndpoint: endpoints["Table"], BlobEndpoint: endpoints["Blob"],
+	}
+	key, signature := parts["AccountKey"], parts["SharedAccessSignature"]
+	switch {
+	case key != "" && signature != "":
+		s.problem(s.name, "the connection string has both AccountKey and SharedAccessSignature: remove one of them")
+	case key != "":
+		// .NET ignores these characters in base64.
+		key = strings.NewReplacer(" ", "", "\t", "", "\r", "", "\n", "").Replace(key)
+		if _, err := base64.StdEncoding.DecodeString(key); err != nil || key == "" {
 			s.problem(s.name, "AccountKey is not base64: was it cut off?")
 		}
-	case parts["sharedaccesssignature"] != "":
-		signature := strings.TrimPrefix(parts["sharedaccesssignature"], "?")
+		conn.AccountName, conn.AccountKey = parts["AccountName"], Secret(key)
+	case signature != "":
+		signature = strings.TrimPrefix(signature, "?")
 		if query, err := url.ParseQuery(signature); err != nil || query.Get("sig") == "" {
 			s.problem(s.name, "SharedAccessSignature is invalid: want a query with sig=")
 		}
@@ -351,38 +401,65 @@ func (s *settings) connectionString(text string) Connection {
 	return conn
 }
 
-// parts returns the values by their names in lower case.
-func (s *settings) parts(text string) map[string]string {
-	parts := make(map[string]string)
+// parts returns the values by the names of the parts, which have any letter case. It reports false if a part itself is
+// wrong. A problem repeats no part, which may be half a key.
+func (s *settings) parts(text string, services []string) (parts map[string]string, ok bool) {
+	known := []string{
+		"DefaultEndpointsProtocol", "EndpointSuffix", "AccountName", "AccountKey", "AccountKeyName",
+		"SharedAccessSignature", "UseDevelopmentStorage", "DevelopmentStorageProxyUri",
+	}
+	for _, service := range services {
+		known = append(known, service+"Endpoint", service+"SecondaryEndpoint")
+	}
+	parts, before := map[string]string{}, len(s.problems)
 	for i, part := range strings.Split(text, ";") {
-		part = strings.TrimSpace(part)
-		key, value, ok := strings.Cut(part, "=")
+		written, value, isPair := strings.Cut(part, "=")
+		bare := strings.TrimFunc(written, func(r rune) bool { return !unicode.IsLetter(r) })
+		name, _ := nearest.Name(bare, known)
+		isKnown := strings.EqualFold(name, bare)
 		switch {
-		case ok && key != "":
-			parts[strings.ToLower(key)] = value
-		case part != "": // the message does not repeat the part, which may be half a key
+		case part == "":
+		case !isPair:
 			s.problem(s.name, "part %d of the connection string is not Name=Value", i+1)
+		case !isKnown:
+			s.problem(s.name, "part %d of the connection string has an unknown name%s", i+1, nearest.Hint(bare, known))
+		case bare != written:
+			s.problem(s.name, "part %d of the connection string, %s, has white space, a quotation mark or another "+
+				"character beside its name", i+1, name)
+		case value == "":
+			s.problem(s.name, "%s is empty", name)
+		case parts[name] != "":
+			s.problem(s.name, "%s is in the connection string twice", name)
+		default:
+			parts[name] = value
 		}
 	}
-	return parts
+	return parts, len(s.problems) == before
 }
 
-func (s *settings) queueEndpoint(parts map[string]string) string {
-	if endpoint := parts["queueendpoint"]; endpoint != "" {
-		return s.endpoint(s.name, "QueueEndpoint", endpoint, "https", "http")
-	}
-	account := parts["accountname"]
-	if account == "" {
+// domain matches the domain names that .NET accepts, and IPv4 addresses.
+var domain = regexp.MustCompile(`^([A-Za-z0-9][\w-]{0,62}\.)*[A-Za-z0-9][\w-]{0,62}\.?$`)
+
+// defaultEndpoint returns the URL of the queue service of a connection string without QueueEndpoint. It checks the
+// parts of the URL in either case.
+func (s *settings) defaultEndpoint(parts map[string]string) string {
+	account := parts["AccountName"]
+	switch {
+	case account == "" && parts["QueueEndpoint"] == "":
 		s.problem(s.name, "the connection string has neither AccountName nor QueueEndpoint")
-		return ""
+	case account != "" && !domain.MatchString(account):
+		s.problem(s.name, "AccountName is "+notAccount)
 	}
-	scheme := cmp.Or(strings.ToLower(parts["defaultendpointsprotocol"]), "https")
+	scheme := strings.ToLower(cmp.Or(parts["DefaultEndpointsProtocol"], "https"))
 	if scheme != "https" && scheme != "http" {
 		s.problem(s.name, "DefaultEndpointsProtocol can only be https or http")
-		return ""
 	}
-	suffix := cmp.Or(parts["endpointsuffix"], defaultSuffix)
-	return s.endpoint(s.name, "EndpointSuffix", s.accountEndpoint(s.name, scheme, account, suffix), scheme)
+	suffix := cmp.Or(parts["EndpointSuffix"], defaultSuffix)
+	if !domain.MatchString(suffix) || net.ParseIP(suffix) != nil {
+		s.problem(s.name, "EndpointSuffix is not a domain name such as core.windows.net: "+
+			"want no white space, scheme, port or path, and no dot at the beginning")
+	}
+	return scheme + "://" + strings.ToLower(account+".queue."+suffix)
 }
 
 // siblingEndpoint returns the URL of another service of an account with a normal address, such as ".table.", else an
@@ -397,13 +474,19 @@ func siblingEndpoint(queueEndpoint, service string) string {
 
 // development returns the connection to Azurite, on this machine or on the one that the proxy URI names. As in
 // Microsoft's libraries, only the scheme and the host of the URI count; the port is always Azurite's.
-func (s *settings) development(proxyURI string) Connection {
-	scheme, host := "http", "127.0.0.1"
-	if proxyURI != "" {
-		valid := s.endpoint(s.name, "DevelopmentStorageProxyUri", proxyURI, "http", "https")
-		if u, err := url.Parse(valid); err == nil {
-			scheme, host = u.Scheme, u.Hostname()
+func (s *settings) development(parts map[string]string) Connection {
+	if !strings.EqualFold(parts["UseDevelopmentStorage"], "true") {
+		s.problem(s.name, "UseDevelopmentStorage can only be true")
+	}
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		if name != "UseDevelopmentStorage" && name != "DevelopmentStorageProxyUri" {
+			s.problem(s.name, "UseDevelopmentStorage and %s exclude each other: remove one of them", name)
 		}
+	}
+	scheme, host := "http", "127.0.0.1"
+	valid := s.endpoint(s.name, "DevelopmentStorageProxyUri", parts["DevelopmentStorageProxyUri"], "http", "https")
+	if u, err := url.Parse(valid); err == nil && valid != "" {
+		scheme, host = u.Scheme, u.Hostname()
 	}
 	at := func(port string) string {
 		return scheme + "://" + net.JoinHostPort(host, port) + "/" + developmentAccount

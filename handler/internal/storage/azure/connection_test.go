@@ -3,6 +3,7 @@ package azure_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -50,11 +51,11 @@ func TestParseConnection(t *testing.T) {
 		},
 		"queue_endpoint_wins": {
 			map[string]string{name: "AccountName=acct;AccountKey=" + key +
-				";QueueEndpoint=http://127.0.0.1:7001/acct/;BlobEndpoint=:::"},
+				";QueueEndpoint=http://127.0.0.1:7001/acct/;BlobEndpoint=http://b"},
 			azure.Connection{Endpoint: "http://127.0.0.1:7001/acct", AccountName: "acct", AccountKey: key},
 		},
-		"spaces_and_case": {
-			map[string]string{name: " accountname=acct; ACCOUNTKEY=" + key + " ;; DefaultEndpointsProtocol=HTTP "},
+		"case_order_and_empty_parts": {
+			map[string]string{name: ";accountname=acct;ACCOUNTKEY=" + key + " \n;;DefaultEndpointsProtocol=HTTP;"},
 			azure.Connection{Endpoint: "http://acct.queue.core.windows.net", AccountName: "acct", AccountKey: key},
 		},
 		"signature": {
@@ -124,6 +125,20 @@ func TestParseConnection(t *testing.T) {
 			azure.Connection{
 				Endpoint: "https://acct.queue.core.windows.net",
 				Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"},
+			},
+		},
+		"identity_client_alone": {
+			map[string]string{name + "__accountName": "acct", name + "__clientId": "id"},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"},
+			},
+		},
+		"identity_resource_alone": {
+			map[string]string{name + "__accountName": "acct", name + "__managedIdentityResourceId": resourceID},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ResourceID: resourceID},
 			},
 		},
 		"identity_resource": {
@@ -254,13 +269,13 @@ func TestParseConnectionProblems(t *testing.T) {
 		"blank":   {map[string]string{name: "  "}, []string{name + ": missing"}},
 		"no_pairs": {
 			map[string]string{name: canary},
-			[]string{name + ": part 1 of the connection string is not Name=Value", notFound, noKey},
+			[]string{name + ": part 1 of the connection string is not Name=Value"},
 		},
-		"nothing_known": {map[string]string{name: "Canary=canary"}, []string{notFound, noKey}},
+		"nothing_known": {map[string]string{name: "Canary=canary"}, []string{"part 1 of the connection string has an unkn"}},
 		"no_key":        {map[string]string{name: "AccountName=acct"}, []string{noKey}},
 		"no_account": {
 			map[string]string{name: "AccountKey=" + key},
-			[]string{notFound, "AccountKey but no AccountName"},
+			[]string{"AccountKey but no AccountName", notFound},
 		},
 		"key_cut_off": {
 			map[string]string{name: "AccountName=acct;AccountKey=canary-"},
@@ -276,7 +291,7 @@ func TestParseConnectionProblems(t *testing.T) {
 		},
 		"bad_suffix": {
 			map[string]string{name: basics + ";EndpointSuffix=x?canary"},
-			[]string{"EndpointSuffix is not a plain URL"},
+			[]string{"EndpointSuffix is not a domain name"},
 		},
 		"bad_endpoint": {
 			map[string]string{name: basics + ";QueueEndpoint=%zzcanary"},
@@ -330,9 +345,16 @@ func TestParseConnectionProblems(t *testing.T) {
 			map[string]string{name + "__accountName": "acct", name + "__clientSecret": canary},
 			[]string{name + "__tenantId: missing", name + "__clientId: missing"},
 		},
-		"identity_client_alone": {
-			map[string]string{name + "__accountName": "acct", name + "__clientId": canary},
-			[]string{name + "__tenantId: missing", name + "__clientSecret: missing"},
+		"identity_client_and_tenant": {
+			map[string]string{name + "__accountName": "acct", name + "__clientId": canary, name + "__tenantId": canary},
+			[]string{name + "__clientSecret: missing"},
+		},
+		"identity_client_and_resource": {
+			map[string]string{
+				name + "__accountName": "acct", name + "__clientId": canary,
+				name + "__managedIdentityResourceId": resourceID,
+			},
+			[]string{name + "__clientId: only one of __clientId, __managedIdentityResourceId can select the identity"},
 		},
 		"identity_two_identities": {
 			map[string]string{
@@ -348,9 +370,9 @@ func TestParseConnectionProblems(t *testing.T) {
 			},
 			[]string{name + "__managedIdentityResourceId: not a resource id: want /subscriptions/"},
 		},
-		"identity_resource_alone": {
-			map[string]string{name + "__accountName": "acct", name + "__managedIdentityResourceId": resourceID},
-			[]string{name + "__managedIdentityResourceId: set " + name + "__credential to managedidentity as well"},
+		"identity_object_alone": {
+			map[string]string{name + "__accountName": "acct", name + "__managedIdentityObjectId": canary},
+			[]string{name + "__managedIdentityObjectId: set " + name + "__credential to managedidentity as well"},
 		},
 		"unknown_keys": {
 			map[string]string{
@@ -512,6 +534,152 @@ func TestAccountName(t *testing.T) {
 	} {
 		if got := (azure.Connection{Endpoint: endpoint}).Account(); got != want {
 			t.Errorf("%s: %q, want %q", endpoint, got, want)
+		}
+	}
+}
+
+func TestOverridden(t *testing.T) {
+	for _, test := range []struct {
+		environ       []string
+		address, want string
+	}{
+		{nil, "", ""},
+		{[]string{name + "__accountName=acct", name + "__credential=managedidentity"}, "__accountName", ""},
+		{[]string{name + "=x", name + "__retry__maxRetries=5"}, "", ""},
+		{[]string{name + "=", name + "__accountName=acct"}, "__accountName", ""},
+		{
+			[]string{name + "=x", name + "__accountName=acct", name + ":CLIENTID=id", name + "__credential= "},
+			"",
+			"__accountName __clientId",
+		},
+		{
+			[]string{name + "__queueServiceUri=q", name + "__accountName=acct", name + "__blobServiceUri=b"},
+			"__accountName", "__queueServiceUri",
+		},
+		{[]string{name + "__serviceUri=https://s", name + "__accountName=acct"}, "__accountName", "__serviceUri"},
+		{
+			[]string{name + "__serviceUri=https://s", name + "__queueServiceUri=https://q"},
+			"__queueServiceUri",
+			"__serviceUri",
+		},
+	} {
+		address, ignored := azure.Overridden(test.environ, name)
+		got := strings.ReplaceAll(strings.Join(ignored, " "), name, "")
+		if strings.TrimPrefix(address, name) != test.address || got != test.want {
+			t.Errorf("%q: %s overrides %q, want %s and %q", test.environ, address, got, test.address, test.want)
+		}
+	}
+}
+
+// TestConnectionStringSiblings: the host refuses these strings, or cannot use them, and an error names the part.
+func TestConnectionStringSiblings(t *testing.T) {
+	const (
+		account   = "AccountName=acct;AccountKey=" + key
+		sas       = "SharedAccessSignature=" + signature
+		queue     = ";QueueEndpoint=http://127.0.0.1:10001/acct"
+		signed    = sas + queue
+		developed = "UseDevelopmentStorage=true"
+	)
+	for text, want := range map[string]string{
+		account + ";\tEndpointSuffix=core.invalid":       "part 3 of the connection string, EndpointSuffix, has",
+		account + ";\r\nEndpointSuffix=core.invalid":     "part 3 of the connection string, EndpointSuffix, has",
+		"'" + account + "'":                              "AccountName, has white space, a quotation mark",
+		"\ufeff" + account:                               "AccountName, has white space, a quotation mark",
+		account + ";=canary":                             "part 3 of the connection string has an unknown name",
+		account + ";canary":                              "part 3 of the connection string is not Name=Value",
+		account + ";Queue_Endpoint=http://a/b":           "unknown name; did you mean QueueEndpoint?",
+		account + ";accountkey=" + key:                   "AccountKey is in the connection string twice",
+		account + ";EndpointSuffix=core.invalid/":        "EndpointSuffix is not a domain name",
+		account + ";EndpointSuffix=core.invalid:443":     "EndpointSuffix is not a domain name",
+		account + ";EndpointSuffix=core..invalid":        "EndpointSuffix is not a domain name",
+		account + ";EndpointSuffix=127.0.0.1":            "EndpointSuffix is not a domain name",
+		account + queue + ";EndpointSuffix=.invalid":     "EndpointSuffix is not a domain name",
+		account + ";EndpointSuffix=":                     "EndpointSuffix is empty",
+		account + ";DefaultEndpointsProtocol=https ":     "DefaultEndpointsProtocol can only be https or http",
+		account + ";DefaultEndpointsProtocol=":           "DefaultEndpointsProtocol is empty",
+		account + ";QueueEndpoint=":                      "QueueEndpoint is empty",
+		account + ";QueueEndpoint=http://a/b c":          "QueueEndpoint is not a URL",
+		account + ";TableEndpoint=acct":                  "TableEndpoint is not a URL",
+		account + ";FileEndpoint=:::":                    "FileEndpoint is not a URL",
+		account + queue + ";QueueSecondaryEndpoint=x":    "QueueSecondaryEndpoint is not a URL",
+		account + ";QueueSecondaryEndpoint=http://a/b":   "QueueSecondaryEndpoint but no QueueEndpoint",
+		account + ";BlobSecondaryEndpoint=http://a/b":    "BlobSecondaryEndpoint but no BlobEndpoint",
+		"AccountName=;AccountKey=" + key:                 "AccountName is empty",
+		"AccountName=acct ;AccountKey=" + key:            "AccountName is not the name",
+		account + "\u00a0":                               "AccountKey is not base64",
+		"AccountName=acct;AccountKey= ":                  "AccountKey is not base64",
+		"AccountName=acct;AccountKey=canary;" + sas:      "both AccountKey and SharedAccessSignature",
+		"AccountName=acct;AccountKeyName=key1;" + sas:    "AccountKeyName but no AccountKey",
+		"AccountKey=" + key + queue:                      "AccountKey but no AccountName",
+		"AccountName=acct;SharedAccessSignature=":        "SharedAccessSignature is empty",
+		signed + ";DefaultEndpointsProtocol=http":        "DefaultEndpointsProtocol but no AccountName",
+		signed + ";EndpointSuffix=core.invalid":          "EndpointSuffix but no AccountName",
+		queue:                                            "neither AccountKey nor SharedAccessSignature",
+		developed + ";" + account:                        "UseDevelopmentStorage and AccountKey exclude each other",
+		developed + queue:                                "UseDevelopmentStorage and QueueEndpoint exclude each other",
+		developed + " ":                                  "UseDevelopmentStorage can only be true",
+		"UseDevelopmentStorage=false;" + account:         "UseDevelopmentStorage can only be true",
+		"UseDevelopmentStorage=":                         "UseDevelopmentStorage is empty",
+		developed + ";DevelopmentStorageProxyUri=":       "DevelopmentStorageProxyUri is empty",
+		account + ";DevelopmentStorageProxyUri=http://a": "DevelopmentStorageProxyUri but no UseDevelopmentStorage",
+	} {
+		_, err := parse(map[string]string{name: text})
+		switch {
+		case err == nil || !strings.Contains(err.Error(), want):
+			t.Errorf("%q: %v, want %q", text, err, want)
+		case strings.Contains(err.Error(), key), strings.Contains(err.Error(), "canary"):
+			t.Errorf("%q: a value shows in %v", text, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"AccountKey=" + key + ";AccountKeyName=key1;AccountName=Acct":         "https://acct.queue.core.windows.net",
+		account + ";EndpointSuffix=core.invalid.":                             "https://acct.queue.core.invalid.",
+		account + ";queueendpoint=http://127.0.0.1:10001/acct\n":              "http://127.0.0.1:10001/acct",
+		account + queue + ";QueueSecondaryEndpoint=http://127.0.0.1:2/acct-2": "http://127.0.0.1:10001/acct",
+		account + ";defaultendpointsprotocol=Http":                            "http://acct.queue.core.windows.net",
+		"SharedAccessSignature=?" + signature + ";AccountName=acct;EndpointSuffix=core.invalid": "https://acct.queue." +
+			"core.invalid",
+		developed + ";DEVELOPMENTSTORAGEPROXYURI=https://azurite:1/": "https://azurite:10001/devstoreaccount1",
+	} {
+		conn, err := parse(map[string]string{name: text})
+		if err != nil || conn.Endpoint != want {
+			t.Errorf("%q: %s, %v, want %s", text, conn.Endpoint, err, want)
+		}
+	}
+}
+
+// TestConnectionStrings checks that each connection string of the table is accepted or refused as Microsoft's client
+// library does, with the same endpoint and account. An empty key, which opens nothing, is refused.
+func TestConnectionStrings(t *testing.T) {
+	const zeros = "AAAAAAAAAAAAAAAAAAAAAA=="
+	table, err := os.ReadFile("testdata/connection-strings.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := strings.Split(strings.TrimSpace(string(table)), "\n")[1:]
+	for _, row := range rows {
+		columns := strings.Split(row, "\t")
+		var text string
+		if err := json.Unmarshal([]byte(columns[1]), &text); err != nil {
+			t.Fatalf("%s: %v", row, err)
+		}
+		text = strings.ReplaceAll(text, "KEY", zeros)
+		isAccepted := columns[2] == "accepted" && columns[0] != "key empty"
+		conn, err := parse(map[string]string{name: text})
+		switch {
+		case isAccepted && err != nil, !isAccepted && err == nil:
+			t.Errorf("%s: error %v, want %s", columns[0], err, columns[2])
+		case !isAccepted && (strings.Contains(err.Error(), zeros) || strings.Contains(err.Error(), "a%3D")):
+			t.Errorf("%s: the error shows the credential: %v", columns[0], err)
+		case isAccepted:
+			endpoint, account := conn.Endpoint, conn.AccountName
+			if conn.SAS != "" {
+				endpoint += "/?" + string(conn.SAS)
+				account, _, _ = strings.Cut(conn.Account(), ".")
+			}
+			if endpoint != strings.TrimSuffix(columns[3], "/") || account != columns[4] {
+				t.Errorf("%s: endpoint %s of %s, want %s of %s", columns[0], endpoint, account, columns[3], columns[4])
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -262,6 +263,9 @@ func describe(doing string, err error) error {
 }
 
 func clean(err error) error {
+	if token, ok := errors.AsType[*advisedError](err); ok {
+		return &advisedError{fmt.Errorf("get a token: %w", clean(token.error)), token.advice}
+	}
 	if response, ok := errors.AsType[*azcore.ResponseError](err); ok {
 		return answer(response)
 	}
@@ -307,7 +311,11 @@ func answer(response *azcore.ResponseError) error {
 			text += ": " + explained
 		}
 	}
-	return fmt.Errorf("%s: %w", text, kind)
+	err := fmt.Errorf("%s: %w", text, kind)
+	if errors.Is(kind, storage.ErrDenied) {
+		return &advisedError{err, denialAdvice(response)}
+	}
+	return err
 }
 
 // maxWord is the length of the longest word of a service's message that is shown. Signatures, keys, tokens and encoded
@@ -317,15 +325,34 @@ const maxWord = 40
 // skipVersionCheck is the flag with which Azurite accepts newer versions of the API. Its own message names the flag.
 const skipVersionCheck = "--skipApiVersionCheck"
 
-// explanation returns the first line of the service's message about an error, without the full stop. The other lines
-// are the id and the time of the request.
+// explanation returns the first line of the service's message about an error, without the full stop, and the detail of
+// a credential that was refused. The other lines are the id and the time of the request.
 func explanation(response *http.Response) string {
 	body, _ := runtime.Payload(response) // the SDK has read it
-	var document struct{ Message, HeaderName string }
-	if xml.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &document) != nil {
+	body = bytes.TrimPrefix(body, []byte("\ufeff"))
+	var document struct{ Message, HeaderName, AuthenticationErrorDetail string }
+	var ofTable struct {
+		Error struct{ Message struct{ Value string } } `json:"odata.error"`
+	}
+	if json.Unmarshal(body, &ofTable) == nil {
+		document.Message = ofTable.Error.Message.Value
+	} else if xml.Unmarshal(body, &document) != nil {
 		return ""
 	}
-	line, _, _ := strings.Cut(strings.TrimSpace(document.Message), "\n")
+	text := firstLine(document.Message)
+	if detail := firstLine(document.AuthenticationErrorDetail); detail != "" {
+		text = strings.TrimPrefix(text+"; "+detail, "; ")
+	}
+	tooNew := document.HeaderName == versionHeader || strings.Contains(text, "API version")
+	if tooNew && !strings.Contains(text, skipVersionCheck) {
+		text = strings.TrimPrefix(text+"; update Azurite, or start it with "+skipVersionCheck, "; ")
+	}
+	return text
+}
+
+// firstLine returns the first line of a service's text without the full stop, with words that may be secrets masked.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	words := strings.Fields(strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || unicode.IsPrint(r) {
 			return r
@@ -337,12 +364,7 @@ func explanation(response *http.Response) string {
 			words[i] = "***"
 		}
 	}
-	text := oneLine(strings.TrimSuffix(strings.Join(words, " "), "."))
-	tooNew := document.HeaderName == versionHeader || strings.Contains(text, "API version")
-	if tooNew && !strings.Contains(text, skipVersionCheck) {
-		text = strings.TrimPrefix(text+"; update Azurite, or start it with "+skipVersionCheck, "; ")
-	}
-	return text
+	return oneLine(strings.TrimSuffix(strings.Join(words, " "), "."))
 }
 
 // terseError replaces the text of its cause.

@@ -120,7 +120,7 @@ func newTableServiceClient(conn Connection, transport policy.Transporter) (*azta
 	if err != nil {
 		return nil, err
 	}
-	return aztables.NewServiceClient(conn.TableEndpoint, cred, options)
+	return aztables.NewServiceClient(conn.TableEndpoint, advisedCredential{cred, conn.Identity}, options)
 }
 
 // do runs an operation, and describes its error.
