@@ -128,7 +128,20 @@ func newServiceClient(
 	if err != nil {
 		return nil, err
 	}
-	return azqueue.NewServiceClient(conn.Endpoint, cred, options)
+	return azqueue.NewServiceClient(conn.Endpoint, markedCredential{cred}, options)
+}
+
+// markedCredential marks its errors: without a token, the request is not sent.
+type markedCredential struct{ azcore.TokenCredential }
+
+func (c markedCredential) GetToken(
+	ctx context.Context, options policy.TokenRequestOptions,
+) (azcore.AccessToken, error) {
+	token, err := c.TokenCredential.GetToken(ctx, options)
+	if err != nil {
+		err = &terseError{text: err.Error(), cause: fmt.Errorf("%w: %w", storage.ErrNotSent, err)}
+	}
+	return token, err
 }
 
 func clientOptions(transport policy.Transporter) azcore.ClientOptions {
