@@ -185,17 +185,51 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	var receipt send.Receipt
 	if !o.dryRun {
 		receipt, err = sender.Send(ctx, message)
-		if err != nil {
-			return err
-		}
 	}
-	err = o.print(env.Stdout, message, receipt)
-	if o.queue == "" {
+	err = o.report(env.out, message, receipt, err)
+	switch {
+	case receipt.PerhapsSent:
+		return fmt.Errorf("%w\n%s", err, o.again(receipt.RequestID))
+	case err != nil:
+		return err
+	case o.queue == "":
 		o.summarize(status, 1, sender.Account)
-	} else {
+	default:
 		status.printf("sent 1 message to %s in %s", o.queue, sender.Account)
 	}
-	return err
+	if !o.dryRun {
+		env.out.changed = "sent: request id " + receipt.RequestID
+	}
+	return nil
+}
+
+// report prints the result for a message: its receipt or, as JSON, also that it was perhaps sent. Err is the error of
+// sending it. It returns the error for the user.
+func (o *sendOptions) report(out *output, message send.Message, receipt send.Receipt, err error) error {
+	if err == nil || o.json && receipt.PerhapsSent {
+		_ = o.print(out, message, receipt) // output keeps the error
+	}
+	if !receipt.PerhapsSent {
+		return err
+	}
+	id := ""
+	if receipt.RequestID != "" {
+		id = ": request id " + receipt.RequestID
+	}
+	return &codeError{exitPartly, fmt.Errorf("perhaps sent%s: %w", id, err)}
+}
+
+// again says how to send a message again that was perhaps sent, so that the target can recognize the second call.
+func (o *sendOptions) again(id string) string {
+	const same = ": the Idempotency-Key of both calls is this id"
+	switch {
+	case o.queue == "":
+		return "to send it again, repeat the command with `--request-id " + shellWord(id) + "`" + same
+	case id != "":
+		return "to send it again, repeat the command" + same
+	}
+	return "the request id is that of the message, and unknown: " +
+		"before you send it again, look whether the target was called, or it is perhaps called twice"
 }
 
 // prepare returns the only message that the flags describe: an envelope, or the content of a call of a route.
@@ -241,8 +275,9 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	defer input.Close()
 	status := newProgress(env)
 	defer status.clear()
-	out := &output{Writer: env.Stdout, progress: status}
-	sent, warned := 0, 0
+	out := env.out
+	out.progress = status
+	sent, perhapsSent, warned, latest := 0, 0, 0, 0
 	var problems []error
 	for sending := range sender.SendAll(ctx, bom.NewReader(input)) {
 		message, receipt, err := sending.Wait()
@@ -252,9 +287,11 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 				status.printf("warning: envelope %d: %s", sending.Number, warning)
 			}
 		}
-		if err == nil {
-			err = o.print(out, message, receipt)
+		latest = sending.Number
+		if receipt.PerhapsSent {
+			perhapsSent++
 		}
+		err = o.report(out, message, receipt, err)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("envelope %d: %w", sending.Number, err))
 			continue
@@ -266,7 +303,14 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 		status.printf("%s not shown", plural(warned-mostWarnings, "more warning"))
 	}
 	o.summarize(status, sent, sender.Account)
-	if ctx.Err() != nil {
+	if perhapsSent > 0 {
+		problems = append(problems, errors.New("to send an envelope again that was perhaps sent, "+
+			"give it the same request id: the Idempotency-Key of both calls is this id"))
+	}
+	if sent+perhapsSent > 0 && !o.dryRun {
+		out.changed = fmt.Sprintf("no envelope after number %d was sent", latest)
+	}
+	if ctx.Err() != nil && out.err == nil {
 		problems = append(problems, fmt.Errorf("interrupted after %d envelopes", sent))
 	}
 	err = errors.Join(problems...)

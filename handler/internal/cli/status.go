@@ -83,7 +83,7 @@ func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 		fmt.Fprint(s.out, "\x1b[H\x1b[2J") // to the corner, and clear the screen
 	}
 	s.printStatus(status, all)
-	return s.out.err
+	return nil
 }
 
 func (s *session) printStatus(status account.Status, all bool) {
