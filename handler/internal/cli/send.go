@@ -80,16 +80,16 @@ an identity in the one and a connection string in the other are refused.`,
 
 func (o *sendOptions) addTo(flags *flagSet) {
 	d := &o.draft
-	flags.StringVar(&d.Call.URL, "url", "", "`URL` to call; required without FILE")
-	flags.StringVar(&d.Call.Method, "method", "", "HTTP `method` (default POST with a body, else GET)")
+	plainFlag(flags, &d.Call.URL, "url", "`URL` to call; required without FILE")
+	plainFlag(flags, &d.Call.Method, "method", "HTTP `method` (default POST with a body, else GET)")
 	headerFlag(flags, &d.Call.Headers, addAsWritten, "`header` "+headerUsage)
 	parsed(flags, &d.Call.Body, "body", "body as `text`; with --queue also @FILE",
 		func(text string) (*string, error) { return &text, nil })
 	parsed(flags, &o.queue, "queue", "`queue` of a route, which receives only a body", parseQueue)
 	flags.StringVar(&o.bodyFile, "body-file", "", "`file` with the body, or - for standard input")
 	parsed(flags, &d.Call.JSON, "json-body", "body as `JSON`, sent as application/json", parseJSON)
-	flags.StringVar(&d.Call.Timeout, "timeout", "", "time limit for the call, a `duration` (default as configured)")
-	flags.StringVar(&d.Callback.URL, "callback", "", "`URL` that receives the outcome")
+	plainFlag(flags, &d.Call.Timeout, "timeout", "time limit for the call, a `duration` (default as configured)")
+	plainFlag(flags, &d.Callback.URL, "callback", "`URL` that receives the outcome")
 	parsed(flags, &d.Context, "context", "`JSON` that is returned in the callback", parseJSON)
 	parsed(flags, &d.Priority, "priority",
 		fmt.Sprintf("`priority` from 1 to %d (default the standard queue)", envelope.Priorities), atLeast(1))
@@ -99,16 +99,16 @@ func (o *sendOptions) addTo(flags *flagSet) {
 		"latest `time` of the call (RFC 3339), or a duration from now", parseMoment)
 	parsed(flags, &d.Retry, "retry",
 		"retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
-	flags.StringVar(&d.GiveUp, "give-up", "",
+	plainFlag(flags, &d.GiveUp, "give-up",
 		"`action` on giving up: dead-letter, drop or fault (default as configured)")
-	flags.StringVar(&d.RequestID, "request-id", "", "`id` of the call (default a new UUID)")
+	plainFlag(flags, &d.RequestID, "request-id", "`id` of the call (default a new UUID)")
 	parsed(flags, &d.Trace.Traceparent, "traceparent",
 		"W3C `traceparent` of the caller's trace (default a new trace)", parseTraceparent)
 	flags.command.MarkFlagsMutuallyExclusive("body", "body-file", "json-body")
 
 	flags.BoolVar(&o.nexus, "nexus", false, "write the Nexus format")
-	flags.StringVar(&o.tenant.Organization, "organization", "", "with --nexus: the tenant's organization")
-	flags.StringVar(&o.tenant.Environment, "environment", "", "with --nexus: the tenant's environment")
+	plainFlag(flags, &o.tenant.Organization, "organization", "with --nexus: the tenant's `organization`")
+	plainFlag(flags, &o.tenant.Environment, "environment", "with --nexus: the tenant's `environment`")
 	flags.BoolVar(&o.force, "force", false, "also send envelopes whose callback or deadline is probably misspelt")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the envelopes and do not send them")
 	flags.BoolVar(&o.json, "json", false, "print JSON, one object per line: requestId, queue, messageId, account")
