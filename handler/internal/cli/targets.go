@@ -232,17 +232,18 @@ func (s *session) listPauses(ctx context.Context) error {
 }
 
 func printPauses(out io.Writer, pauses []record.Pause, now time.Time) {
-	rows := newTable(out, flexColumn("TARGET", 32), rightColumn("SINCE", 5), rightColumn("ENDS", 5),
-		flexColumn("BY", 20), flexColumn("REASON", 0))
+	var rows [][]string
 	for _, p := range pauses {
 		if p.Problem != "" {
-			rows.row(p.Host, "-", "-", "-", p.Problem)
+			rows = append(rows, []string{p.Host, "-", "-", "-", p.Problem})
 			continue
 		}
 		ends := "never"
 		if !p.Until.IsZero() {
 			ends = age(p.Until.Sub(now))
 		}
-		rows.row(p.Host, age(now.Sub(p.Since)), ends, p.By, p.Reason)
+		rows = append(rows, []string{p.Host, age(now.Sub(p.Since)), ends, p.By, p.Reason})
 	}
+	printTable(out, rows, nameColumn("TARGET"), rightColumn("SINCE", 0), rightColumn("ENDS", 0),
+		flexColumn("BY", 20), flexColumn("REASON", 0))
 }

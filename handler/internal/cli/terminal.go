@@ -162,6 +162,12 @@ func (o *output) Write(p []byte) (int, error) {
 // canAsk reports whether a person can see and answer a question.
 func (e Env) canAsk() bool { return isTerminal(e.Stdin) && isTerminal(e.Stderr) }
 
+// canRedraw reports whether standard output is a terminal that obeys escape sequences.
+func (e Env) canRedraw() bool {
+	kind := e.getenv("TERM")
+	return isTerminal(e.Stdout) && kind != "" && kind != "dumb"
+}
+
 // ask prints a question and returns the answer without surrounding spaces. The end of the input is an empty
 // answer. When ctx ends first, the read from the terminal goes on until the program ends.
 func ask(ctx context.Context, in io.Reader, out io.Writer, question string) (string, error) {
