@@ -47,6 +47,10 @@ as JSON. A missing queue is created. The command prints the request id of each e
 the number of envelopes and the storage account to standard error. A warning names the members that
 have no effect. An envelope whose callback or deadline is probably misspelt is refused.
 
+While storage is busy, the command repeats a write. If storage's answer to a write is lost, the
+envelope is perhaps sent: the exit code is 4, standard error names the request id, and --json prints
+an object with "perhapsSent". Send it again with the same request id.
+
 Other users of the machine can see the arguments of a command. Put secrets into files: give
 --header @FILE, --body-file, or an envelope in FILE.
 
