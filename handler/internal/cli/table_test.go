@@ -142,7 +142,8 @@ func TestNamesAt80(t *testing.T) {
 			}}, false)
 		}, []string{"async-caller-10", "orders", "12,345", "rejec"}, ""},
 		"status_long": {func(out *screen) {
-			printQueueStates(out, account.Status{At: now, Queues: []account.QueueStatus{{Queue: long, Messages: 1}}}, false)
+			queues := []account.QueueStatus{{Queue: long, Messages: 1}}
+			printQueueStates(out, account.Status{At: now, Queues: queues}, false)
 		}, []string{"long-name"}, long},
 		"poison_queues": {func(out *screen) {
 			printQueues(out, []account.QueueSummary{

@@ -58,8 +58,8 @@ type Receipt struct {
 	Queue     string `json:"queue"`
 	MessageID string `json:"messageId"`
 	Account   string `json:"account"`
-	// PerhapsSent says that storage may have written the message, although its answer was lost. Then the message's id is
-	// unknown, and the request id too if the message has none of its own.
+	// PerhapsSent says that storage may have written the message, although its answer was lost. Then the message's id
+	// is unknown, and the request id too if the message has none of its own.
 	PerhapsSent bool `json:"perhapsSent,omitempty"`
 }
 

@@ -50,7 +50,9 @@ func TestExcludesWrite(t *testing.T) {
 		})
 	}
 	t.Run("no_token", func(t *testing.T) {
-		refuse := func(Identity) (azcore.TokenCredential, error) { return newCredential(Identity{ManagedIdentity: true}) }
+		refuse := func(Identity) (azcore.TokenCredential, error) {
+			return newCredential(Identity{ManagedIdentity: true})
+		}
 		t.Setenv("IDENTITY_ENDPOINT", closed.URL)
 		t.Setenv("IDENTITY_HEADER", "canary")
 		store, err := open(Connection{Endpoint: "https://acct.queue.core.windows.net"}, refuse, http.DefaultClient)
