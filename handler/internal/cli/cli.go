@@ -40,6 +40,9 @@ type Env struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
+
+	// out is Stdout, as all commands write to it but serve and host, whose output is a log.
+	out *output
 }
 
 // ProcessEnv returns the environment of this process.
@@ -94,6 +97,10 @@ func usageError(err error) error {
 func Run(ctx context.Context, args []string, env Env) int {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer context.AfterFunc(ctx, stop)()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	env.out = &output{Writer: env.Stdout, stop: cancel}
+	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an error of a write instead
 
 	started := false
 	root := newRoot(env) //nolint:contextcheck // ExecuteContextC passes it to the commands
@@ -103,7 +110,9 @@ func Run(ctx context.Context, args []string, env Env) int {
 		return err
 	}
 	root.SetArgs(args)
+	root.SetOut(env.out)
 	command, err := root.ExecuteContextC(ctx)
+	err = env.out.result(err)
 	if err == nil {
 		return exitDone
 	}
@@ -148,7 +157,6 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.SetIn(env.Stdin)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")

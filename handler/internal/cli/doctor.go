@@ -40,9 +40,9 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
 			printAll(s, []doctor.Line{line}, printDiagnosis)
 		})
 		if broken > 0 {
-			return fmt.Errorf("%s failed", plural(broken, "check"))
+			return &codeError{exitFailed, fmt.Errorf("%s failed", plural(broken, "check"))}
 		}
-		return s.out.err
+		return nil
 	}
 	return command
 }

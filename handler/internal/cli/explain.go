@@ -168,13 +168,13 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	}
 	explanation := explain.About(a.Settings.Rules, o.Question)
 	if o.json {
-		err = printJSON(env.Stdout, explanation)
+		err = printJSON(env.out, explanation)
 	} else {
-		printField(env.Stdout, "found", source)
-		printExplanation(env.Stdout, o.Question, explanation)
+		printField(env.out, "found", source)
+		printExplanation(env.out, o.Question, explanation)
 	}
 	if err == nil && explanation.NoCall != "" {
-		err = errors.New("no call is made: " + explanation.NoCall)
+		err = &codeError{exitFailed, errors.New("no call is made: " + explanation.NoCall)}
 	}
 	return err
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,6 +20,7 @@ import (
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // flagSet declares the flags of a command. It collects the errors of flags declared by [parsed], so that a
@@ -55,11 +58,22 @@ func parsed[T any](f *flagSet, target *T, name, usage string, parse func(string)
 		_ = f.SetAnnotation(name, annotationTexts, texts) // the flag exists
 		value, err := parse(text)
 		*target = value
+		if !utf8.ValidString(text) {
+			err = errNotUTF8
+		}
 		if err != nil {
 			f.problems = append(f.problems, fmt.Errorf("--%s: %w", name, err))
 		}
 		return nil
 	})
+}
+
+// errNotUTF8 is the error for a text that JSON cannot hold: the program that gave it has another encoding.
+var errNotUTF8 = errors.New("not UTF-8; `send --body-file` sends a body of any bytes")
+
+// plainFlag declares a flag whose argument may be any text in UTF-8.
+func plainFlag(f *flagSet, target *string, name, usage string) {
+	parsed(f, target, name, usage, func(text string) (string, error) { return text, nil })
 }
 
 // parsedList declares a flag that may be repeated. Parse reads each argument.
@@ -140,11 +154,25 @@ func parseTime(text, alternative string, noDuration error) (time.Time, error) {
 	return at, nil
 }
 
+// parseJSON reads a JSON value. The error says where the text stops being one.
 func parseJSON(text string) (json.RawMessage, error) {
-	if !json.Valid([]byte(text)) {
-		return nil, errors.New("not JSON")
+	_, err := strictjson.Depth([]byte(text))
+	if err != nil && hasLostQuotes(text) {
+		err = fmt.Errorf("%w; the shell seems to have changed the quotes: give the JSON in a file (send --body-file, "+
+			`requeue --edit), or write '{"id":42}' in PowerShell 7.3 and later, and '{\"id\":42}' in earlier ones`, err)
 	}
-	return json.RawMessage(text), nil
+	return json.RawMessage(text), err
+}
+
+// hasLostQuotes reports whether a text looks like JSON without its double quotes, with backslashes before them, or
+// within the quotes of another shell.
+func hasLostQuotes(text string) bool {
+	text = strings.TrimLeft(text, " \t\r\n")
+	if text == "" || !strings.Contains(`{["'\`, text[:1]) {
+		return false
+	}
+	hasNone := !strings.Contains(text, `"`) && strings.ContainsFunc(text, unicode.IsLetter)
+	return hasNone || text[0] == '\'' || strings.Contains(strings.ReplaceAll(text, " ", ""), `{\"`)
 }
 
 // parseRetry reads a retry policy as an envelope's member retry: a JSON object, a list of delays, or a name. An empty
@@ -241,7 +269,11 @@ func eachLine(path, content string, see func(line string) error) error {
 			continue
 		}
 		isBlank = false
-		if err := see(strings.TrimRight(line, "\r\n")); err != nil {
+		err := errNotUTF8
+		if utf8.ValidString(line) {
+			err = see(strings.TrimRight(line, "\r\n"))
+		}
+		if err != nil {
 			problems = append(problems, fmt.Errorf("%s, line %d: %w", path, number, err))
 		}
 	}

@@ -100,7 +100,7 @@ func (s *session) showHistory(
 		s.progress.printf("only the newest %d of %s calls and callbacks are shown: "+
 			"select others with --host and --until", history.MaxFound, thousands(matching))
 	}
-	return s.out.err
+	return nil
 }
 
 // noHistory says why the history may not have a call.

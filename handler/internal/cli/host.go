@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os/signal"
+	"syscall"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -64,6 +66,7 @@ func runHost(ctx context.Context, env Env, folder string, options host.Options) 
 	options.Store = store
 	options.Account = a.Connection.Account()
 	options.Env = a.Environ
+	signal.Reset(syscall.SIGPIPE) // the reader of the log ends, and so does the host
 	options.Stdout = logOutput(env.Stdout)
 	options.Stderr = env.Stderr
 	options.Log = logs.New(logOutput(env.Stderr), zerolog.InfoLevel)

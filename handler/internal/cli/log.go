@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/logview"
-	"asynccaller/handler/internal/socket"
 )
 
 // drainLimit is how long the log is read after Ctrl-C. The program before the pipe gets Ctrl-C as well: its last lines
@@ -52,32 +49,31 @@ func runLog(ctx context.Context, env Env) error {
 		fmt.Fprintf(env.Stderr, "waiting for lines of the handler's log on standard input, as in: "+
 			"func start | %s log\n", programName)
 	}
-	signal.Ignore(syscall.SIGPIPE) // a closed standard output is an error of a write instead
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	pieces := make(chan piece)
 	go readPieces(reading, bom.NewReader(env.Stdin), pieces)
 
-	view := logview.NewWriter(env.Stdout)
+	view := logview.NewWriter(env.out)
 	interrupted := ctx.Done()
 	var overdue <-chan time.Time // once interrupted
 	for {
 		select {
 		case p := <-pieces:
 			if _, err := view.Write(p.text); err != nil {
-				return unlessClosed(err)
+				return err
 			}
 			if errors.Is(p.err, io.EOF) {
-				return unlessClosed(view.Flush())
+				return view.Flush()
 			}
 			if p.err != nil {
-				return errors.Join(unlessClosed(view.Flush()), p.err)
+				return errors.Join(view.Flush(), p.err)
 			}
 		case <-interrupted:
 			interrupted = nil
 			overdue = time.After(limit)
 		case <-overdue:
-			return unlessClosed(view.Flush())
+			return view.Flush()
 		}
 	}
 }
@@ -90,14 +86,6 @@ func isPiped(stream io.Reader) bool {
 	}
 	info, err := file.Stat()
 	return err == nil && !info.Mode().IsRegular() && !isTerminal(file)
-}
-
-// unlessClosed returns nil if nobody reads standard output any more, as in: async-caller log | head.
-func unlessClosed(err error) error {
-	if socket.IsClosedPipe(err) || errors.Is(err, io.ErrClosedPipe) {
-		return nil
-	}
-	return err
 }
 
 // piece is what one read returned.

@@ -225,10 +225,14 @@ func (s *session) report(ctx context.Context, r operation.Result, final bool, er
 	if r.Done > 0 && hasUndo && hasEnded {
 		s.progress.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))
 	}
+	if r.Done+r.NotDeleted+r.Unknown > 0 {
+		s.out.changed = fmt.Sprintf("what was changed: `async-caller %s runs`", s.group)
+	}
+	err = s.incomplete(ctx, r, err)
 	if s.json {
 		_ = printJSON(s.out, r) // output keeps the error
 	}
-	return cmp.Or(s.incomplete(ctx, r, err), s.out.err)
+	return err
 }
 
 // incomplete returns the error of a run that is not complete.

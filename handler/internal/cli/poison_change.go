@@ -100,6 +100,9 @@ func (s *session) keep(ctx context.Context, source account.Source) error {
 	queues := slices.Sorted(maps.Keys(counts))
 	plan.Done, err = operation.NewKeeper(s.runs.Account, queues).Run(ctx)
 	s.progress.printf("kept %s of %s in %s", thousands(plan.Done), thousands(plan.Total), plan.Account)
+	if plan.Done > 0 {
+		s.out.changed = "what is left to keep: `async-caller poison queues`"
+	}
 	if s.json {
 		_ = printJSON(s.out, plan.Result) // output keeps the error
 	}

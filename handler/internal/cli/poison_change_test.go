@@ -46,8 +46,9 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 		}
 	}
 	p := &sharedFlags{
-		group: "poison", env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err},
-		runs: filepath.Join(t.TempDir(), "runs"), yes: true,
+		group: "poison",
+		env:   Env{Stdin: strings.NewReader(""), Stderr: &d.err, out: &output{Writer: &d.stdout}},
+		runs:  filepath.Join(t.TempDir(), "runs"), yes: true,
 	}
 	d.session = p.newSession()
 	d.runs = &operation.Runs{

@@ -211,10 +211,7 @@ func (s *session) queues(ctx context.Context) error {
 }
 
 func printQueues(out io.Writer, summaries []account.QueueSummary) {
-	names := widest(summaries, func(q account.QueueSummary) string { return q.Queue })
-	reasons := widest(summaries, func(q account.QueueSummary) string { return reasonsText(q.Reasons) })
-	rows := newTable(out, flexColumn("QUEUE", names), rightColumn("MESSAGES", 8), rightColumn("OLDEST", 6),
-		rightColumn("NEWEST", 6), leftColumn("EXPIRES", 7), flexColumn("REASONS", reasons))
+	var rows [][]string
 	for _, q := range summaries {
 		oldest, newest, expires := "-", "-", "-"
 		if !q.Oldest.IsZero() {
@@ -224,8 +221,11 @@ func printQueues(out io.Writer, summaries []account.QueueSummary) {
 		if q.Expiring > 0 {
 			expires = "in " + age(time.Until(q.NextExpiry))
 		}
-		rows.row(q.Queue, thousands(q.Messages), oldest, newest, expires, reasonsText(q.Reasons))
+		rows = append(rows,
+			[]string{q.Queue, thousands(q.Messages), oldest, newest, expires, reasonsText(q.Reasons)})
 	}
+	printTable(out, rows, nameColumn("QUEUE"), rightColumn("MESSAGES", 0), rightColumn("OLDEST", 0),
+		rightColumn("NEWEST", 0), leftColumn("EXPIRES", 0), flexColumn("REASONS", 0))
 }
 
 // mostReasons is the largest number of reasons that a line lists. A sender of dead letters can invent any number of

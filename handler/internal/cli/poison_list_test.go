@@ -286,17 +286,14 @@ func TestTablesFit(t *testing.T) {
 // TestQueueNames checks that a queue has its whole name if the reasons leave room for it.
 func TestQueueNames(t *testing.T) {
 	name := strings.Repeat("q", 43) + "-poison"
-	for reason, want := range map[string]string{
-		"expired":               name + "  ",
-		strings.Repeat("x", 60): strings.Repeat("q", 24) + "…" + strings.Repeat("q", 6) + "-poison  ",
-	} {
+	for _, reason := range []string{"expired", strings.Repeat("x", 60)} {
 		var out bytes.Buffer
 		printQueues(&out, []account.QueueSummary{
 			{Queue: name, Messages: 1, Reasons: []account.ReasonCount{{Reason: reason, Count: 1}}},
 		})
 		_, row, _ := strings.Cut(out.String(), "\n")
-		if !strings.HasPrefix(row, want) {
-			t.Errorf("%q, want %q", row, want)
+		if !strings.HasPrefix(row, name+"  ") {
+			t.Errorf("%q is cut: %q", name, row)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,7 +70,7 @@ func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
 	parsed(flags, &o.To, "to", "`queue` to send to (default the main queue of each message)", parseQueue)
 	flags.BoolVar(&o.Create, "create", false, createUsage)
 	parsedList(flags, edits, "set",
-		"set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated", edit.ParseSet)
+		"set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated", parseSet)
 	parsedHeaders(flags, "set-header", "set a `header` of the call, "+headerUsage, func(text string) error {
 		header, err := edit.ParseHeader(text)
 		*edits = append(*edits, header)
@@ -125,6 +126,20 @@ func (o *requeueOptions) check(flags *flagSet, ids []string) {
 	flags.refuse(o.Create && o.To == "", "--create requires --to")
 	flags.refuse(o.reveal && !o.dryRun, "--reveal requires --dry-run")
 	checkPace(flags, o.Pace)
+}
+
+// parseSet reads the argument of --set. Any text can be a value, but for a member that is usually JSON, a broken object
+// or array is none.
+func parseSet(argument string) (edit.Edit, error) {
+	path, value, _ := strings.Cut(argument, "=")
+	isOfJSON := slices.Contains([]string{"call.json", "context", "retry"}, path)
+	isBracketed := strings.HasPrefix(value, "{") || strings.HasPrefix(value, "[")
+	if isOfJSON && isBracketed {
+		if _, err := parseJSON(value); err != nil {
+			return edit.Edit{}, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return edit.ParseSet(argument)
 }
 
 // parseRate reads a number per second.

@@ -63,7 +63,10 @@ func syncRoutes(env Env, app string) error {
 	queues := slices.Sorted(maps.Keys(routes))
 	made, removed, err := functionapp.SyncRoutes(app, queues)
 	list := func(label string, names []string) {
-		printLine(env.Stdout, label, "%s", cmp.Or(strings.Join(names, ", "), "none"))
+		printLine(env.out, label, "%s", cmp.Or(strings.Join(names, ", "), "none"))
+	}
+	if len(made)+len(removed) > 0 {
+		env.out.changed = fmt.Sprintf("made: %q; removed: %q", made, removed)
 	}
 	list("made", made)
 	list("removed", removed)
@@ -75,7 +78,7 @@ func syncRoutes(env Env, app string) error {
 		all = append(all, name, name+storage.PoisonSuffix)
 	}
 	list("queues", all)
-	parameter, err := json.Marshal(append([]string{}, queues...))                // [] and not null
-	fmt.Fprintf(env.Stdout, "%-*s%s\n", labelColumns, "routedQueues", parameter) // in one line, to copy it
+	parameter, err := json.Marshal(append([]string{}, queues...))             // [] and not null
+	fmt.Fprintf(env.out, "%-*s%s\n", labelColumns, "routedQueues", parameter) // in one line, to copy it
 	return err
 }

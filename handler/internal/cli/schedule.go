@@ -83,9 +83,9 @@ func (o scheduleOptions) run(env Env) error {
 	}
 	schedule := explain.Simulate(a.Settings.Rules, policy, cmp.Or(o.deadline, a.Settings.Rules.Expiration))
 	if o.json {
-		return printJSON(env.Stdout, schedule)
+		return printJSON(env.out, schedule)
 	}
-	printSchedule(env.Stdout, schedule, o.rows)
+	printSchedule(env.out, schedule, o.rows)
 	return nil
 }
 

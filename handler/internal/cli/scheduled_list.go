@@ -136,8 +136,8 @@ func (s *session) listScheduled(ctx context.Context, source account.ScheduledSou
 			rows.headings()
 			hasHeadings = true
 		}
-		fmt.Fprint(s.out, text)
-		return s.out.err
+		_, err := fmt.Fprint(s.out, text)
+		return err
 	})
 	if err != nil {
 		return err

@@ -47,6 +47,10 @@ as JSON. A missing queue is created. The command prints the request id of each e
 the number of envelopes and the storage account to standard error. A warning names the members that
 have no effect. An envelope whose callback or deadline is probably misspelt is refused.
 
+While storage is busy, the command repeats a write. If storage's answer to a write is lost, the
+envelope is perhaps sent: the exit code is 4, standard error names the request id, and --json prints
+an object with "perhapsSent". Send it again with the same request id.
+
 Other users of the machine can see the arguments of a command. Put secrets into files: give
 --header @FILE, --body-file, or an envelope in FILE.
 
@@ -80,16 +84,16 @@ an identity in the one and a connection string in the other are refused.`,
 
 func (o *sendOptions) addTo(flags *flagSet) {
 	d := &o.draft
-	flags.StringVar(&d.Call.URL, "url", "", "`URL` to call; required without FILE")
-	flags.StringVar(&d.Call.Method, "method", "", "HTTP `method` (default POST with a body, else GET)")
+	plainFlag(flags, &d.Call.URL, "url", "`URL` to call; required without FILE")
+	plainFlag(flags, &d.Call.Method, "method", "HTTP `method` (default POST with a body, else GET)")
 	headerFlag(flags, &d.Call.Headers, addAsWritten, "`header` "+headerUsage)
 	parsed(flags, &d.Call.Body, "body", "body as `text`; with --queue also @FILE",
 		func(text string) (*string, error) { return &text, nil })
 	parsed(flags, &o.queue, "queue", "`queue` of a route, which receives only a body", parseQueue)
 	flags.StringVar(&o.bodyFile, "body-file", "", "`file` with the body, or - for standard input")
 	parsed(flags, &d.Call.JSON, "json-body", "body as `JSON`, sent as application/json", parseJSON)
-	flags.StringVar(&d.Call.Timeout, "timeout", "", "time limit for the call, a `duration` (default as configured)")
-	flags.StringVar(&d.Callback.URL, "callback", "", "`URL` that receives the outcome")
+	plainFlag(flags, &d.Call.Timeout, "timeout", "time limit for the call, a `duration` (default as configured)")
+	plainFlag(flags, &d.Callback.URL, "callback", "`URL` that receives the outcome")
 	parsed(flags, &d.Context, "context", "`JSON` that is returned in the callback", parseJSON)
 	parsed(flags, &d.Priority, "priority",
 		fmt.Sprintf("`priority` from 1 to %d (default the standard queue)", envelope.Priorities), atLeast(1))
@@ -99,16 +103,16 @@ func (o *sendOptions) addTo(flags *flagSet) {
 		"latest `time` of the call (RFC 3339), or a duration from now", parseMoment)
 	parsed(flags, &d.Retry, "retry",
 		"retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
-	flags.StringVar(&d.GiveUp, "give-up", "",
+	plainFlag(flags, &d.GiveUp, "give-up",
 		"`action` on giving up: dead-letter, drop or fault (default as configured)")
-	flags.StringVar(&d.RequestID, "request-id", "", "`id` of the call (default a new UUID)")
+	plainFlag(flags, &d.RequestID, "request-id", "`id` of the call (default a new UUID)")
 	parsed(flags, &d.Trace.Traceparent, "traceparent",
 		"W3C `traceparent` of the caller's trace (default a new trace)", parseTraceparent)
 	flags.command.MarkFlagsMutuallyExclusive("body", "body-file", "json-body")
 
 	flags.BoolVar(&o.nexus, "nexus", false, "write the Nexus format")
-	flags.StringVar(&o.tenant.Organization, "organization", "", "with --nexus: the tenant's organization")
-	flags.StringVar(&o.tenant.Environment, "environment", "", "with --nexus: the tenant's environment")
+	plainFlag(flags, &o.tenant.Organization, "organization", "with --nexus: the tenant's `organization`")
+	plainFlag(flags, &o.tenant.Environment, "environment", "with --nexus: the tenant's `environment`")
 	flags.BoolVar(&o.force, "force", false, "also send envelopes whose callback or deadline is probably misspelt")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the envelopes and do not send them")
 	flags.BoolVar(&o.json, "json", false, "print JSON, one object per line: requestId, queue, messageId, account")
@@ -185,17 +189,51 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	var receipt send.Receipt
 	if !o.dryRun {
 		receipt, err = sender.Send(ctx, message)
-		if err != nil {
-			return err
-		}
 	}
-	err = o.print(env.Stdout, message, receipt)
-	if o.queue == "" {
+	err = o.report(env.out, message, receipt, err)
+	switch {
+	case receipt.PerhapsSent:
+		return fmt.Errorf("%w\n%s", err, o.again(receipt.RequestID))
+	case err != nil:
+		return err
+	case o.queue == "":
 		o.summarize(status, 1, sender.Account)
-	} else {
+	default:
 		status.printf("sent 1 message to %s in %s", o.queue, sender.Account)
 	}
-	return err
+	if !o.dryRun {
+		env.out.changed = "sent: request id " + receipt.RequestID
+	}
+	return nil
+}
+
+// report prints the result for a message: its receipt or, as JSON, also that it was perhaps sent. Err is the error of
+// sending it. It returns the error for the user.
+func (o *sendOptions) report(out *output, message send.Message, receipt send.Receipt, err error) error {
+	if err == nil || o.json && receipt.PerhapsSent {
+		_ = o.print(out, message, receipt) // output keeps the error
+	}
+	if !receipt.PerhapsSent {
+		return err
+	}
+	id := ""
+	if receipt.RequestID != "" {
+		id = ": request id " + receipt.RequestID
+	}
+	return &codeError{exitPartly, fmt.Errorf("perhaps sent%s: %w", id, err)}
+}
+
+// again says how to send a message again that was perhaps sent, so that the target can recognize the second call.
+func (o *sendOptions) again(id string) string {
+	const same = ": the Idempotency-Key of both calls is this id"
+	switch {
+	case o.queue == "":
+		return "to send it again, repeat the command with `--request-id " + shellWord(id) + "`" + same
+	case id != "":
+		return "to send it again, repeat the command" + same
+	}
+	return "the request id is that of the message, and unknown: " +
+		"before you send it again, look whether the target was called, or it is perhaps called twice"
 }
 
 // prepare returns the only message that the flags describe: an envelope, or the content of a call of a route.
@@ -241,8 +279,9 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	defer input.Close()
 	status := newProgress(env)
 	defer status.clear()
-	out := &output{Writer: env.Stdout, progress: status}
-	sent, warned := 0, 0
+	out := env.out
+	out.progress = status
+	sent, perhapsSent, warned, latest := 0, 0, 0, 0
 	var problems []error
 	for sending := range sender.SendAll(ctx, bom.NewReader(input)) {
 		message, receipt, err := sending.Wait()
@@ -252,9 +291,11 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 				status.printf("warning: envelope %d: %s", sending.Number, warning)
 			}
 		}
-		if err == nil {
-			err = o.print(out, message, receipt)
+		latest = sending.Number
+		if receipt.PerhapsSent {
+			perhapsSent++
 		}
+		err = o.report(out, message, receipt, err)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("envelope %d: %w", sending.Number, err))
 			continue
@@ -266,7 +307,14 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 		status.printf("%s not shown", plural(warned-mostWarnings, "more warning"))
 	}
 	o.summarize(status, sent, sender.Account)
-	if ctx.Err() != nil {
+	if perhapsSent > 0 {
+		problems = append(problems, errors.New("to send an envelope again that was perhaps sent, "+
+			"give it the same request id: the Idempotency-Key of both calls is this id"))
+	}
+	if sent+perhapsSent > 0 && !o.dryRun {
+		out.changed = fmt.Sprintf("no envelope after number %d was sent", latest)
+	}
+	if ctx.Err() != nil && out.err == nil {
 		problems = append(problems, fmt.Errorf("interrupted after %d envelopes", sent))
 	}
 	err = errors.Join(problems...)

@@ -33,7 +33,7 @@ func TestSendManyInParallel(t *testing.T) {
 			fmt.Fprintf(&want, "r%d\n", i)
 		}
 		var stdout, stderr bytes.Buffer
-		env := Env{Stdin: strings.NewReader(file.String()), Stdout: &stdout, Stderr: &stderr}
+		env := Env{Stdin: strings.NewReader(file.String()), Stderr: &stderr, out: &output{Writer: &stdout}}
 		store := distant{memory.New()}
 		began := time.Now()
 		if err := new(sendOptions).sendFile(t.Context(), env, &send.Sender{Store: store, Encoding: storage.Base64},
@@ -57,7 +57,7 @@ func TestSendInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := strings.Repeat(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`+"\n", 500)
 		var stdout, stderr bytes.Buffer
-		env := Env{Stdin: strings.NewReader(file), Stdout: &stdout, Stderr: &stderr}
+		env := Env{Stdin: strings.NewReader(file), Stderr: &stderr, out: &output{Writer: &stdout}}
 		store := distant{memory.New()}
 		ctx, interrupt := context.WithCancel(t.Context())
 		time.AfterFunc(1500*time.Millisecond, interrupt)

@@ -76,8 +76,8 @@ type session struct {
 // newSession returns a session without an account.
 func (shared *sharedFlags) newSession() *session {
 	progress := newProgress(shared.env)
-	out := &output{Writer: shared.env.Stdout, progress: progress}
-	return &session{sharedFlags: shared, out: out, progress: progress}
+	shared.env.out.progress = progress
+	return &session{sharedFlags: shared, out: shared.env.out, progress: progress}
 }
 
 // runFunc is the RunE of a command.
@@ -101,10 +101,7 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		runs.Journals, runs.Operator = shared.folder(), operator(args)
 		s.runs = runs
 		s.hasApp = !errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
-		if err := work(cmd.Context(), s, args); err != nil {
-			return withExitCode(cmd.Context(), err)
-		}
-		return s.out.err
+		return withExitCode(cmd.Context(), work(cmd.Context(), s, args))
 	}
 }
 
@@ -130,9 +127,9 @@ func printAll[T any](s *session, values []T, table func(io.Writer, []T)) {
 	}
 }
 
-// withExitCode gives an error its exit code, unless it has one.
+// withExitCode gives an error its exit code, unless it has one. It returns nil for nil.
 func withExitCode(ctx context.Context, err error) error {
-	if _, coded := errors.AsType[*codeError](err); coded {
+	if _, coded := errors.AsType[*codeError](err); coded || err == nil {
 		return err
 	}
 	is := func(kind error) bool { return errors.Is(err, kind) }

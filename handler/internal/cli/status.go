@@ -52,7 +52,7 @@ Targets without scheduled messages are shown for an hour after they have failed.
 		if !watch {
 			return s.showStatus(ctx, false, all)
 		}
-		redraw := isTerminal(s.env.Stdout) && !s.json
+		redraw := s.env.canRedraw() && !s.json
 		for {
 			err := s.showStatus(ctx, redraw, all)
 			isStopped := ctx.Err() != nil
@@ -83,7 +83,7 @@ func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 		fmt.Fprint(s.out, "\x1b[H\x1b[2J") // to the corner, and clear the screen
 	}
 	s.printStatus(status, all)
-	return s.out.err
+	return nil
 }
 
 func (s *session) printStatus(status account.Status, all bool) {
@@ -183,9 +183,7 @@ func (s *session) appText() string {
 
 // printQueueStates prints the queues except for idle ones, and returns notes about them.
 func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string) {
-	rows := newTable(out, flexColumn("QUEUE", 32), rightColumn("MESSAGES", 9), rightColumn("OLDEST", 6),
-		rightColumn("SCHEDULED", 9), rightColumn("1 MIN", 7), rightColumn("STALE", 5), rightColumn("POISON", 7),
-		flexColumn("REASONS (SAMPLE)", 0))
+	var rows [][]string
 	var missing []string
 	idle := 0
 	for _, q := range s.Queues {
@@ -204,9 +202,12 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 		case q.IsIdle() && q.Missing:
 			missing = append(missing, q.Queue)
 		default:
-			printQueueState(rows, q, s.At)
+			rows = append(rows, queueCells(q, s.At))
 		}
 	}
+	printTable(out, rows, nameColumn("QUEUE"), rightColumn("MESSAGES", 0), rightColumn("OLDEST", 0),
+		rightColumn("SCHEDULED", 0), rightColumn("1 MIN", 0), rightColumn("STALE", 0), rightColumn("POISON", 0),
+		flexColumn("REASONS (SAMPLE)", 0))
 	if idle > 0 {
 		notes = append(notes, plural(idle, "idle priority queue")+" not shown: --all shows them")
 	}
@@ -216,7 +217,7 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 	return notes
 }
 
-func printQueueState(rows *table, q account.QueueStatus, now time.Time) {
+func queueCells(q account.QueueStatus, now time.Time) []string {
 	oldest := "-"
 	if !q.Oldest.IsZero() {
 		oldest = age(now.Sub(q.Oldest))
@@ -231,7 +232,9 @@ func printQueueState(rows *table, q account.QueueStatus, now time.Time) {
 	if q.Routed {
 		name += " (route)"
 	}
-	rows.row(name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison), reasonsText(q.Sample))
+	return []string{
+		name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison), reasonsText(q.Sample),
+	}
 }
 
 // causeColumns is the width of causes. The beginning of a longer one says enough.
@@ -239,8 +242,7 @@ const causeColumns = 26
 
 // printTargets prints how targets fail and what waits for them, and then what the targets said that fail.
 func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) {
-	rows := newTable(out, flexColumn("TARGET", 0), leftColumn("CAUSE", causeColumns), rightColumn("SINCE", 5),
-		leftColumn("BREAKER", 7), rightColumn("WAITING", 7), rightColumn("1 HOUR", 7), rightColumn("NEXT", 5))
+	var rows [][]string
 	for _, t := range targets {
 		next := "-"
 		if t.Count > t.Stale {
@@ -248,7 +250,7 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 		}
 		waiting := []string{thousands(t.Count - t.Stale), thousands(t.DueInHour), next}
 		if len(t.Failing) == 0 {
-			rows.row(append([]string{t.Key, "-", "-", "-"}, waiting...)...)
+			rows = append(rows, append([]string{t.Key, "-", "-", "-"}, waiting...))
 		}
 		for _, f := range t.Failing {
 			name, breaker := t.Key, "-"
@@ -258,10 +260,13 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 			if f.IsOpen() {
 				breaker = "open"
 			}
-			rows.row(append([]string{name, cut(f.Cause, causeColumns), age(now.Sub(f.Since)), breaker}, waiting...)...)
+			cells := []string{name, cut(f.Cause, causeColumns), age(now.Sub(f.Since)), breaker}
+			rows = append(rows, append(cells, waiting...))
 			waiting = []string{"", "", ""} // they are those of all apps
 		}
 	}
+	printTable(out, rows, nameColumn("TARGET"), flexColumn("CAUSE", causeColumns), rightColumn("SINCE", 0),
+		leftColumn("BREAKER", 0), rightColumn("WAITING", 0), rightColumn("1 HOUR", 0), rightColumn("NEXT", 0))
 	isFirst := true
 	for _, t := range targets {
 		for _, f := range t.Failing {

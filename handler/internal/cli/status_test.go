@@ -110,11 +110,11 @@ func TestStatusOfTargets(t *testing.T) {
 		fail("app-1", "old.example", "400", "no", 5*time.Hour, 2*time.Hour, false)
 		d.mustStatus(t)
 		want := `
-TARGET                           CAUSE                       SINCE  BREAKER  WAITING   1 HOUR   NEXT
-b.example (app app-1)            503                            2h  open           2        2     1m
-b.example (app app-2)            connection refused             1m  -
-c.example                        certificate has expired o…     1h  -              0        0      -
-z.example                        -                               -  -              1        1     1h
+TARGET                 CAUSE                       SINCE  BREAKER  WAITING  1 HOUR  NEXT
+b.example (app app-1)  503                            2h  open           2       2    1m
+b.example (app app-2)  connection refused             1m  -
+c.example              certificate has expired o…     1h  -              0       0     -
+z.example              -                               -  -              1       1    1h
 
 answer         b.example: {"error":"down"}
 `

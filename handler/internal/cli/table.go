@@ -25,7 +25,9 @@ const (
 	leftToOthers = 25
 	// fewestFlexible is the width that a flexible column has in any case: what follows may not fit.
 	fewestFlexible = 10
-	columnGap      = "  "
+	// leftByNames is the width that a name leaves to each other flexible column, enough for "answered 503".
+	leftByNames = 12
+	columnGap   = "  "
 )
 
 // widthOf returns the width that output is fitted to: that of the terminal, or textColumns.
@@ -50,6 +52,8 @@ type column struct {
 	// width is the width of a fixed column, or the largest useful width of a flexible one.
 	width           int
 	right, flexible bool
+	// isName says that the texts are names, which a person copies: other flexible columns are cut first.
+	isName bool
 }
 
 // leftColumn returns a column of a fixed width. A wider text is not cut: the flexible columns after it lose the space.
@@ -69,6 +73,13 @@ func flexColumn(heading string, most int) column {
 	return column{heading: heading, width: max(most, len(heading)), flexible: true}
 }
 
+// nameColumn returns a flexible column of names, for the first column of a table.
+func nameColumn(heading string) column {
+	c := flexColumn(heading, 0)
+	c.isName = true
+	return c
+}
+
 // table writes rows that are no wider than the terminal. It keeps no rows.
 type table struct {
 	out     io.Writer
@@ -81,6 +92,21 @@ func newTable(out io.Writer, columns ...column) *table {
 	t := layOut(out, columns...)
 	t.headings()
 	return t
+}
+
+// printTable writes a table of rows that are all known. Its columns are no wider than their headings and cells.
+func printTable(out io.Writer, rows [][]string, columns ...column) {
+	for i, c := range columns {
+		needed := max(len(c.heading), widest(rows, func(cells []string) string { return cells[i] }))
+		if c.flexible {
+			needed = min(needed, c.width)
+		}
+		columns[i].width = needed
+	}
+	t := newTable(out, columns...)
+	for _, cells := range rows {
+		t.row(cells...)
+	}
 }
 
 // layOut returns a table without writing anything.
@@ -103,6 +129,9 @@ func layOut(out io.Writer, columns ...column) *table {
 		}
 		later -= min(c.width, leftToOthers)
 		share := max(rest/flexible, rest-later, fewestFlexible)
+		if c.isName {
+			share = max(rest-(flexible-1)*leftByNames, fewestFlexible)
+		}
 		columns[i].width = min(c.width, share)
 		rest -= columns[i].width
 		flexible--

@@ -122,14 +122,18 @@ func (s *session) pauseTarget(ctx context.Context, pause record.Pause) error {
 		unknown = append(unknown, "how many scheduled messages expire is unknown: "+paused.CountProblem)
 	}
 	s.progress.printf("end: `async-caller targets resume %s`", shellWord(paused.Host))
+	s.out.changed = pausesText
 	if s.json {
 		_ = printJSON(s.out, paused) // output keeps the error
 	}
 	if len(unknown) > 0 {
 		return &codeError{exitPartly, errors.New(strings.Join(unknown, "\n"))}
 	}
-	return s.out.err
+	return nil
 }
+
+// pausesText says where the pauses of an account are seen.
+const pausesText = "the pauses that are in force: `async-caller targets list`"
 
 func newTargetsResume(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
@@ -166,6 +170,7 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 		return err
 	}
 	s.progress.printf("resumed %s in %s, which was paused %s", host, s.runs.Name, pause.Text())
+	s.out.changed = pausesText
 	if s.json {
 		_ = printJSON(s.out, pause) // output keeps the error
 	}
@@ -186,7 +191,7 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 		s.announce(plan)
 		plan.Discard(ctx)
 		s.progress.printf("no scheduled message that may be called now is recorded as %s", decision.Paused)
-		return s.out.err
+		return nil
 	}
 	s.group, s.yes = "scheduled", true // the run is one of scheduled messages, and the operator has asked for it
 	return s.execute(ctx, plan, nil)
@@ -223,21 +228,22 @@ func (s *session) listPauses(ctx context.Context) error {
 		return &codeError{exitNothing, fmt.Errorf("no target is paused in %s", s.runs.Name)}
 	}
 	printAll(s, listed, func(out io.Writer, pauses []record.Pause) { printPauses(out, pauses, now) })
-	return s.out.err
+	return nil
 }
 
 func printPauses(out io.Writer, pauses []record.Pause, now time.Time) {
-	rows := newTable(out, flexColumn("TARGET", 32), rightColumn("SINCE", 5), rightColumn("ENDS", 5),
-		flexColumn("BY", 20), flexColumn("REASON", 0))
+	var rows [][]string
 	for _, p := range pauses {
 		if p.Problem != "" {
-			rows.row(p.Host, "-", "-", "-", p.Problem)
+			rows = append(rows, []string{p.Host, "-", "-", "-", p.Problem})
 			continue
 		}
 		ends := "never"
 		if !p.Until.IsZero() {
 			ends = age(p.Until.Sub(now))
 		}
-		rows.row(p.Host, age(now.Sub(p.Since)), ends, p.By, p.Reason)
+		rows = append(rows, []string{p.Host, age(now.Sub(p.Since)), ends, p.By, p.Reason})
 	}
+	printTable(out, rows, nameColumn("TARGET"), rightColumn("SINCE", 0), rightColumn("ENDS", 0),
+		flexColumn("BY", 20), flexColumn("REASON", 0))
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/socket"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -112,11 +113,33 @@ func (s *progress) erase() {
 	}
 }
 
-// output is standard output. It removes the line of progress before it writes, and keeps the first error.
+// output is standard output. It removes the line of progress before it writes. After an error it writes nothing more,
+// and stops the command as Ctrl-C does: nobody would see the rest.
 type output struct {
 	io.Writer
+	// progress is nil as long as the command shows none.
 	progress *progress
+	stop     func()
 	err      error
+	// changed says what the command has changed, or how to see it. It is empty if nothing was changed.
+	changed string
+}
+
+// result returns the error of a command, which has returned err, including that of its output.
+func (o *output) result(err error) error {
+	_, hasCode := errors.AsType[*codeError](err)
+	isClosed := socket.IsClosedPipe(o.err) || errors.Is(o.err, io.ErrClosedPipe)
+	switch {
+	case o.err == nil:
+		return err
+	case o.changed != "":
+		return &codeError{exitPartly, errors.Join(err, fmt.Errorf("%w\n%s", o.err, o.changed))}
+	case !isClosed:
+		return &codeError{exitFailed, o.err}
+	case hasCode:
+		return err
+	}
+	return nil // as in: async-caller poison list | head
 }
 
 func (o *output) columns() int { return widthOf(o.Writer) }
@@ -125,14 +148,25 @@ func (o *output) Write(p []byte) (int, error) {
 	if o.err != nil {
 		return 0, o.err
 	}
-	o.progress.clear()
+	if o.progress != nil {
+		o.progress.clear()
+	}
 	n, err := o.Writer.Write(p)
-	o.err = err
+	if err != nil {
+		o.err = err
+		o.stop()
+	}
 	return n, err
 }
 
 // canAsk reports whether a person can see and answer a question.
 func (e Env) canAsk() bool { return isTerminal(e.Stdin) && isTerminal(e.Stderr) }
+
+// canRedraw reports whether standard output is a terminal that obeys escape sequences.
+func (e Env) canRedraw() bool {
+	kind := e.getenv("TERM")
+	return isTerminal(e.Stdout) && kind != "" && kind != "dumb"
+}
 
 // ask prints a question and returns the answer without surrounding spaces. The end of the input is an empty
 // answer. When ctx ends first, the read from the terminal goes on until the program ends.

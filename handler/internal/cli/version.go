@@ -33,9 +33,9 @@ func newVersion(env Env) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
-				return printJSON(env.Stdout, thisBuild())
+				return printJSON(env.out, thisBuild())
 			}
-			_, err := fmt.Fprintln(env.Stdout, programName, thisBuild())
+			_, err := fmt.Fprintln(env.out, programName, thisBuild())
 			return err
 		},
 	}

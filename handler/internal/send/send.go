@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -51,12 +52,15 @@ type Message struct {
 	Warnings []string
 }
 
-// Receipt identifies a message that was sent.
+// Receipt identifies a message that was sent, or perhaps sent.
 type Receipt struct {
 	RequestID string `json:"requestId"`
 	Queue     string `json:"queue"`
 	MessageID string `json:"messageId"`
 	Account   string `json:"account"`
+	// PerhapsSent says that storage may have written the message, although its answer was lost. Then the message's id
+	// is unknown, and the request id too if the message has none of its own.
+	PerhapsSent bool `json:"perhapsSent,omitempty"`
 }
 
 // Prepare validates an envelope and adds a request id and the time of creation if they are missing. If it returns an
@@ -135,13 +139,35 @@ func (s *Sender) encode(e *envelope.Envelope) ([]byte, error) {
 	return content, s.Rules.Open(content, e.RequestID, limit, e.CreatedAt).Malformed
 }
 
-// Send puts a message on its queue. It creates the queue if it does not exist.
+// Send puts a message on its queue. It creates the queue if it does not exist. It repeats the write only while storage
+// is busy: after a lost answer, a second write could be a second message.
 func (s *Sender) Send(ctx context.Context, m Message) (Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
 	item := storage.Item{Text: s.Encoding.Encode(m.Content), Delay: m.Delay}
-	put, err := storage.PutCreating(ctx, s.Store, m.Queue, item)
-	return Receipt{RequestID: cmp.Or(m.RequestID, put.ID), Queue: m.Queue, MessageID: put.ID, Account: s.Account}, err
+	var put storage.Message
+	var failed error
+	_ = storage.Persist(ctx, putTimeout, func(ctx context.Context) error { // failed is the error
+		put, failed = storage.PutCreating(ctx, s.Store, m.Queue, item)
+		if errors.Is(failed, storage.ErrBusy) {
+			return failed
+		}
+		return nil
+	})
+	return Receipt{
+		RequestID:   cmp.Or(m.RequestID, put.ID),
+		Queue:       m.Queue,
+		MessageID:   put.ID,
+		Account:     s.Account,
+		PerhapsSent: failed != nil && !excludesWrite(failed),
+	}, failed
+}
+
+// excludesWrite reports whether a failed put has certainly written nothing.
+func excludesWrite(err error) bool {
+	return slices.ContainsFunc([]error{
+		storage.ErrBusy, storage.ErrNotSent, storage.ErrRefused, storage.ErrNoQueue,
+	}, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 // Draft describes a native envelope. Its members are those of docs/envelope.md; zero values are left out.

@@ -1,7 +1,10 @@
 package send_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -125,5 +128,64 @@ func TestQueues(t *testing.T) {
 	if len(names) != 11 || names[0] != "async-caller" || names[1] != "async-caller-1" ||
 		names[10] != "async-caller-10" {
 		t.Errorf("%q", names)
+	}
+}
+
+// answers is a store whose puts fail with the given errors first.
+type answers struct {
+	*memory.Queues
+	errs []error
+	puts int
+}
+
+func (a *answers) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
+	a.puts++
+	if a.puts > len(a.errs) {
+		return a.Queues.Put(ctx, name, item)
+	}
+	return storage.Message{}, a.errs[a.puts-1]
+}
+
+// TestSendRepeats: only a failure that excludes the write is repeated. After any other, the message is perhaps sent.
+func TestSendRepeats(t *testing.T) {
+	const always = 1000
+	lost := errors.New("connection reset")
+	for name, test := range map[string]struct {
+		errs          []error
+		puts          int // 0 for several
+		isPerhapsSent bool
+		isSent        bool
+	}{
+		"busy_twice":     {[]error{storage.ErrBusy, storage.ErrBusy}, 3, false, true},
+		"always_busy":    {slices.Repeat([]error{storage.ErrBusy}, always), 0, false, false},
+		"no_answer":      {[]error{lost}, 1, true, false},
+		"busy_then_lost": {[]error{storage.ErrBusy, lost}, 2, true, false},
+		"timeout":        {[]error{context.DeadlineExceeded}, 1, true, false},
+		"not_sent":       {[]error{storage.ErrNotSent}, 1, false, false},
+		"denied":         {[]error{storage.ErrDenied}, 1, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sender, store := newSender()
+				if err := store.Create(t.Context(), "async-caller"); err != nil {
+					t.Fatal(err)
+				}
+				fails := &answers{Queues: store, errs: test.errs}
+				sender.Store = fails
+				message, err := sender.Prepare([]byte(
+					`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"}}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				receipt, err := sender.Send(t.Context(), message)
+				if (err == nil) != test.isSent || receipt.PerhapsSent != test.isPerhapsSent ||
+					receipt.RequestID != "r1" {
+					t.Errorf("%+v, %v", receipt, err)
+				}
+				if test.puts == 0 && fails.puts < 3 || test.puts != 0 && fails.puts != test.puts {
+					t.Errorf("%d puts", fails.puts)
+				}
+			})
+		})
 	}
 }

@@ -60,6 +60,14 @@ var (
 	ErrDenied = fmt.Errorf("%w access", ErrRefused)
 )
 
+// The temporary failures after which storage has certainly not carried out the request. After any other, it may have.
+var (
+	// ErrBusy means that storage refuses the request for now: its answer was 503 or 429.
+	ErrBusy = errors.New("storage is busy")
+	// ErrNotSent means that storage has not received the request: there was no connection, or no token.
+	ErrNotSent = errors.New("not sent")
+)
+
 // Message is an item on a queue.
 type Message struct {
 	ID string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -146,7 +147,8 @@ func (c Connection) SASExpiry() time.Time {
 	return sasTime(sas.Get("se"))
 }
 
-// advisedCredential adds what to do to the errors of a credential.
+// advisedCredential adds what to do to the errors of a credential, and marks them: without a token, the request is not
+// sent.
 type advisedCredential struct {
 	azcore.TokenCredential
 	identity Identity
@@ -161,7 +163,8 @@ func (c advisedCredential) GetToken(
 		return token, nil
 	}
 	isLate := ctx.Err() != nil || strings.Contains(err.Error(), "timed out") // the SDK drops the cause
-	return token, &advisedError{err, tokenAdvice(c.identity, isLate)}
+	marked := &terseError{text: err.Error(), cause: fmt.Errorf("%w: %w", storage.ErrNotSent, err)}
+	return token, &advisedError{marked, tokenAdvice(c.identity, isLate)}
 }
 
 // tokenAdvice returns what to do if an identity gets no token, or none in time.

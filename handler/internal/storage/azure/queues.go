@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -277,7 +278,16 @@ func clean(err error) error {
 		}
 		text, err = transport.Op+" "+host+": "+transport.Err.Error(), transport.Err
 	}
+	if isNotSent(err) {
+		err = fmt.Errorf("%w: %w", storage.ErrNotSent, err)
+	}
 	return &terseError{text: oneLine(text), cause: err}
+}
+
+// isNotSent reports whether a request failed before it had a connection.
+func isNotSent(err error) bool {
+	network, _ := errors.AsType[*net.OpError](err)
+	return network != nil && (network.Op == "dial" || network.Op == proxyConnect) || isUntrusted(err)
 }
 
 // wellFormedCode matches storage error codes. A proxy may have put anything into the header.
@@ -295,11 +305,14 @@ func answer(response *azcore.ResponseError) error {
 	text = strings.TrimSpace(fmt.Sprintf("%d %s", response.StatusCode, text))
 	kind := storage.ErrRefused
 	code, status := queueerror.Code(response.ErrorCode), response.StatusCode
+	isBusy := status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
 	switch {
 	case code == queueerror.QueueNotFound, code == queueerror.QueueBeingDeleted:
 		kind = storage.ErrNoQueue
 	case code == queueerror.MessageNotFound, code == queueerror.PopReceiptMismatch:
 		kind = storage.ErrStale
+	case isBusy && wellFormedCode.MatchString(response.ErrorCode): // otherwise of a proxy, which may have forwarded it
+		return &terseError{text: text, cause: storage.ErrBusy}
 	case status < 400, status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
 		return errors.New(text) // a temporary failure
 	default:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -36,25 +37,45 @@ var (
 type Folder string
 
 // Default returns the current user's folder for journals: async-caller/runs in XDG_STATE_HOME, which
-// defaults to ~/.local/state (https://specifications.freedesktop.org/basedir-spec).
+// defaults to ~/.local/state (https://specifications.freedesktop.org/basedir-spec). Without HOME, the home folder is
+// that of the system's list of users. The folder is empty, and its methods fail, if there is none, or if another user
+// owns the folder and could change journals, or read the secrets in them.
 func Default(getenv func(string) string) Folder {
 	state := getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) { // the specification ignores a relative path
-		state = filepath.Join(cmp.Or(getenv("HOME"), getenv("USERPROFILE"), os.TempDir()), ".local", "state")
+		home := cmp.Or(getenv("HOME"), getenv("USERPROFILE"))
+		if person, err := user.Current(); home == "" && err == nil {
+			home = person.HomeDir
+		}
+		if !filepath.IsAbs(home) {
+			return ""
+		}
+		state = filepath.Join(home, ".local", "state")
 	}
-	return Folder(filepath.Join(state, "async-caller", "runs"))
+	parent := filepath.Join(state, "async-caller")
+	folder := filepath.Join(parent, "runs")
+	if isOfOther(parent) || isOfOther(folder) {
+		return ""
+	}
+	return Folder(folder)
 }
+
+var errNoFolder = errors.New("folder for journals: there is no home folder, or the folder async-caller/runs in it " +
+	"belongs to another user: name a folder with --runs")
 
 // Begin creates the journal of a new run, and sets the run's ID and time.
 func (f Folder) Begin(run Run) (*Journal, error) {
+	if f == "" {
+		return nil, errNoFolder
+	}
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
-		return nil, fmt.Errorf("folder for journals: %w", err)
+		return nil, fmt.Errorf("folder for journals: %w; name another one with --runs", err)
 	}
 	run.Version, run.At = version, now()
 	run.ID = fmt.Sprintf("%s-%s-%s", run.At.Format(timeLayout), run.Command, strings.ToLower(rand.Text()[:4]))
 	j, err := f.lock(run.ID, os.O_CREATE|os.O_EXCL)
 	if err != nil {
-		return nil, fmt.Errorf("journal %s: %w", run.ID, err)
+		return nil, fmt.Errorf("journal %s: %w; name another folder with --runs", run.ID, err)
 	}
 	j.Run = run
 	err = j.write(line{Is: kindRun}, struct {
@@ -102,9 +123,12 @@ func (f Folder) load(id string, open func() (*Journal, error)) (*Journal, error)
 
 // List returns the IDs of all runs, the newest first. A missing folder has none.
 func (f Folder) List() ([]string, error) {
+	if f == "" {
+		return nil, errNoFolder
+	}
 	entries, err := os.ReadDir(string(f))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("folder for journals: %w", err)
+		return nil, fmt.Errorf("folder for journals: %w; name another one with --runs", err)
 	}
 	var ids []string
 	for _, e := range slices.Backward(entries) {

@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"asynccaller/handler/tools/storageproxy"
+	"asynccaller/handler/tools/storageserver"
+)
+
+// puts interferes with the puts of a proxy, by their numbers from 1.
+type puts struct {
+	before, after func(n int64) storageproxy.Order
+	n             atomic.Int64
+}
+
+func (p *puts) Before(r storageproxy.Request) storageproxy.Order {
+	if r.Operation != storageproxy.Put || p.before == nil {
+		return storageproxy.Order{}
+	}
+	return p.before(p.n.Add(1))
+}
+
+func (p *puts) After(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
+	if r.Operation != storageproxy.Put || !a.Done() || p.after == nil {
+		return storageproxy.Order{}
+	}
+	return p.after(p.n.Add(1))
+}
+
+// sending is an app folder with a route, and an account behind a proxy.
+type sending struct {
+	t      *testing.T
+	server *storageserver.Server
+	env    Env
+	folder string
+	// stdout and stderr are of the latest command.
+	stdout, stderr bytes.Buffer
+}
+
+func startSending(t *testing.T, watcher storageproxy.Watcher) *sending {
+	t.Helper()
+	server, err := storageserver.Start(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	proxy, err := storageproxy.Open(context.Background(), server.Endpoint, watcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	s := &sending{t: t, server: server, folder: t.TempDir()}
+	s.env = Env{
+		Environ: []string{"AzureWebJobsStorage=" + proxy.Through(server.ConnectionString)},
+		Stdin:   strings.NewReader(""), Stdout: &s.stdout, Stderr: &s.stderr,
+	}
+	s.write("routes.json", `{"orders-in":{"url":"https://shop.example/orders"},`+
+		`"events-in":{"url":"https://shop.example/events","cloudevents":true}}`)
+	return s
+}
+
+func (s *sending) write(name, content string) string {
+	s.t.Helper()
+	path := filepath.Join(s.folder, name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+func (s *sending) run(args ...string) (code int) {
+	s.t.Helper()
+	s.stdout.Reset()
+	s.stderr.Reset()
+	return Run(s.t.Context(), append([]string{"send", "--app", s.folder}, args...), s.env)
+}
+
+// TestSendBusy: a write that storage excludes with its 503 or 429 is repeated, for one envelope, many, and a content.
+func TestSendBusy(t *testing.T) {
+	t.Parallel()
+	s := startSending(t, &puts{before: func(n int64) storageproxy.Order {
+		if n%3 == 1 {
+			return storageproxy.Order{Status: 503, Code: "ServerBusy"}
+		}
+		return storageproxy.Order{}
+	}})
+	file := s.write("many.jsonl", strings.Repeat(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`+"\n", 20))
+	for name, args := range map[string][]string{
+		"one": {"--url", "https://t.example/"}, "many": {file}, "content": {"--queue", "orders-in", "--body", "x"},
+	} {
+		if code := s.run(args...); code != exitDone {
+			t.Errorf("%s: exit code %d: %s", name, code, &s.stderr)
+		}
+	}
+}
+
+// TestSendLost: after a lost answer the command says that it does not know, and how to send again with the same id.
+func TestSendLost(t *testing.T) {
+	t.Parallel()
+	envelopes := ""
+	for i := range 3 {
+		envelopes += fmt.Sprintf(`{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/"}}`+"\n", i)
+	}
+	for name, test := range map[string]struct {
+		args   []string
+		stdout string // its end
+		stderr []string
+		lost   func(n int64) bool
+		order  storageproxy.Order
+		isFile bool
+	}{
+		"one": {
+			args:   []string{"--url", "https://t.example/?C4nary", "--request-id", "it's"},
+			stderr: []string{"perhaps sent: request id it's: ", "repeat the command with `--request-id 'it'\\''s'`"},
+		},
+		"one_json": {
+			args:   []string{"--url", "https://t.example/", "--request-id", "r", "--json"},
+			stdout: `"perhapsSent":true}` + "\n",
+			stderr: []string{"perhaps sent: request id r: "},
+		},
+		"gateway": {
+			args: []string{"--url", "https://t.example/", "--request-id", "r"}, order: storageproxy.Order{Status: 502},
+			stderr: []string{"perhaps sent: request id r: ", "502 Bad Gateway"},
+		},
+		"content": {
+			args:   []string{"--queue", "orders-in", "--body", "C4nary"},
+			stderr: []string{"perhaps sent: put on queue orders-in", "the request id is that of the message, and unk"},
+		},
+		"event": {
+			args: []string{"--queue", "events-in", "--body", `{"specversion":"1.0","id":"e1","source":"s","type":"t"}`},
+			stderr: []string{
+				"perhaps sent: request id e1", "to send it again, repeat the command: the Idempotency-Key",
+			},
+		},
+		"some_of_a_file": {
+			isFile: true, lost: func(n int64) bool { return n == 2 },
+			stderr: []string{"sent 2 envelopes to", "perhaps sent: request id r", "give it the same request id"},
+		},
+		"all_of_a_file": {
+			isFile: true, stderr: []string{"perhaps sent: request id r0", "request id r1", "request id r2"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startSending(t, &puts{after: func(n int64) storageproxy.Order {
+				if test.lost != nil && !test.lost(n) {
+					return storageproxy.Order{}
+				}
+				if test.order != (storageproxy.Order{}) {
+					return test.order
+				}
+				return storageproxy.Order{Reset: true}
+			}})
+			args := test.args
+			if test.isFile {
+				args = []string{s.write("some.jsonl", envelopes)}
+			}
+			if code := s.run(args...); code != exitPartly {
+				t.Errorf("exit code %d", code)
+			}
+			for _, want := range test.stderr {
+				if strings.Count(s.stderr.String(), want) != 1 {
+					t.Errorf("want %q once: %s", want, &s.stderr)
+				}
+			}
+			if strings.Contains(s.stderr.String(), "C4nary") {
+				t.Errorf("a secret: %s", &s.stderr)
+			}
+			stdout := s.stdout.String()
+			if !strings.HasSuffix(stdout, test.stdout) || !test.isFile && test.stdout == "" && stdout != "" {
+				t.Errorf("printed %s", stdout)
+			}
+		})
+	}
+}
+
+// TestSendNotSent: what failed before storage had the request is a failure, which can be repeated.
+func TestSendNotSent(t *testing.T) {
+	t.Parallel()
+	s := startSending(t, &puts{})
+	s.env.Environ = []string{"AzureWebJobsStorage=" + connectionTo(unusedAddress(t))}
+	code := s.run("--url", "https://t.example/")
+	if code != exitFailed || strings.Contains(s.stderr.String(), "perhaps") {
+		t.Errorf("exit code %d: %s", code, &s.stderr)
+	}
+}
