@@ -354,10 +354,11 @@ func (c *check) calls() {
 	}
 }
 
-// isRepeated reports whether a call was made although a row says that the same call was delivered. A callback with
-// another status is another call.
+// isRepeated reports whether a call was made although a row says that the same call was delivered, and could be read. A
+// callback with another status is another call.
 func (c *check) isRepeated(kept, call Event) bool {
-	if kept.Kind != Kept || kept.ID != call.ID || call.At <= kept.At+keptGrace {
+	isAway := func(e Event) bool { return e.Cause == StorageDown && e.within(call.At-notAsked, call.At) }
+	if kept.Kind != Kept || kept.ID != call.ID || call.At <= kept.At+keptGrace || slices.ContainsFunc(c.general, isAway) {
 		return false
 	}
 	return slices.ContainsFunc(c.events, func(before Event) bool {
@@ -367,6 +368,9 @@ func (c *check) isRepeated(kept, call Event) bool {
 
 // keptGrace is how long after the answer that there is no row a call can end.
 const keptGrace = 3 * time.Second
+
+// notAsked is a second more than the handler does not ask the table after a request without an answer.
+const notAsked = 6 * time.Second
 
 // statuses are those that a callback may report.
 func (c *check) statuses() []int {

@@ -49,6 +49,8 @@ func story(lines ...string) (events []judge.Event) {
 			e.Kind, e.ID, e.Cause, e.Until = judge.Disturbed, "", judge.HandlerKilled, at
 		case "host_killed":
 			e.Kind, e.ID, e.Cause, e.Until = judge.Disturbed, "", judge.HostKilled, at
+		case "down":
+			e.Kind, e.ID, e.Cause, e.Until = judge.Disturbed, "", judge.StorageDown, at
 		case "held": // held <seconds>
 			seconds, _ := time.ParseDuration(word[1] + "s")
 			e.Kind, e.ID, e.Until = judge.Held, "", at+seconds
@@ -125,6 +127,11 @@ func TestJudge(t *testing.T) {
 		"duplicate": {
 			message: delivered,
 			events:  story("leased 1", "called 2 200", "kept", "killed", "killed", "killed", "leased 1", "deleted 1"),
+		},
+		"called_without_an_answer_of_the_table": {
+			message: delivered, repeated: 1,
+			events: story("leased 1", "called 2 200", "kept", "killed", "killed", "killed", "down", "leased 1", "called 2 200",
+				"deleted 1"),
 		},
 		"callback_after_its_row": {
 			message: callback, unexplained: "its row says that it was delivered", repeated: 1,
