@@ -22,6 +22,9 @@ func Advice(err error, roles string) string {
 	case errors.Is(err, storage.ErrDenied):
 		return "check the credential in " + setting + " and the account's firewall, " +
 			"or assign the " + roles + " to the identity"
+	case errors.Is(err, storage.ErrForeign):
+		return "correct HTTPS_PROXY or HTTP_PROXY, or name the host of the account in NO_PROXY; " +
+			"or correct the endpoint in " + setting
 	case errors.Is(err, storage.ErrRefused) && strings.Contains(err.Error(), skipVersionCheck):
 		return "a newer Azurite starts with `make azurite`"
 	case network != nil && network.Op == proxyConnect:
