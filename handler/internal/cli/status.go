@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -56,7 +57,7 @@ Targets without scheduled messages are shown for an hour after they have failed.
 		for {
 			err := s.showStatus(ctx, redraw, all)
 			isStopped := ctx.Err() != nil
-			if err != nil && !isStopped {
+			if err != nil && !isStopped && !errors.Is(err, errUnknown) {
 				return err
 			}
 			if !storage.Sleep(ctx, watchEvery) { // Ctrl-C is the normal end of a watch
@@ -67,22 +68,31 @@ Targets without scheduled messages are shown for an hour after they have failed.
 	return command
 }
 
-// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too.
+// errUnknown means that a listing has values that are unknown, and says why.
+var errUnknown = errors.New("what could not be read is unknown")
+
+// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. If a part could not
+// be read, it returns an [errUnknown].
 func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 	status, err := s.runs.Status(ctx)
 	if err != nil {
 		return err
 	}
-	if s.json {
-		return printJSON(s.out, struct {
+	switch {
+	case s.json:
+		_ = printJSON(s.out, struct { // output keeps the error
 			account.Status
 			Files string `json:"files"`
 		}{status, config.FilesInForce(s.app)})
+	default:
+		if redraw {
+			fmt.Fprint(s.out, "\x1b[H\x1b[2J") // to the corner, and clear the screen
+		}
+		s.printStatus(status, all)
 	}
-	if redraw {
-		fmt.Fprint(s.out, "\x1b[H\x1b[2J") // to the corner, and clear the screen
+	if s.out.err == nil && !status.IsKnown() {
+		return &codeError{exitPartly, errUnknown}
 	}
-	s.printStatus(status, all)
 	return s.out.err
 }
 
@@ -150,7 +160,7 @@ func printPaused(out io.Writer, s account.Status) {
 // printFurther names the commands that say more about what waits, or change it.
 func printFurther(out io.Writer, status account.Status) {
 	waits := func(t account.TargetStatus) bool { return t.Count > 0 }
-	hasPoison := func(q account.QueueStatus) bool { return q.Poison > 0 }
+	hasPoison := func(q account.QueueStatus) bool { return q.Poison != nil && *q.Poison > 0 }
 	var texts []string
 	if slices.ContainsFunc(status.Targets, waits) {
 		texts = append(texts, "`async-caller scheduled list --host TARGET`: its calls that wait; "+
@@ -187,10 +197,10 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 		rightColumn("SCHEDULED", 9), rightColumn("1 MIN", 7), rightColumn("STALE", 5), rightColumn("POISON", 7),
 		flexColumn("REASONS (SAMPLE)", 0))
 	var missing []string
-	idle := 0
+	idle, unread := 0, 0
 	for _, q := range s.Queues {
 		if q.Problem != "" {
-			notes = append(notes, q.Queue+": "+strictjson.ReplaceUnprintable(q.Problem))
+			unread++
 		}
 		if q.Expiring > 0 {
 			notes = append(notes, fmt.Sprintf(
@@ -206,6 +216,10 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 		default:
 			printQueueState(rows, q, s.At)
 		}
+	}
+	if unread > 0 {
+		first := s.Queues[slices.IndexFunc(s.Queues, func(q account.QueueStatus) bool { return q.Problem != "" })]
+		notes = append(notes, plural(unread, "queue")+" not fully read: "+strictjson.ReplaceUnprintable(first.Problem))
 	}
 	if idle > 0 {
 		notes = append(notes, plural(idle, "idle priority queue")+" not shown: --all shows them")
@@ -231,7 +245,15 @@ func printQueueState(rows *table, q account.QueueStatus, now time.Time) {
 	if q.Routed {
 		name += " (route)"
 	}
-	rows.row(name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison), reasonsText(q.Sample))
+	rows.row(name, known(q.Messages), oldest, waiting, soon, stale, known(q.Poison), reasonsText(q.Sample))
+}
+
+// known returns a number, or that it is unknown.
+func known(n *int) string {
+	if n == nil {
+		return "unknown"
+	}
+	return thousands(*n)
 }
 
 // causeColumns is the width of causes. The beginning of a longer one says enough.
