@@ -33,8 +33,8 @@ func newStatus(env Env) *cobra.Command {
 Then show the queues that functions read with their length (approximate), the age of the oldest
 visible message, the scheduled messages and those due in the next minute, and the poison messages
 with the reasons of the first 32; the targets that fail, and those for which most messages are
-scheduled; and when the timer functions last ran. A value that the record does not have is
-"unknown". "(route)" marks a queue with a route.
+scheduled; and when the timer functions last ran. A value that cannot be read is "unknown", and the
+exit code is 4. "(route)" marks a queue with a route.
 
 For each target: CAUSE is why it fails, SINCE when the first call that failed since the last success
 began, and BREAKER whether an instance of the app has opened its circuit breaker. WAITING counts its
@@ -68,7 +68,7 @@ Targets without scheduled messages are shown for an hour after they have failed.
 	return command
 }
 
-// errUnknown means that a listing has values that are unknown, and says why.
+// errUnknown means that a status has values that are unknown, and says why.
 var errUnknown = errors.New("what could not be read is unknown")
 
 // showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. If a part could not
