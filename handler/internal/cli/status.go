@@ -71,8 +71,8 @@ Targets without scheduled messages are shown for an hour after they have failed.
 // errUnknown means that a status has values that are unknown, and says why.
 var errUnknown = errors.New("what could not be read is unknown")
 
-// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. If a part could not
-// be read, it returns an [errUnknown].
+// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. The error is an
+// [errUnknown] if a part could not be read.
 func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 	status, err := s.runs.Status(ctx)
 	if err != nil {

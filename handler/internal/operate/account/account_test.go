@@ -338,8 +338,7 @@ func TestFind(t *testing.T) {
 	})
 }
 
-// unreadable has queues that cannot be counted or peeked at. Their operations do not return before ctx ends, if hangs is
-// true.
+// unreadable has queues that cannot be counted or peeked at. If hangs is true, they do not answer before ctx ends.
 type unreadable struct {
 	storage.Queues
 	err   error
@@ -405,9 +404,7 @@ func TestStatusUnknown(t *testing.T) {
 					}
 					a.AppQueues = append(a.AppQueues, name)
 					for _, name := range []string{name, name + "-poison"} {
-						if _, err := storage.PutCreating(t.Context(), store, name, storage.Item{Text: "eA=="}); err != nil {
-							t.Fatal(err)
-						}
+						must(storage.PutCreating(t.Context(), store, name, storage.Item{Text: "eA=="}))
 					}
 				}
 				test.store.Queues = store
@@ -422,7 +419,8 @@ func TestStatusUnknown(t *testing.T) {
 					t.Errorf("known: messages %t, poison %t", first.Messages != nil, first.Poison != nil)
 				}
 				isKnown := test.messages && test.poison
-				if (first.Problem == "") != isKnown || strings.Contains(first.Problem, "\n") || status.IsKnown() != isKnown {
+				isOneLine := !strings.Contains(first.Problem, "\n")
+				if (first.Problem == "") != isKnown || !isOneLine || status.IsKnown() != isKnown {
 					t.Errorf("problem %q, status known %t", first.Problem, status.IsKnown())
 				}
 				if last.Messages != nil != test.others || last.Poison != nil != test.others {

@@ -75,8 +75,8 @@ type QueueStatus struct {
 	Oldest time.Time `json:"oldest,omitzero"`
 	// Scheduled is nil if the record cannot be read.
 	Scheduled *message.ScheduledGroup `json:"scheduled"`
-	// Poison is the approximate number of messages on the poison queue; nil if it is unknown. Sample counts the first 32
-	// visible ones by reason, and Expiring those of them that storage will delete.
+	// Poison is the approximate number of messages on the poison queue; nil if it is unknown. Sample counts the first
+	// 32 visible ones by reason, and Expiring those of them that storage will delete.
 	Poison   *int          `json:"poison"`
 	Sample   []ReasonCount `json:"sample,omitempty"`
 	Expiring int           `json:"expiring,omitempty"`

@@ -3,6 +3,7 @@ package azure
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -224,19 +225,16 @@ func TestForeignAnswersToTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	kinds := map[string]storageproxy.Order{
-		"no_table_404":  {Status: 404, Code: "TableNotFound", Body: webPage},
-		"no_row_404":    {Status: 404, Code: "ResourceNotFound", Body: "<Error><Code>ResourceNotFound</Code></Error>"},
-		"no_parts_202":  {Status: 202, Body: "--b\r\n\r\n--b--\r\n"},
-		"dash_202":      {Status: 202, Body: "-"},
-		"messages_200":  {Status: 200, Body: "<QueueMessagesList/>"},
-		"null_200":      {Status: 200, Body: "null"},
-		"metadata_200":  {Status: 200, Body: `{"odata.metadata":"x"}`},
-		"json_404":      {Status: 404, Body: `{"odata.error":{"code":"TableNotFound"}}`},
-		"not_found_404": foreign["not_found_404"],
+		"no_table_404": {Status: 404, Code: "TableNotFound", Body: webPage},
+		"no_row_404":   {Status: 404, Code: "ResourceNotFound", Body: "<Error><Code>ResourceNotFound</Code></Error>"},
+		"no_parts_202": {Status: 202, Body: "--b\r\n\r\n--b--\r\n"},
+		"dash_202":     {Status: 202, Body: "-"},
+		"messages_200": {Status: 200, Body: "<QueueMessagesList/>"},
+		"null_200":     {Status: 200, Body: "null"},
+		"metadata_200": {Status: 200, Body: `{"odata.metadata":"x"}`},
+		"json_404":     {Status: 404, Body: `{"odata.error":{"code":"TableNotFound"}}`},
 	}
-	for kind, order := range foreign {
-		kinds[kind] = order
-	}
+	maps.Copy(kinds, foreign)
 	for kind, order := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			watcher.before.Store(&order)
@@ -311,6 +309,23 @@ func TestEndpointOfAnotherService(t *testing.T) {
 	wrong.BlobEndpoint = conn.TableEndpoint
 	if err := ProbeBlobs(t.Context(), wrong); !errors.Is(err, storage.ErrForeign) {
 		t.Errorf("blobs at tables: error %v", err)
+	}
+}
+
+// TestReachFollowsNoRedirect: the address in a redirect is not asked, whatever it would answer.
+func TestReachFollowsNoRedirect(t *testing.T) {
+	elsewhere := startServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		t.Error("a redirect was followed")
+		w.Header().Set("x-ms-request-id", "1")
+		w.WriteHeader(http.StatusBadRequest)
+	})
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		url := startServer(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere, status)
+		})
+		if _, err := Reach(t.Context(), url, apiVersion); !errors.Is(err, storage.ErrForeign) {
+			t.Errorf("%d: error %v", status, err)
+		}
 	}
 }
 
