@@ -33,13 +33,13 @@ a finished one undone, on the machine that has its journal.`,
 			if err != nil {
 				return err
 			}
-			if missing != nil {
-				s.progress.printf("only the runs of this machine: %v", missing)
-			}
 			if len(summaries) == 0 {
 				s.progress.printf("no runs in %s", runs.Journals)
 			}
 			printAll(s, summaries, printRuns)
+			if missing != nil {
+				return &codeError{exitPartly, fmt.Errorf("only the runs of this machine: %w", missing)}
+			}
 			return nil
 		},
 	}

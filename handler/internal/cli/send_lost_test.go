@@ -113,7 +113,7 @@ func TestSendLost(t *testing.T) {
 		stdout string // its end
 		stderr []string
 		lost   func(n int64) bool
-		order  storageproxy.Order
+		order  *storageproxy.Order
 		isFile bool
 	}{
 		"one": {
@@ -126,7 +126,7 @@ func TestSendLost(t *testing.T) {
 			stderr: []string{"perhaps sent: request id r: "},
 		},
 		"gateway": {
-			args: []string{"--url", "https://t.example/", "--request-id", "r"}, order: storageproxy.Order{Status: 502},
+			args: []string{"--url", "https://t.example/", "--request-id", "r"}, order: &storageproxy.Order{Status: 502},
 			stderr: []string{"perhaps sent: request id r: ", "502 Bad Gateway"},
 		},
 		"content": {
@@ -153,8 +153,8 @@ func TestSendLost(t *testing.T) {
 				if test.lost != nil && !test.lost(n) {
 					return storageproxy.Order{}
 				}
-				if test.order != (storageproxy.Order{}) {
-					return test.order
+				if test.order != nil {
+					return *test.order
 				}
 				return storageproxy.Order{Reset: true}
 			}})

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -32,8 +33,8 @@ func newStatus(env Env) *cobra.Command {
 Then show the queues that functions read with their length (approximate), the age of the oldest
 visible message, the scheduled messages and those due in the next minute, and the poison messages
 with the reasons of the first 32; the targets that fail, and those for which most messages are
-scheduled; and when the timer functions last ran. A value that the record does not have is
-"unknown". "(route)" marks a queue with a route.
+scheduled; and when the timer functions last ran. A value that cannot be read is "unknown", and the
+exit code is 4. "(route)" marks a queue with a route.
 
 For each target: CAUSE is why it fails, SINCE when the first call that failed since the last success
 began, and BREAKER whether an instance of the app has opened its circuit breaker. WAITING counts its
@@ -56,7 +57,7 @@ Targets without scheduled messages are shown for an hour after they have failed.
 		for {
 			err := s.showStatus(ctx, redraw, all)
 			isStopped := ctx.Err() != nil
-			if err != nil && !isStopped {
+			if err != nil && !isStopped && !errors.Is(err, errUnknown) {
 				return err
 			}
 			if !storage.Sleep(ctx, watchEvery) { // Ctrl-C is the normal end of a watch
@@ -67,22 +68,31 @@ Targets without scheduled messages are shown for an hour after they have failed.
 	return command
 }
 
-// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too.
+// errUnknown means that a status has values that are unknown, and says why.
+var errUnknown = errors.New("what could not be read is unknown")
+
+// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. The error is an
+// [errUnknown] if a part could not be read.
 func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 	status, err := s.runs.Status(ctx)
 	if err != nil {
 		return err
 	}
-	if s.json {
-		return printJSON(s.out, struct {
+	switch {
+	case s.json:
+		_ = printJSON(s.out, struct { // output keeps the error
 			account.Status
 			Files string `json:"files"`
 		}{status, config.FilesInForce(s.app)})
+	default:
+		if redraw {
+			fmt.Fprint(s.out, "\x1b[H\x1b[2J") // to the corner, and clear the screen
+		}
+		s.printStatus(status, all)
 	}
-	if redraw {
-		fmt.Fprint(s.out, "\x1b[H\x1b[2J") // to the corner, and clear the screen
+	if !status.IsKnown() {
+		return &codeError{exitPartly, errUnknown}
 	}
-	s.printStatus(status, all)
 	return nil
 }
 
@@ -150,7 +160,7 @@ func printPaused(out io.Writer, s account.Status) {
 // printFurther names the commands that say more about what waits, or change it.
 func printFurther(out io.Writer, status account.Status) {
 	waits := func(t account.TargetStatus) bool { return t.Count > 0 }
-	hasPoison := func(q account.QueueStatus) bool { return q.Poison > 0 }
+	hasPoison := func(q account.QueueStatus) bool { return q.Poison != nil && *q.Poison > 0 }
 	var texts []string
 	if slices.ContainsFunc(status.Targets, waits) {
 		texts = append(texts, "`async-caller scheduled list --host TARGET`: its calls that wait; "+
@@ -185,10 +195,10 @@ func (s *session) appText() string {
 func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string) {
 	var rows [][]string
 	var missing []string
-	idle := 0
+	idle, unread := 0, 0
 	for _, q := range s.Queues {
 		if q.Problem != "" {
-			notes = append(notes, q.Queue+": "+strictjson.ReplaceUnprintable(q.Problem))
+			unread++
 		}
 		if q.Expiring > 0 {
 			notes = append(notes, fmt.Sprintf(
@@ -208,6 +218,10 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 	printTable(out, rows, nameColumn("QUEUE"), rightColumn("MESSAGES", 0), rightColumn("OLDEST", 0),
 		rightColumn("SCHEDULED", 0), rightColumn("1 MIN", 0), rightColumn("STALE", 0), rightColumn("POISON", 0),
 		flexColumn("REASONS (SAMPLE)", 0))
+	if unread > 0 {
+		first := s.Queues[slices.IndexFunc(s.Queues, func(q account.QueueStatus) bool { return q.Problem != "" })]
+		notes = append(notes, plural(unread, "queue")+" not fully read: "+strictjson.ReplaceUnprintable(first.Problem))
+	}
 	if idle > 0 {
 		notes = append(notes, plural(idle, "idle priority queue")+" not shown: --all shows them")
 	}
@@ -232,9 +246,15 @@ func queueCells(q account.QueueStatus, now time.Time) []string {
 	if q.Routed {
 		name += " (route)"
 	}
-	return []string{
-		name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison), reasonsText(q.Sample),
+	return []string{name, known(q.Messages), oldest, waiting, soon, stale, known(q.Poison), reasonsText(q.Sample)}
+}
+
+// known returns a number, or that it is unknown.
+func known(n *int) string {
+	if n == nil {
+		return "unknown"
 	}
+	return thousands(*n)
 }
 
 // causeColumns is the width of causes. The beginning of a longer one says enough.

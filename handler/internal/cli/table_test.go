@@ -137,12 +137,12 @@ func TestNamesAt80(t *testing.T) {
 	}{
 		"status": {func(out *screen) {
 			printQueueStates(out, account.Status{At: now, Queues: []account.QueueStatus{
-				{Queue: "async-caller-10", Messages: 12345, Scheduled: counts, Poison: 32, Sample: reasons},
-				{Queue: "orders", Messages: 1, Sample: reasons},
+				{Queue: "async-caller-10", Messages: new(12345), Scheduled: counts, Poison: new(32), Sample: reasons},
+				{Queue: "orders", Messages: new(1), Sample: reasons},
 			}}, false)
 		}, []string{"async-caller-10", "orders", "12,345", "rejec"}, ""},
 		"status_long": {func(out *screen) {
-			queues := []account.QueueStatus{{Queue: long, Messages: 1}}
+			queues := []account.QueueStatus{{Queue: long, Messages: new(1)}}
 			printQueueStates(out, account.Status{At: now, Queues: queues}, false)
 		}, []string{"long-name"}, long},
 		"poison_queues": {func(out *screen) {

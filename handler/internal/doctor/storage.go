@@ -72,24 +72,16 @@ func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Tim
 	ctx, cancel := context.WithTimeout(ctx, checkLimit/2)
 	defer cancel()
 	begin := time.Now()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, http.NoBody)
-	var response *http.Response
-	client := http.Client{Transport: azure.NewTransport(endpoint)}
-	defer client.CloseIdleConnections()
-	if err == nil {
-		request.Header.Set("x-ms-version", hostAPIVersion)
-		response, err = client.Do(request)
-	}
+	header, err := azure.Reach(ctx, endpoint, hostAPIVersion)
 	if err != nil {
 		report.failed("storage", err, "")
 		return now, false
 	}
-	_ = response.Body.Close()
 	report.ok("storage", fmt.Sprintf("%s answers in %v", endpoint, time.Since(begin).Round(time.Millisecond)))
-	if strings.HasPrefix(response.Header.Get("Server"), "Azurite") {
-		report(judgeEmulator(response.Header.Get("x-ms-error-code")))
+	if strings.HasPrefix(header.Get("Server"), "Azurite") {
+		report(judgeEmulator(header.Get("x-ms-error-code")))
 	}
-	now, err = http.ParseTime(response.Header.Get("Date"))
+	now, err = http.ParseTime(header.Get("Date"))
 	if err != nil {
 		now = begin // a proxy has removed it
 	}

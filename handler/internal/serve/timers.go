@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,31 +119,35 @@ func (t timers) keeper() ingress.Task {
 	}
 }
 
-// monitor logs that the app is alive, and a line about each of its queues that is not empty.
+// monitor logs that the app is alive, if it can read its queues, and a line about each of them that is not empty.
 func (t timers) monitor(ctx context.Context) (string, error) {
 	log := zerolog.Ctx(ctx)
-	log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.inHoldMode()).
-		Msg("alive")
 	a := *t.account
 	a.Table = t.scheduled.Table()
 	status, err := a.Status(ctx)
+	for _, q := range status.Queues {
+		if q.Problem != "" && slices.Contains(t.account.AppQueues, q.Queue) {
+			err = cmp.Or(err, errors.New(q.Problem)) // the others have the same cause
+		}
+	}
+	if err == nil { // otherwise the alert must learn that nobody watches the queues
+		log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.inHoldMode()).
+			Msg("alive")
+	}
 	waiting := 0
 	for _, q := range status.Queues {
-		if !slices.Contains(t.account.AppQueues, q.Queue) {
-			continue // it belongs to another app
-		}
-		if q.Problem != "" {
-			err = errors.Join(err, errors.New(q.Problem))
+		if q.Problem != "" || !slices.Contains(t.account.AppQueues, q.Queue) {
+			continue // it is unknown, or belongs to another app
 		}
 		scheduled := 0
 		if q.Scheduled != nil {
 			scheduled = q.Scheduled.Count - q.Scheduled.Stale
 		}
-		if q.Messages+q.Poison+scheduled == 0 {
+		if *q.Messages+*q.Poison+scheduled == 0 {
 			continue
 		}
 		waiting++
-		line := log.Info().Str(logs.Queue, q.Queue).Int(logs.Depth, q.Messages).Int(logs.Poison, q.Poison)
+		line := log.Info().Str(logs.Queue, q.Queue).Int(logs.Depth, *q.Messages).Int(logs.Poison, *q.Poison)
 		if q.Scheduled != nil {
 			line.Int(logs.Scheduled, scheduled)
 		}

@@ -30,6 +30,7 @@ type timerApp struct {
 	rows     memory.Table
 	outcomes memory.Table
 	targets  memory.Table
+	account  *account.Account
 	tasks    map[string]ingress.Task
 	log      bytes.Buffer
 	ctx      context.Context
@@ -56,12 +57,12 @@ func newTimers(t *testing.T, rows ...storage.Row) *timerApp {
 		app:       &app.targets,
 	}
 	t.Cleanup(records.close)
+	app.account = &account.Account{
+		Store: app.store, Name: "test", AppQueues: []string{"async-caller"},
+		Rules: message.Rules{Encoding: storage.Base64},
+	}
 	app.tasks = timers{
-		Config: Config{App: config.App{Functions: &functionapp.App{}}}, records: records,
-		account: &account.Account{
-			Store: app.store, Name: "test", AppQueues: []string{"async-caller"},
-			Rules: message.Rules{Encoding: storage.Base64},
-		},
+		Config: Config{App: config.App{Functions: &functionapp.App{}}}, records: records, account: app.account,
 	}.tasks(t.Context())
 	return app
 }
@@ -178,6 +179,53 @@ func TestAlerts(t *testing.T) {
 	}
 	if n := strings.Count(alerts, "traces | where"); n != 6 {
 		t.Errorf("%d alerts", n)
+	}
+}
+
+// unreadable has queues that cannot be counted, or whose names cannot be read.
+type unreadable struct {
+	storage.Queues
+	name string
+	err  error
+}
+
+func (u unreadable) Count(ctx context.Context, name string) (int, error) {
+	if name == u.name {
+		return 0, u.err
+	}
+	return u.Queues.Count(ctx, name)
+}
+
+func (u unreadable) Names(ctx context.Context, prefix string) ([]string, error) {
+	if u.name == "" {
+		return nil, u.err
+	}
+	return u.Queues.Names(ctx, prefix)
+}
+
+// TestMonitorUnknown: the monitor logs no number that it could not read and does not say that the app is alive, or the
+// alerts would end.
+func TestMonitorUnknown(t *testing.T) {
+	for name, unread := range map[string]string{
+		"account": "", "poison": "async-caller-poison", "queue": "async-caller",
+	} {
+		for kind, err := range map[string]error{
+			"denied": storage.ErrDenied, "foreign": fmt.Errorf("200 OK: %w", storage.ErrForeign),
+		} {
+			t.Run(name+"_"+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					app := newTimers(t)
+					app.put(t, "async-caller", "x")
+					app.put(t, "async-caller-poison", "x")
+					app.account.Store = unreadable{app.store, unread, err}
+					got := app.run(functionapp.MonitorTimer)
+					contains(t, got, "error: ", err.Error())
+					if strings.Contains(got, `"alive"`) || strings.Contains(got, `"poison"`) {
+						t.Errorf("it says\n%s", got)
+					}
+				})
+			})
+		}
 	}
 }
 

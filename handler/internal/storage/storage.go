@@ -58,6 +58,9 @@ var (
 	// ErrDenied is an [ErrRefused] that another credential, another role or a change of the account's firewall can
 	// prevent.
 	ErrDenied = fmt.Errorf("%w access", ErrRefused)
+	// ErrForeign means that another server answered in the place of storage. It is a temporary failure. As after a lost
+	// answer, storage may have carried out the request.
+	ErrForeign = errors.New("a proxy (HTTP_PROXY), or the endpoint of another service")
 )
 
 // The temporary failures after which storage has certainly not carried out the request. After any other, it may have.

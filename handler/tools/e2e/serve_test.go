@@ -256,7 +256,8 @@ func TestSilentStorage(t *testing.T) {
 			<-ended
 		}
 		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, "<QueueMessagesList></QueueMessagesList>")
+		_, _ = io.WriteString(w, "<QueueMessagesList><QueueMessage><MessageId>1</MessageId>"+
+			"<PopReceipt>1</PopReceipt></QueueMessage></QueueMessagesList>")
 	}))
 	storage.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, number{}, opened.Add(1))

@@ -79,6 +79,7 @@ type (
 // serve answers with what an operation returns. Status and body are those of the service.
 func (s *Server) serve(operation func(http.Header, *http.Request) (status int, body any, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Ms-Request-Id", "1")
 		status, body, err := operation(w.Header(), r)
 		switch {
 		case errors.Is(err, storage.ErrNoQueue):

@@ -337,3 +337,96 @@ func TestFind(t *testing.T) {
 		wantError(t, err, "3 messages are invisible")
 	})
 }
+
+// unreadable has queues that cannot be counted or peeked at. If hangs is true, they do not answer before ctx ends.
+type unreadable struct {
+	storage.Queues
+	err   error
+	hangs bool
+	is    func(name string) bool
+}
+
+func (u unreadable) fail(ctx context.Context, name string) error {
+	if !u.is(name) {
+		return nil
+	}
+	if u.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return fmt.Errorf("read %s: %w", name, u.err)
+}
+
+func (u unreadable) Count(ctx context.Context, name string) (int, error) {
+	if err := u.fail(ctx, name); err != nil {
+		return 0, err
+	}
+	return u.Queues.Count(ctx, name)
+}
+
+func (u unreadable) Peek(ctx context.Context, name string, limit int) ([]storage.Message, error) {
+	if err := u.fail(ctx, name); err != nil {
+		return nil, err
+	}
+	return u.Queues.Peek(ctx, name, limit)
+}
+
+// TestStatusUnknown: a queue that cannot be read has no numbers and one problem, within the time that a user waits, and
+// leaves the others as they are.
+func TestStatusUnknown(t *testing.T) {
+	busy, foreign := errors.New("503 ServerBusy"), fmt.Errorf("200 OK: %w", storage.ErrForeign)
+	main := func(name string) bool { return name == "async-caller" }
+	poison := func(name string) bool { return name == "async-caller-poison" }
+	all := func(string) bool { return true }
+	for name, test := range map[string]struct {
+		store            unreadable
+		messages, poison bool // known
+		others           bool
+	}{
+		"denied":      {unreadable{err: storage.ErrDenied, is: all}, false, false, false},
+		"busy":        {unreadable{err: busy, is: main}, false, false, true},
+		"busy_poison": {unreadable{err: busy, is: poison}, true, false, true},
+		"denied_main": {unreadable{err: storage.ErrDenied, is: main}, false, true, true},
+		"foreign":     {unreadable{err: foreign, is: main}, false, false, true},
+		"hangs":       {unreadable{hangs: true, is: main}, false, false, true},
+		"all_hang":    {unreadable{hangs: true, is: all}, false, false, false},
+		"readable":    {unreadable{is: func(string) bool { return false }}, true, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.New()
+				a := newAccount(store)
+				a.AppQueues = nil
+				for n := range 40 {
+					name := "async-caller"
+					if n > 0 {
+						name += fmt.Sprint("-", n)
+					}
+					a.AppQueues = append(a.AppQueues, name)
+					for _, name := range []string{name, name + "-poison"} {
+						must(storage.PutCreating(t.Context(), store, name, storage.Item{Text: "eA=="}))
+					}
+				}
+				test.store.Queues = store
+				a.Store = test.store
+				began := time.Now()
+				status, err := a.Status(t.Context())
+				if took := time.Since(began); err != nil || took > account.ReachTimeout {
+					t.Errorf("error %v after %v", err, took)
+				}
+				first, last := status.Queues[0], status.Queues[len(status.Queues)-1]
+				if first.Messages != nil != test.messages || first.Poison != nil != test.poison {
+					t.Errorf("known: messages %t, poison %t", first.Messages != nil, first.Poison != nil)
+				}
+				isKnown := test.messages && test.poison
+				isOneLine := !strings.Contains(first.Problem, "\n")
+				if (first.Problem == "") != isKnown || !isOneLine || status.IsKnown() != isKnown {
+					t.Errorf("problem %q, status known %t", first.Problem, status.IsKnown())
+				}
+				if last.Messages != nil != test.others || last.Poison != nil != test.others {
+					t.Errorf("the last queue is known: %t, %t", last.Messages != nil, last.Poison != nil)
+				}
+			})
+		})
+	}
+}

@@ -34,6 +34,8 @@ func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(storage.Ro
 // waitingSince returns when the first messages of a queue became visible, now if there are none, and zero if the queue
 // cannot be read.
 func (a *Account) waitingSince(ctx context.Context, name string, now time.Time) time.Time {
+	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
+	defer cancel()
 	front, err := a.Store.Peek(ctx, name, storage.MaxBatch)
 	if IgnoreMissing(err) != nil {
 		return time.Time{}

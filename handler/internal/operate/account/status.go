@@ -6,12 +6,20 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+)
+
+// The queues are read within [ReachTimeout], queuesAtOnce at once: their messages take memory. One that does not answer
+// leaves time for the others.
+const (
+	queueTimeout = ReachTimeout / 3
+	queuesAtOnce = 8
 )
 
 // The longest time that the record may take, so that a slow table does not delay what the queues say.
@@ -58,18 +66,18 @@ type QueueStatus struct {
 	Queue string `json:"queue"`
 	// Routed says that the queue has a route.
 	Routed bool `json:"routed,omitempty"`
-	// Missing says that the queue does not exist. Problem says why it could not be read.
+	// Missing says that the queue does not exist. Problem says why some of it could not be read.
 	Missing bool   `json:"missing,omitempty"`
 	Problem string `json:"problem,omitempty"`
-	// Messages is the approximate length, invisible messages included.
-	Messages int `json:"messages"`
+	// Messages is the approximate length, invisible messages included; nil if it is unknown.
+	Messages *int `json:"messages"`
 	// Oldest is when the oldest of the first 32 visible messages was created; zero if none is visible.
 	Oldest time.Time `json:"oldest,omitzero"`
 	// Scheduled is nil if the record cannot be read.
-	Scheduled *message.ScheduledGroup `json:"scheduled,omitempty"`
-	// Poison is the approximate number of messages on the poison queue. Sample counts the first 32 visible ones by
-	// reason, and Expiring those of them that storage will delete.
-	Poison   int           `json:"poison"`
+	Scheduled *message.ScheduledGroup `json:"scheduled"`
+	// Poison is the approximate number of messages on the poison queue; nil if it is unknown. Sample counts the first
+	// 32 visible ones by reason, and Expiring those of them that storage will delete.
+	Poison   *int          `json:"poison"`
 	Sample   []ReasonCount `json:"sample,omitempty"`
 	Expiring int           `json:"expiring,omitempty"`
 }
@@ -86,12 +94,21 @@ func (q QueueStatus) OldestCall() time.Time {
 // IsIdle reports whether nothing waits on the queue and its poison queue, as far as is known.
 func (q QueueStatus) IsIdle() bool {
 	isScheduled := q.Scheduled != nil && q.Scheduled.Count > 0
-	return q.Problem == "" && q.Messages == 0 && q.Poison == 0 && !isScheduled
+	return q.Problem == "" && *q.Messages == 0 && *q.Poison == 0 && !isScheduled
 }
 
-// Status reads the state of the account. It reads the record beside the queues, and returns without it if that takes
-// too long. Only an account that cannot be reached is an error.
+// IsKnown reports whether everything could be read, except for a record that the app does not have.
+func (s Status) IsKnown() bool {
+	isRead := s.RecordProblem == "" || s.RecordProblem == ErrNoTable.Error()
+	hasProblem := func(q QueueStatus) bool { return q.Problem != "" }
+	return isRead && s.TargetProblem == "" && s.PauseProblem == "" && !slices.ContainsFunc(s.Queues, hasProblem)
+}
+
+// Status reads the state of the account. It reads the record beside the queues, and returns without what takes too
+// long. Only an account that cannot be reached is an error.
 func (a *Account) Status(ctx context.Context) (Status, error) {
+	limited, cancel := context.WithTimeout(ctx, ReachTimeout)
+	defer cancel()
 	all, err := a.Reach(ctx)
 	if err != nil {
 		return Status{}, err
@@ -109,9 +126,18 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 		}
 	}
 	slices.SortFunc(names, naturalOrder)
-	for _, name := range slices.Compact(names) {
-		s.Queues = append(s.Queues, a.queueStatus(ctx, name, slices.Contains(all, name)))
+	names = slices.Compact(names)
+	s.Queues = make([]QueueStatus, len(names))
+	slots := make(chan struct{}, queuesAtOnce)
+	var group sync.WaitGroup
+	for i, name := range names {
+		group.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			s.Queues[i] = a.queueStatus(limited, name, slices.Contains(all, name))
+		})
 	}
+	group.Wait()
 	record := <-read
 	for i, q := range s.Queues {
 		s.Queues[i].Scheduled = record[q.Queue]
@@ -130,17 +156,32 @@ func naturalOrder(a, b string) int {
 }
 
 func (a *Account) queueStatus(ctx context.Context, name string, exists bool) QueueStatus {
-	s := QueueStatus{Queue: name, Routed: a.Rules.IsRaw(name), Missing: !exists}
-	var visible, failed []storage.Message
-	var problems [4]error
+	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
+	defer cancel()
+	s := QueueStatus{Queue: name, Routed: a.Rules.IsRaw(name), Missing: !exists, Messages: new(int), Poison: new(int)}
+	count := func(name string) *int {
+		n, err := a.Count(ctx, name)
+		if err != nil {
+			s.note(err)
+			return nil
+		}
+		return &n
+	}
+	peek := func(name string) []storage.Message {
+		messages, err := a.Peek(ctx, name)
+		s.note(err)
+		return messages
+	}
+	var visible []storage.Message
 	if exists {
-		s.Messages, problems[0] = a.Count(ctx, name)
-		visible, problems[1] = a.Peek(ctx, name)
+		s.Messages = count(name)
+		visible = peek(name)
 	}
 	if poisonName, ok := storage.PoisonName(name); ok {
-		s.Poison, problems[2] = a.Count(ctx, poisonName)
-		if s.Poison > 0 {
-			failed, problems[3] = a.Peek(ctx, poisonName)
+		s.Poison = count(poisonName)
+		var failed []storage.Message
+		if s.Poison != nil && *s.Poison > 0 {
+			failed = peek(poisonName)
 		}
 		var summary QueueSummary
 		reasons := message.NewGroups(message.ByReason)
@@ -163,10 +204,14 @@ func (a *Account) queueStatus(ctx context.Context, name string, exists bool) Que
 			s.Oldest = earliest(s.Oldest, e.CreatedAt)
 		}
 	}
-	if err := errors.Join(problems[:]...); err != nil {
-		s.Problem = err.Error()
-	}
 	return s
+}
+
+// note keeps the first problem: the others have the same cause.
+func (q *QueueStatus) note(err error) {
+	if err != nil && q.Problem == "" {
+		q.Problem = err.Error()
+	}
 }
 
 // readRecord completes the status with what the record says, and returns the scheduled messages by queue, nil if they

@@ -39,6 +39,9 @@ func Advice(err error, roles string) string {
 	name, _ := errors.AsType[*net.DNSError](err)
 	advised, _ := errors.AsType[*advisedError](err)
 	switch {
+	case errors.Is(err, storage.ErrForeign):
+		return "correct HTTPS_PROXY or HTTP_PROXY, or name the host of the account in NO_PROXY; " +
+			"or correct the endpoint in " + setting
 	case errors.Is(err, storage.ErrRefused) && strings.Contains(err.Error(), skipVersionCheck):
 		return "a newer Azurite starts with `make azurite`"
 	case network != nil && network.Op == proxyConnect:

@@ -94,7 +94,8 @@ func (c httpClient) Close() { c.http.CloseIdleConnections() }
 // because they can be as dead as its own: the network drops idle connections silently, and storage fails over.
 // Otherwise each try could wait for another dead connection. Requests in progress keep their connections.
 func (c httpClient) checked(err error) error {
-	if _, answered := errors.AsType[*azcore.ResponseError](err); err != nil && !answered {
+	_, answered := errors.AsType[*azcore.ResponseError](err)
+	if err != nil && !answered && !errors.Is(err, storage.ErrForeign) {
 		c.Close()
 	}
 	return err

@@ -209,7 +209,8 @@ func TestTryAfterSilence(t *testing.T) {
 			<-pooled
 		}
 		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, "<QueueMessagesList></QueueMessagesList>")
+		_, _ = io.WriteString(w, "<QueueMessagesList><QueueMessage><MessageId>1</MessageId>"+
+			"<PopReceipt>1</PopReceipt></QueueMessage></QueueMessagesList>")
 	}))
 	server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, connection{}, opened.Add(1))

@@ -90,6 +90,8 @@ func answerWith(status int, code string) http.HandlerFunc {
 	}
 }
 
+const foreignText = "the answer is not Queue Storage's: a proxy (HTTP_PROXY), or the endpoint of another service"
+
 func TestAnswers(t *testing.T) {
 	tests := []struct {
 		status int
@@ -139,17 +141,17 @@ func TestAnswers(t *testing.T) {
 			413, "RequestBodyTooLarge", storage.ErrRefused,
 			"413 RequestBodyTooLarge: The service says so: ***: storage refused",
 		},
-		{404, "", storage.ErrRefused, "404 Not Found: storage refused"},
+		{404, "", nil, "404 Not Found: " + foreignText},
 		{403, "not\ta code", storage.ErrDenied, "403 Forbidden: storage refused access"},
 		{408, "OperationTimedOut", nil, "408 OperationTimedOut"},
-		{429, "", nil, "429 Too Many Requests"},
+		{429, "", nil, "429 Too Many Requests: " + foreignText},
 		{500, "InternalError", nil, "500 InternalError"},
 		{500, "OperationTimedOut", nil, "500 OperationTimedOut"},
-		{502, "", nil, "502 Bad Gateway"},
+		{502, "", nil, "502 Bad Gateway: " + foreignText},
 		{503, "ServerBusy", nil, "503 ServerBusy"},
-		{599, "", nil, "599"},
-		{302, "", nil, "302 Found"},
-		{200, "", nil, "200 OK"},
+		{599, "", nil, "599: " + foreignText},
+		{302, "", nil, "302 Found: " + foreignText},
+		{200, "", nil, "200 OK: " + foreignText},
 	}
 	for _, test := range tests {
 		t.Run(fmt.Sprintf("%d_%s", test.status, test.code), func(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2/queueerror"
 
@@ -45,7 +46,7 @@ func Open(conn Connection) (*Queues, error) {
 
 // open is Open with the parts that tests replace.
 func open(conn Connection, credential credentialFor, client *http.Client) (*Queues, error) {
-	service, err := newServiceClient(conn, credential, client)
+	service, err := newServiceClient(conn, credential, origin{client, queueService})
 	if err != nil {
 		return nil, describe("open queue storage", err)
 	}
@@ -187,12 +188,13 @@ func ProbeBlobs(ctx context.Context, conn Connection) error {
 		return ErrNoBlobs
 	}
 	conn.Endpoint = conn.BlobEndpoint
-	store, err := Open(conn)
+	client := newHTTPClient(NewTransport(conn.Endpoint))
+	defer client.CloseIdleConnections()
+	service, err := newServiceClient(conn, newCredential, origin{client, blobService})
 	if err != nil {
-		return err
+		return describe("open blob storage", err)
 	}
-	defer store.Close()
-	_, err = store.service.NewQueueClient(hostContainer).
+	_, err = service.NewQueueClient(hostContainer).
 		DeleteMessage(ctx, "00000000-0000-0000-0000-000000000000", "none", nil)
 	if response, ok := errors.AsType[*azcore.ResponseError](err); ok && response.StatusCode == http.StatusNotFound {
 		return nil
@@ -296,13 +298,10 @@ var wellFormedCode = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 // answer describes a response that is not a success, by its status and code, and wraps the error of package storage
 // that it means. A refusal also has the service's own message.
 func answer(response *azcore.ResponseError) error {
-	text, explained := response.ErrorCode, ""
-	if wellFormedCode.MatchString(text) {
+	text, explained := statusText(response.StatusCode, response.ErrorCode), ""
+	if wellFormedCode.MatchString(response.ErrorCode) {
 		explained = explanation(response.RawResponse)
-	} else {
-		text = http.StatusText(response.StatusCode)
 	}
-	text = strings.TrimSpace(fmt.Sprintf("%d %s", response.StatusCode, text))
 	kind := storage.ErrRefused
 	code, status := queueerror.Code(response.ErrorCode), response.StatusCode
 	isBusy := status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
@@ -313,6 +312,8 @@ func answer(response *azcore.ResponseError) error {
 		kind = storage.ErrStale
 	case isBusy && wellFormedCode.MatchString(response.ErrorCode): // otherwise of a proxy, which may have forwarded it
 		return &terseError{text: text, cause: storage.ErrBusy}
+	case response.ErrorCode == string(aztables.TableBeingDeleted):
+		return errors.New(text + ": storage is deleting the table; try again in a minute")
 	case status < 400, status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
 		return errors.New(text) // a temporary failure
 	default:
@@ -329,6 +330,14 @@ func answer(response *azcore.ResponseError) error {
 		return &advisedError{err, denialAdvice(response)}
 	}
 	return err
+}
+
+// statusText returns a status with the service's code or, if that is not well-formed, with the status's own text.
+func statusText(status int, code string) string {
+	if !wellFormedCode.MatchString(code) {
+		code = http.StatusText(status)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%d %s", status, code))
 }
 
 // maxWord is the length of the longest word of a service's message that is shown. Signatures, keys, tokens and encoded

@@ -59,7 +59,7 @@ func OpenTables(conn Connection) (*Tables, error) {
 		return nil, ErrNoTables
 	}
 	client := newHTTPClient(NewTransport(conn.TableEndpoint))
-	shown := &clock{next: client}
+	shown := &clock{next: origin{client, tableService}}
 	service, err := newTableServiceClient(conn, shown)
 	if err != nil {
 		return nil, describe("open table storage", err)
@@ -84,7 +84,7 @@ func (t *Tables) TableNames(ctx context.Context, prefix string) (names []string,
 			return nil, describe("list tables", err)
 		}
 		for _, table := range page.Tables {
-			names = append(names, *table.Name)
+			names = append(names, value(table.Name))
 		}
 	}
 	return names, nil
@@ -93,7 +93,7 @@ func (t *Tables) TableNames(ctx context.Context, prefix string) (names []string,
 // Drop implements [storage.Tables].
 func (t *Tables) Drop(ctx context.Context, name string) error {
 	_, err := t.service.DeleteTable(ctx, name, nil)
-	if isMissing(err) {
+	if isMissing(err) || hasCode(err, aztables.TableBeingDeleted) {
 		return nil
 	}
 	return describe("drop table "+name, t.checked(err))

@@ -1,0 +1,344 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/tools/azurite/azuritetest"
+	"asynccaller/handler/tools/storageproxy"
+)
+
+const webPage = "<!DOCTYPE html><html><head><title>canary</title></head><body>Sign in<br></body></html>"
+
+// foreign are answers that storage does not give. The request did not reach it.
+var foreign = map[string]storageproxy.Order{
+	"html_200":        {Status: 200, Body: webPage},
+	"empty_200":       {Status: 200},
+	"empty_201":       {Status: 201},
+	"empty_202":       {Status: 202},
+	"empty_204":       {Status: 204},
+	"redirect_302":    {Status: 302, Header: http.Header{"Location": {"http://127.0.0.1:1/elsewhere"}}, Body: webPage},
+	"bad_request_400": {Status: 400},
+	"login_401":       {Status: 401, Header: http.Header{"Www-Authenticate": {`Basic realm="canary"`}}},
+	"forbidden_403":   {Status: 403, Body: webPage},
+	"not_found_404":   {Status: 404, Body: webPage},
+	"proxy_407":       {Status: 407, Header: http.Header{"Proxy-Authenticate": {"Basic"}}},
+	"conflict_409":    {Status: 409},
+	"gone_410":        {Status: 410},
+	"too_large_413":   {Status: 413, Body: webPage},
+	"gateway_502":     {Status: 502, Body: webPage},
+	"busy_503":        {Status: 503},
+	"xhtml_200":       {Status: 200, Body: "<html><body/></html>"},
+	"xhtml_201":       {Status: 201, Body: "<html><body/></html>"},
+	"json_200":        {Status: 200, Body: `{"value":[]}`},
+	"json_error_404":  {Status: 404, Body: `{"error":{"code":"QueueNotFound","message":"canary"}}`},
+	"blobs_200":       {Status: 200, Body: "<EnumerationResults><Containers/><NextMarker/></EnumerationResults>"},
+	"blob_404":        {Status: 404, Code: "ContainerNotFound", Body: "<Error><Code>ContainerNotFound</Code></Error>"},
+	"long_200":        {Status: 200, Body: strings.Repeat("x", 1<<20)},
+	"file_404": {
+		Status: 404, Code: "ResourceNotFound", Body: "<Error><Code>ResourceNotFound</Code></Error>",
+		Header: http.Header{"Server": {"Windows-Azure-File/1.0 Microsoft-HTTPAPI/2.0"}, "X-Ms-Request-Id": {"1"}},
+	},
+	"file_201": {
+		Status: 201, Header: http.Header{"Server": {"Windows-Azure-File/1.0"}, "X-Ms-Request-Id": {"1"}},
+	},
+}
+
+// interference gives the same order for each request, or for each answer.
+type interference struct {
+	before, after atomic.Pointer[storageproxy.Order]
+}
+
+func (i *interference) Before(storageproxy.Request) storageproxy.Order { return value(i.before.Load()) }
+
+func (i *interference) After(storageproxy.Request, storageproxy.Answer) storageproxy.Order {
+	return value(i.after.Load())
+}
+
+// mustBeForeign checks the error of an operation that another server has answered.
+func mustBeForeign(t *testing.T, operation string, err error) {
+	t.Helper()
+	if !errors.Is(err, storage.ErrForeign) {
+		t.Errorf("%s: error %v, want that another server has answered", operation, err)
+		return
+	}
+	for _, kind := range []error{storage.ErrNoQueue, storage.ErrStale, storage.ErrRefused, storage.ErrDenied} {
+		if errors.Is(err, kind) {
+			t.Errorf("%s: error %q is %q", operation, err, kind)
+		}
+	}
+	mustHideSecrets(t, err)
+}
+
+// mustProxy starts a proxy before one endpoint of an Azurite, and returns the connection that leads through it and the
+// one that does not.
+func mustProxy(t *testing.T, endpoint func(*Connection) *string) (conn, direct Connection, watcher *interference) {
+	t.Helper()
+	server := azuritetest.Run(t)
+	direct, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watcher = &interference{}
+	conn = direct
+	proxy, err := storageproxy.Open(t.Context(), *endpoint(&direct), watcher)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	*endpoint(&conn) = proxy.Through(*endpoint(&direct))
+	return conn, direct, watcher
+}
+
+// queueOperations are those of a queue that has the message.
+func queueOperations(s *Queues, name string, m storage.Message) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"create": func(ctx context.Context) error { return s.Create(ctx, name+"-new") },
+		"put": func(ctx context.Context) error {
+			_, err := s.Put(ctx, name, storage.Item{Text: canaryText})
+			return err
+		},
+		"update": func(ctx context.Context) error {
+			_, err := s.Update(ctx, name, m.ID, m.PopReceipt, canaryText, time.Hour)
+			return err
+		},
+		"delete": func(ctx context.Context) error { return s.Delete(ctx, name, m.ID, m.PopReceipt) },
+		"receive": func(ctx context.Context) error {
+			_, err := s.Receive(ctx, name, 1, time.Second)
+			return err
+		},
+		"peek": func(ctx context.Context) error {
+			_, err := s.Peek(ctx, name, 1)
+			return err
+		},
+		"count": func(ctx context.Context) error {
+			_, err := s.Count(ctx, name)
+			return err
+		},
+		"names": func(ctx context.Context) error {
+			_, err := s.Names(ctx, "")
+			return err
+		},
+	}
+}
+
+// TestForeignAnswersToQueues: what another server answers in the place of Queue Storage is a temporary error, and never
+// a result, for each operation. Storage's own answers stay results.
+func TestForeignAnswersToQueues(t *testing.T) {
+	conn, direct, watcher := mustProxy(t, func(c *Connection) *string { return &c.Endpoint })
+	through, account := mustOpen(t, conn), mustOpen(t, direct)
+	const name = "async-caller"
+	if err := account.Create(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	m, err := account.Put(t.Context(), name, storage.Item{Text: "text", Delay: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := account.Put(t.Context(), name, storage.Item{Text: "text"}); err != nil {
+		t.Fatal(err)
+	}
+	for kind, order := range foreign {
+		t.Run(kind, func(t *testing.T) {
+			watcher.before.Store(&order)
+			defer watcher.before.Store(nil)
+			for operation, run := range queueOperations(through, name, m) {
+				mustBeForeign(t, operation, run(t.Context()))
+			}
+		})
+	}
+	t.Run("no_message_201", func(t *testing.T) {
+		watcher.before.Store(&storageproxy.Order{Status: 201, Body: "<QueueMessagesList/>"})
+		defer watcher.before.Store(nil)
+		mustBeForeign(t, "put", putError(t.Context(), through))
+	})
+	t.Run("cut_off", func(t *testing.T) {
+		watcher.after.Store(&storageproxy.Order{Cut: true})
+		defer watcher.after.Store(nil)
+		for _, operation := range []string{"put", "receive", "peek", "names"} {
+			mustBeForeign(t, operation, queueOperations(through, name, m)[operation](t.Context()))
+		}
+	})
+	t.Run("storage", func(t *testing.T) {
+		operations := queueOperations(through, name, m)
+		for _, operation := range []string{"create", "put", "receive", "peek", "count", "names", "delete"} {
+			if err := operations[operation](t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// tableOperations are those of a table that has the row.
+func tableOperations(tables *Tables, name string, row storage.Row) map[string]func(context.Context) error {
+	table := tables.table(name)
+	const partition = "main"
+	rows, keys := []storage.Row{row, {ID: "other"}}, []storage.Key{{ID: row.ID}, {ID: "other"}}
+	return map[string]func(context.Context) error{
+		"put":         func(ctx context.Context) error { return table.Put(ctx, partition, rows[:1]) },
+		"transaction": func(ctx context.Context) error { return table.Put(ctx, partition, rows) },
+		"insert": func(ctx context.Context) error {
+			_, err := table.Replace(ctx, partition, storage.Row{ID: "new"})
+			return err
+		},
+		"replace": func(ctx context.Context) error {
+			_, err := table.Replace(ctx, partition, row)
+			return err
+		},
+		"delete":     func(ctx context.Context) error { return table.Delete(ctx, partition, keys[:1]) },
+		"delete_all": func(ctx context.Context) error { return table.Delete(ctx, partition, keys) },
+		"get": func(ctx context.Context) error {
+			_, _, err := table.Get(ctx, partition, row.ID)
+			return err
+		},
+		"list": func(ctx context.Context) error {
+			return table.List(ctx, storage.Query{}, func(storage.Row) error { return nil })
+		},
+		"names": func(ctx context.Context) error {
+			_, err := tables.TableNames(ctx, "a")
+			return err
+		},
+		"create": table.create,
+		"drop":   func(ctx context.Context) error { return tables.Drop(ctx, name) },
+	}
+}
+
+// TestForeignAnswersToTables is TestForeignAnswersToQueues for Table Storage.
+func TestForeignAnswersToTables(t *testing.T) {
+	conn, _, watcher := mustProxy(t, func(c *Connection) *string { return &c.TableEndpoint })
+	tables, err := OpenTables(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tables.Close)
+	const name = "asynccallertest"
+	row := storage.Row{ID: "row"}
+	row.Version, err = tables.table(name).Replace(t.Context(), "main", row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]storageproxy.Order{
+		"no_table_404": {Status: 404, Code: "TableNotFound", Body: webPage},
+		"no_row_404":   {Status: 404, Code: "ResourceNotFound", Body: "<Error><Code>ResourceNotFound</Code></Error>"},
+		"no_parts_202": {Status: 202, Body: "--b\r\n\r\n--b--\r\n"},
+		"dash_202":     {Status: 202, Body: "-"},
+		"messages_200": {Status: 200, Body: "<QueueMessagesList/>"},
+		"null_200":     {Status: 200, Body: "null"},
+		"metadata_200": {Status: 200, Body: `{"odata.metadata":"x"}`},
+		"json_404":     {Status: 404, Body: `{"odata.error":{"code":"TableNotFound"}}`},
+	}
+	maps.Copy(kinds, foreign)
+	for kind, order := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			watcher.before.Store(&order)
+			defer watcher.before.Store(nil)
+			for operation, run := range tableOperations(tables, name, row) {
+				err := run(t.Context())
+				mustBeForeign(t, operation, err)
+				if err != nil && !strings.Contains(err.Error(), "the answer is not Table Storage's") {
+					t.Errorf("error %q does not name the service", err)
+				}
+			}
+		})
+	}
+	t.Run("cut_off", func(t *testing.T) {
+		watcher.after.Store(&storageproxy.Order{Cut: true})
+		defer watcher.after.Store(nil)
+		for _, operation := range []string{"transaction", "get", "list", "names"} {
+			mustBeForeign(t, operation, tableOperations(tables, name, row)[operation](t.Context()))
+		}
+	})
+	t.Run("storage", func(t *testing.T) {
+		operations := tableOperations(tables, name, row)
+		for _, operation := range []string{
+			"transaction", "put", "insert", "replace", "get", "list", "names", "create", "delete", "delete_all", "drop",
+		} {
+			if err := operations[operation](t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestEndpointOfAnotherService: an endpoint that leads to another service of the account is named as such, for each
+// operation.
+func TestEndpointOfAnotherService(t *testing.T) {
+	server := azuritetest.Run(t)
+	conn, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := storage.Message{ID: "6f1bbb3e-8a0c-4a5c-a7c6-2a4b5b1f0f57", PopReceipt: "canary-receipt"}
+	for service, endpoint := range map[string]string{"blobs": conn.BlobEndpoint, "tables": conn.TableEndpoint} {
+		t.Run("queues_at_"+service, func(t *testing.T) {
+			wrong := conn
+			wrong.Endpoint = endpoint
+			for operation, run := range queueOperations(mustOpen(t, wrong), "async-caller", m) {
+				mustBeForeign(t, operation, run(t.Context()))
+			}
+			if _, err := Reach(t.Context(), endpoint, apiVersion); !errors.Is(err, storage.ErrForeign) {
+				t.Errorf("Reach: error %v", err)
+			}
+		})
+	}
+	for service, endpoint := range map[string]string{"blobs": conn.BlobEndpoint, "queues": conn.Endpoint} {
+		t.Run("tables_at_"+service, func(t *testing.T) {
+			wrong := conn
+			wrong.TableEndpoint = endpoint
+			tables, err := OpenTables(wrong)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tables.Close()
+			for operation, run := range tableOperations(tables, "asynccallertest", storage.Row{ID: "r", Version: "v"}) {
+				mustBeForeign(t, operation, run(t.Context()))
+			}
+		})
+	}
+	if _, err := Reach(t.Context(), conn.Endpoint, apiVersion); err != nil {
+		t.Error(err)
+	}
+	wrong := conn
+	wrong.BlobEndpoint = conn.TableEndpoint
+	if err := ProbeBlobs(t.Context(), wrong); !errors.Is(err, storage.ErrForeign) {
+		t.Errorf("blobs at tables: error %v", err)
+	}
+}
+
+// TestReachFollowsNoRedirect: the address in a redirect is not asked, whatever it would answer.
+func TestReachFollowsNoRedirect(t *testing.T) {
+	elsewhere := startServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		t.Error("a redirect was followed")
+		w.Header().Set("x-ms-request-id", "1")
+		w.WriteHeader(http.StatusBadRequest)
+	})
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		url := startServer(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere, status)
+		})
+		if _, err := Reach(t.Context(), url, apiVersion); !errors.Is(err, storage.ErrForeign) {
+			t.Errorf("%d: error %v", status, err)
+		}
+	}
+}
+
+// TestTableBeingDeleted: rows wait until storage has deleted the table, and a table that is being deleted is dropped.
+func TestTableBeingDeleted(t *testing.T) {
+	table, _ := tableServer(t, answering(409, "TableBeingDeleted", "{}"))
+	err := table.Put(t.Context(), "main", []storage.Row{{ID: "1"}})
+	if err == nil || errors.Is(err, storage.ErrRefused) ||
+		!strings.HasSuffix(err.Error(), "409 TableBeingDeleted: storage is deleting the table; try again in a minute") {
+		t.Errorf("error %v", err)
+	}
+	tables := &Tables{table.service, table.clock, table.httpClient}
+	if err := tables.Drop(t.Context(), table.name); err != nil {
+		t.Errorf("drop: %v", err)
+	}
+}
