@@ -138,11 +138,11 @@ func TestNamesAt80(t *testing.T) {
 		"status": {func(out *screen) {
 			printQueueStates(out, account.Status{At: now, Queues: []account.QueueStatus{
 				{Queue: "async-caller-10", Messages: new(12345), Scheduled: counts, Poison: new(32), Sample: reasons},
-				{Queue: "orders", Messages: new(1), Sample: reasons},
+				{Queue: "orders", Messages: new(1), Poison: new(0), Sample: reasons},
 			}}, false)
 		}, []string{"async-caller-10", "orders", "12,345", "rejec"}, ""},
 		"status_long": {func(out *screen) {
-			queues := []account.QueueStatus{{Queue: long, Messages: new(1)}}
+			queues := []account.QueueStatus{{Queue: long, Messages: new(1), Poison: new(0)}}
 			printQueueStates(out, account.Status{At: now, Queues: queues}, false)
 		}, []string{"long-name"}, long},
 		"poison_queues": {func(out *screen) {
