@@ -269,7 +269,8 @@ func TestPrintedCommands(t *testing.T) {
 		})
 	}
 	values := strings.NewReplacer(
-		"caller %s", "caller poison", "--group %s", "--group error=x", "--queue %s", "--queue async-caller-poison", "--reason %s", "--reason undecodable",
+		"caller %s", "caller poison", "--group %s", "--group error=x", "--queue %s", "--queue async-caller-poison",
+		"--reason %s", "--reason undecodable",
 		"expedite %s", "expedite "+pausedFilter("t.example"), "requeue %s", "requeue --all",
 		"--queue QUEUE FILE", "--queue orders-in order.xml", "QUEUE", "async-caller",
 		"HOST", "t.example", "TARGET", "t.example", "URL", "https://t.example/", "%s", "20260131-120000-requeue-ab12",

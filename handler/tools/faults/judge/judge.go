@@ -358,7 +358,8 @@ func (c *check) calls() {
 // callback with another status is another call.
 func (c *check) isRepeated(kept, call Event) bool {
 	isAway := func(e Event) bool { return e.Cause == StorageDown && e.within(call.At-notAsked, call.At) }
-	if kept.Kind != Kept || kept.ID != call.ID || call.At <= kept.At+keptGrace || slices.ContainsFunc(c.general, isAway) {
+	isLater := kept.Kind == Kept && kept.ID == call.ID && call.At > kept.At+keptGrace
+	if !isLater || slices.ContainsFunc(c.general, isAway) {
 		return false
 	}
 	return slices.ContainsFunc(c.events, func(before Event) bool {

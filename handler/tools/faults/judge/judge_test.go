@@ -130,21 +130,21 @@ func TestJudge(t *testing.T) {
 		},
 		"called_without_an_answer_of_the_table": {
 			message: delivered, repeated: 1,
-			events: story("leased 1", "called 2 200", "kept", "killed", "killed", "killed", "down", "leased 1", "called 2 200",
-				"deleted 1"),
+			events: story("leased 1", "called 2 200", "kept", "killed", "killed", "killed", "down", "leased 1",
+				"called 2 200", "deleted 1"),
 		},
 		"callback_after_its_row": {
 			message: callback, unexplained: "its row says that it was delivered", repeated: 1,
-			events: story("leased 1", "called 1 200", "wrote callback", "leased callback", "reported 200", "kept callback",
-				"killed", "killed", "killed", "leased callback", "reported 200", "deleted callback", "deleted 1"),
+			events: story("leased 1", "called 1 200", "wrote callback", "leased callback", "reported 200",
+				"kept callback", "killed", "killed", "killed", "leased callback", "reported 200", "deleted callback", "deleted 1"),
 		},
 		"other_callback_after_its_row": {
 			message: schedule.Message{
 				ID: "m", Outcome: schedule.Expired, Answers: []string{"503"}, Callbacks: []string{"200"},
 			},
 			repeated: 1,
-			events: story("leased 1", "called 1 503", "wrote callback", "leased callback", "reported 503", "kept callback",
-				"killed", "killed", "killed", "leased 1", "wrote callback", "leased callback", "reported 504",
+			events: story("leased 1", "called 1 503", "wrote callback", "leased callback", "reported 503",
+				"kept callback", "killed", "killed", "killed", "leased 1", "wrote callback", "leased callback", "reported 504",
 				"deleted callback", "deleted 1"),
 		},
 		"called_after_its_row": {
