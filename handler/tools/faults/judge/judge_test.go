@@ -136,7 +136,8 @@ func TestJudge(t *testing.T) {
 		"callback_after_its_row": {
 			message: callback, unexplained: "its row says that it was delivered", repeated: 1,
 			events: story("leased 1", "called 1 200", "wrote callback", "leased callback", "reported 200",
-				"kept callback", "killed", "killed", "killed", "leased callback", "reported 200", "deleted callback", "deleted 1"),
+				"kept callback", "killed", "killed", "killed", "leased callback", "reported 200", "deleted callback",
+				"deleted 1"),
 		},
 		"other_callback_after_its_row": {
 			message: schedule.Message{
@@ -144,7 +145,8 @@ func TestJudge(t *testing.T) {
 			},
 			repeated: 1,
 			events: story("leased 1", "called 1 503", "wrote callback", "leased callback", "reported 503",
-				"kept callback", "killed", "killed", "killed", "leased 1", "wrote callback", "leased callback", "reported 504",
+				"kept callback", "killed", "killed", "killed", "leased 1", "wrote callback", "leased callback",
+				"reported 504",
 				"deleted callback", "deleted 1"),
 		},
 		"called_after_its_row": {
