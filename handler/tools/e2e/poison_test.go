@@ -305,7 +305,7 @@ type refusing struct{ batches atomic.Int64 }
 func (r *refusing) Before(request storageproxy.Request) (order storageproxy.Order) {
 	switch get := request.Operation == storageproxy.Get; {
 	case request.Queue == "", get && request.Queue == otherPoisonQueue:
-		order.Status = http.StatusForbidden
+		order.Status, order.Code = http.StatusForbidden, "AuthorizationPermissionMismatch"
 	case get && request.Queue == poisonQueue:
 		r.batches.Add(1)
 	}

@@ -35,7 +35,7 @@ func (s *system) inject(f *schedule.Fault) (order storageproxy.Order) {
 		order.Reset = true
 		s.beginOutage(f.Length, order)
 	case schedule.StorageBusy:
-		order.Status = 503
+		order.Status, order.Code = 503, "ServerBusy"
 		s.beginOutage(f.Length, order)
 	case schedule.RestartStorage:
 		s.restartStorage()
@@ -48,9 +48,9 @@ func (s *system) inject(f *schedule.Fault) (order storageproxy.Order) {
 			}
 		})
 	case schedule.Answer500:
-		order.Status = 500
+		order.Status, order.Code = 500, "InternalError"
 	case schedule.Answer503:
-		order.Status = 503
+		order.Status = 503 // a proxy's, perhaps
 	case schedule.HangRequest, schedule.WithholdAnswer:
 		order.Hold, order.Reset = f.Length, true
 	case schedule.SlowRequest:
