@@ -143,7 +143,10 @@ func TestPlanLong(t *testing.T) {
 // TestTableStates checks what the handler's table client meets in each state of the table service.
 func TestTableStates(t *testing.T) {
 	upstream, err := target.Serve(t.Context(),
-		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("x-ms-request-id", "1")
+			w.WriteHeader(http.StatusNoContent)
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
