@@ -23,15 +23,18 @@ import (
 func BenchmarkHistory(b *testing.B) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("x-ms-request-id", "1")
 		switch r.Method {
 		case http.MethodGet:
 			w.Header().Set("x-ms-error-code", "ResourceNotFound")
 			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"odata.error":{"code":"ResourceNotFound"}}`)
 		case http.MethodPost: // a transaction
 			w.WriteHeader(http.StatusAccepted)
 			_, _ = io.WriteString(w, "--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\nContent-Type: "+
 				"application/http\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n\r\n--c--\r\n--b--\r\n")
 		default:
+			w.Header().Set("ETag", "1")
 			w.WriteHeader(http.StatusNoContent)
 		}
 	}))
