@@ -105,6 +105,32 @@ func TestAnswerCoding(t *testing.T) {
 	}
 }
 
+// TestCodingsOfALatestResponse: a latest response whose headers have no room keeps all codings of its body.
+func TestCodingsOfALatestResponse(t *testing.T) {
+	const text = "unknown customer"
+	answer := &envelope.Answer{
+		Status: 422,
+		Header: http.Header{
+			"Content-Encoding": {"deflate", "gzip"}, "X-Long": {strings.Repeat("x", 16<<10)},
+		},
+		Body: []byte(compressed(t, "gzip", compressed(t, "deflate", text))),
+	}
+	e := accept(t, nexusMessage(plainCall, ""))
+	state := e.State
+	state.Latest = answer
+	content, err := e.WithState(state).Successor(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := envelope.Parse(content.Bytes)
+	if err != nil || again.Latest == nil || again.Latest.Header.Get("X-Long") != "" {
+		t.Fatalf("%v: latest response %+v", err, again.Latest)
+	}
+	if got, whole := again.Latest.Text(); got != text || !whole {
+		t.Errorf("text %q, whole %v", got, whole)
+	}
+}
+
 // FuzzDecode checks that no answer is decoded to more than is asked for, or to something that is not text.
 func FuzzDecode(f *testing.F) {
 	for _, coding := range []string{"gzip", "deflate", "br", "gzip, deflate", "utf-8", ""} {

@@ -196,8 +196,9 @@ func formatAnswer(a Answer) []byte {
 // withoutHeader removes all headers except those without which the body cannot be read.
 func (a Answer) withoutHeader() Answer {
 	header := http.Header{}
-	for _, name := range []string{"Content-Type", "Content-Encoding"} {
-		value := a.Header.Get(name)
+	for name, value := range map[string]string{
+		"Content-Type": a.Header.Get("Content-Type"), "Content-Encoding": strings.Join(contentCodings(a.Header), ", "),
+	} {
 		if value != "" && len(value) <= 2*maxMediaType {
 			header.Set(name, value)
 		}

@@ -187,8 +187,8 @@ func failure(ctx context.Context, err error) decision.Outcome {
 }
 
 // classify returns the kind of failure that an error of net/http is, and a text for people. It goes by the types of
-// the errors, and never uses their texts, which may hold the URL and so a secret, except for those of TLS alerts. Cause
-// is why the call's context ended, nil if it did not.
+// the errors, and shows none of their texts, which may hold the URL and so a secret, except for those of TLS alerts.
+// Cause is why the call's context ended, nil if it did not.
 func classify(cause, err error) (kind decision.Failure, detail string) {
 	refused, isRefused := errors.AsType[*refusedError](err)
 	proxy, isProxy := errors.AsType[*proxyError](err)

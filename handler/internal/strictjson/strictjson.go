@@ -165,9 +165,8 @@ type decoder struct {
 }
 
 // newDecoder returns a decoder of a text without its byte order mark, or an error for a text that is not UTF-8.
-// jsontext must accept invalid UTF-8, because
-// it would otherwise refuse half surrogates in values that only travel along, and duplicate names, because only the
-// level that [Object] reads must be free of them.
+// jsontext must accept invalid UTF-8, because it would otherwise refuse half surrogates in values that only travel
+// along, and duplicate names, because only the level that [Object] reads must be free of them.
 func newDecoder(text []byte) (decoder, error) {
 	text, err := bom.Text(text)
 	if err != nil {
