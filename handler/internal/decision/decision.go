@@ -45,7 +45,7 @@ const (
 	Delivered   Reason = "delivered"        // 2xx
 	Status      Reason = "temporary_status" // the target's response is temporary
 	NotDue      Reason = "not_due"          // nextAttemptAt or notBefore is in the future
-	Due         Reason = "due"
+	CallDue     Reason = "due"
 	Interrupted        = Reason(FailureInterrupted)
 	Rejected    Reason = "rejected"  // the target's response is permanent
 	Expired     Reason = "expired"   // the deadline has passed or is before the next attempt
@@ -168,7 +168,7 @@ func (r Rules) BeforeCall(in Intake, now time.Time) Decision {
 		d.State.Expires = deadline
 		return r.reschedule(d, now, due)
 	}
-	return Decision{Action: Call, Reason: Due, State: e.State}
+	return Decision{Action: Call, Reason: CallDue, State: e.State}
 }
 
 // IsLastAttempt reports whether the deadline leaves no time for a later attempt than one that begins now.
