@@ -1,17 +1,26 @@
 package admission_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/time/rate"
 
 	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -23,11 +32,12 @@ const (
 	function = "AC-standard"
 )
 
-// bench is a gate with a clock and without randomness.
+// bench has the gates, with a clock and without randomness.
 type bench struct {
-	*testing.T
-	*admission.Gate
-	now time.Time
+	testing.TB
+	gates []delivery.Gate
+	log   bytes.Buffer
+	now   time.Time
 	// profile is that of all targets, unless profiles has them.
 	profile  targets.Profile
 	profiles *targets.Profiles
@@ -35,26 +45,96 @@ type bench struct {
 	named int
 }
 
-func newBench(t *testing.T, size int) *bench {
-	t.Helper()
-	return &bench{T: t, Gate: admission.New(size, 400<<10), now: begin, profile: targets.Profiles{}.For(&url.URL{})}
+func newBench(tb testing.TB, size int) *bench {
+	tb.Helper()
+	b := &bench{TB: tb, now: begin, profile: targets.Profiles{}.For(&url.URL{})}
+	now := func() time.Time { return b.now }
+	room, breakers := admission.NewRoom(size, 400<<10, now), admission.NewBreakers(now, zerolog.New(&b.log))
+	b.gates = []delivery.Gate{room, breakers, admission.NewShares(room, breakers, false, now)}
+	return b
+}
+
+// slot is a call that the gates have let pass.
+type slot struct {
+	*bench
+	passed  []decision.Pass
+	isEnded bool
+}
+
+// enter asks the gates for a call.
+func (b *bench) enter(due *decision.Due) (*slot, *decision.Refusal) {
+	s := &slot{bench: b}
+	for _, gate := range b.gates {
+		pass, verdict := gate.Enter(context.Background(), due)
+		if verdict != nil {
+			s.Release()
+			return nil, verdict.Refusal
+		}
+		if pass != nil {
+			s.passed = append(s.passed, pass)
+		}
+	}
+	return s, nil
+}
+
+// transition is what the log says of a circuit breaker.
+type transition struct {
+	Message        string
+	Failures, Down int
+}
+
+func (t transition) opened() bool { return strings.HasPrefix(t.Message, "circuit breaker opened") }
+
+func (t transition) closed() bool { return strings.HasPrefix(t.Message, "circuit breaker closed") }
+
+// Ended ends the call, and returns how that has changed the circuit breaker.
+func (s *slot) Ended(o decision.Outcome) (change transition) {
+	s.Helper()
+	s.end(&o)
+	if s.log.Len() > 0 {
+		if err := json.Unmarshal(s.log.Bytes(), &change); err != nil {
+			s.Error(err)
+		}
+		s.log.Reset()
+	}
+	return change
+}
+
+func (s *slot) end(o *decision.Outcome) {
+	s.isEnded = true
+	for _, pass := range slices.Backward(s.passed) {
+		pass.Ended(o, s.now)
+	}
+}
+
+// Release settles the message. If the call has not ended, it has panicked.
+func (s *slot) Release() {
+	if !s.isEnded {
+		s.end(nil)
+	}
+	for _, pass := range slices.Backward(s.passed) {
+		pass.Released(s.now)
+	}
 }
 
 // ask asks for a call to a host.
-func (b *bench) ask(host string) (*admission.Slot, *decision.Refusal) {
-	return b.Admit(b.request(host), b.now, 0.5)
-}
+func (b *bench) ask(host string) (*slot, *decision.Refusal) { return b.enter(b.due(host)) }
 
-func (b *bench) request(host string) admission.Request {
-	r := admission.Request{Function: function, Target: &url.URL{Scheme: "https", Host: host}, Profile: b.profile}
-	if b.profiles != nil {
-		r.Profile = b.profiles.For(r.Target)
+// due returns a call to a host that is due.
+func (b *bench) due(host string) *decision.Due {
+	e := &envelope.Envelope{Call: envelope.Call{Target: &url.URL{Scheme: "https", Host: host}}}
+	due := &decision.Due{
+		Message: decision.Message{Function: function}, Intake: &decision.Intake{Envelope: e, Profile: b.profile},
+		Target: targets.Address(e.Call.Target), Jitter: 0.5,
 	}
-	return r
+	if b.profiles != nil {
+		due.Intake.Profile = b.profiles.For(e.Call.Target)
+	}
+	return due
 }
 
 // fill takes as many slots as the hosts get, in turn, and returns them.
-func (b *bench) fill(hosts ...string) (slots []*admission.Slot) {
+func (b *bench) fill(hosts ...string) (slots []*slot) {
 	for {
 		before := len(slots)
 		for _, host := range hosts {
@@ -68,7 +148,7 @@ func (b *bench) fill(hosts ...string) (slots []*admission.Slot) {
 	}
 }
 
-func (b *bench) mustSlot(host string) *admission.Slot {
+func (b *bench) mustSlot(host string) *slot {
 	b.Helper()
 	slot, refusal := b.ask(host)
 	if slot == nil {
@@ -95,12 +175,12 @@ func (b *bench) trust(hosts ...string) {
 }
 
 // call makes a call with an outcome.
-func (b *bench) call(host string, o decision.Outcome) admission.Change {
+func (b *bench) call(host string, o decision.Outcome) transition {
 	b.Helper()
 	slot := b.mustSlot(host)
 	b.now = b.now.Add(o.Took)
-	defer slot.Release(b.now)
-	return slot.Ended(o, b.now)
+	defer slot.Release()
+	return slot.Ended(o)
 }
 
 // TestShare: the more targets want slots, the fewer each gets, and some remain free for others.
@@ -126,11 +206,11 @@ func TestShare(t *testing.T) {
 				each < float64(row.each)-0.5 {
 				t.Errorf("%v slots for each, want %d", each, row.each)
 			}
-			b.mustSlot("healthy.example").Release(b.now)
+			b.mustSlot("healthy.example").Release()
 			if again := b.fill(hosts...); len(again) > 0 {
 				t.Errorf("%d more slots", len(again))
 			}
-			slots[0].Release(b.now)
+			slots[0].Release()
 			if again := b.fill(hosts...); len(again) != 1 {
 				t.Errorf("%d slots after one was released", len(again))
 			}
@@ -142,9 +222,9 @@ func TestShare(t *testing.T) {
 func TestShareOfEachFunction(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.fill("t.example")
-	other := b.request("t.example")
-	other.Function = "AC-priority01"
-	if slot, _ := b.Admit(other, b.now, 0.5); slot == nil {
+	other := b.due("t.example")
+	other.Message.Function = "AC-priority01"
+	if slot, _ := b.enter(other); slot == nil {
 		t.Error("refused")
 	}
 }
@@ -164,7 +244,7 @@ func TestLine(t *testing.T) {
 	slots := b.fill("t.example")
 	b.now = b.now.Add(2 * time.Second)
 	for _, slot := range slots {
-		slot.Release(b.now)
+		slot.Release()
 	}
 	slots = b.fill("t.example") // 56 calls of 2 s: 28 a second
 	for place := 2; place <= 2800; place++ {
@@ -177,7 +257,7 @@ func TestLine(t *testing.T) {
 	for range 25 { // the line moves on
 		b.now = b.now.Add(2 * time.Second)
 		for _, slot := range slots {
-			slot.Release(b.now)
+			slot.Release()
 		}
 		slots = b.fill("t.example")
 	}
@@ -215,9 +295,9 @@ func TestConcurrency(t *testing.T) {
 		b.trust(b.profile.Scope)
 		admitted := 0
 		for i := range 1000 {
-			request := b.request(b.profile.Scope)
-			request.Function = fmt.Sprintf("%s%d", function, i%functions)
-			if slot, refusal := b.Admit(request, b.now, 0.5); slot != nil {
+			request := b.due(b.profile.Scope)
+			request.Message.Function = fmt.Sprintf("%s%d", function, i%functions)
+			if slot, refusal := b.enter(request); slot != nil {
 				admitted++
 			} else if refusal.Reason != decision.Busy || refusal.Detail != "concurrency" {
 				t.Fatalf("refusal %+v", refusal)
@@ -234,7 +314,7 @@ func TestRate(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.profile.Scope, b.profile.Rate, b.profile.Burst = "t.example", rate.Limit(2), 3
 	for range 3 {
-		b.mustSlot("t.example").Release(b.now)
+		b.mustSlot("t.example").Release()
 	}
 	for place := 1; place <= 20; place++ {
 		refusal := b.mustRefuse("t.example", decision.Busy)
@@ -244,8 +324,8 @@ func TestRate(t *testing.T) {
 		}
 	}
 	b.now = b.now.Add(time.Second)
-	b.mustSlot("t.example").Release(b.now)
-	b.mustSlot("t.example").Release(b.now)
+	b.mustSlot("t.example").Release()
+	b.mustSlot("t.example").Release()
 	b.mustRefuse("t.example", decision.Busy)
 }
 
@@ -259,34 +339,8 @@ func TestRefusalTakesNothing(t *testing.T) {
 	for range 10 {
 		b.mustRefuse("t.example", decision.Busy)
 	}
-	slot.Release(b.now)
+	slot.Release()
 	b.mustSlot("t.example")
-}
-
-// TestRefused: the counts say which targets were limited, and their number is bounded.
-func TestRefused(t *testing.T) {
-	b := newBench(t, 0)
-	const hosts = 500
-	for i := range hosts {
-		host := fmt.Sprintf("t%d.example", i)
-		for _, slot := range b.fill(host) {
-			slot.Release(b.now)
-		}
-	}
-	counts, total := b.Refused(), 0
-	for refused, n := range counts {
-		total += n
-		if refused.Reason != decision.Busy || refused.Detail != "share" {
-			t.Errorf("%+v", refused)
-		}
-	}
-	if total != hosts || len(counts) != 101 ||
-		counts[admission.Refused{Reason: decision.Busy, Detail: "share"}] != hosts-100 {
-		t.Errorf("%d refusals of %d targets, want %d of 100 and the others", total, len(counts), hosts)
-	}
-	if again := b.Refused(); len(again) != 0 {
-		t.Errorf("counted twice: %v", again)
-	}
 }
 
 func failure(f decision.Failure) decision.Outcome { return decision.Outcome{Failure: f} }
@@ -321,12 +375,12 @@ func TestBreakerOpens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, poolSize)
 			for i := range 20 {
-				if change := b.call("t.example", row.outcome); change.Opened {
+				if change := b.call("t.example", row.outcome); change.opened() {
 					if i != 4 || !row.opens || change.Failures != 5 {
 						t.Errorf("call %d: %+v", i+1, change)
 					}
 					b.mustRefuse("t.example", decision.TargetDown)
-					b.mustSlot("other.example").Release(b.now)
+					b.mustSlot("other.example").Release()
 					return
 				}
 			}
@@ -354,7 +408,7 @@ func TestBreakerCountsInARow(t *testing.T) {
 		if i%5 == 4 {
 			o.Status = 200
 		}
-		if change := b.call("t.example", o); change != (admission.Change{}) {
+		if change := b.call("t.example", o); change != (transition{}) {
 			t.Fatalf("call %d: %+v", i, change)
 		}
 	}
@@ -369,13 +423,13 @@ func TestBreakerAfterASuccess(t *testing.T) {
 		b.call("t.example", decision.Outcome{Status: 200})
 		for range 40 {
 			if change := b.call("t.example",
-				decision.Outcome{Status: 503, Took: 100 * time.Millisecond}); change.Opened {
+				decision.Outcome{Status: 503, Took: 100 * time.Millisecond}); change.opened() {
 				t.Fatal("it opened")
 			}
 		}
 	}
 	b.now = b.now.Add(time.Second)
-	if change := b.call("t.example", decision.Outcome{Status: 503}); !change.Opened {
+	if change := b.call("t.example", decision.Outcome{Status: 503}); !change.opened() {
 		t.Error("it did not open 5 s after the last success")
 	}
 }
@@ -393,23 +447,26 @@ func TestBreakerWaits(t *testing.T) {
 	} {
 		b.now = begin.Add(age)
 		for jitter, want := range map[float64]time.Duration{0: want[0], 1: want[1]} {
-			_, refusal := b.Admit(b.request("t.example"), b.now, jitter)
+			due := b.due("t.example")
+			due.Jitter = jitter
+			_, refusal := b.enter(due)
 			if refusal == nil || refusal.Delay != want {
 				t.Errorf("after %v with jitter %v: %+v, want %v", age, jitter, refusal, want)
 			}
 		}
 	}
-	late := b.request("t.example")
-	late.Backoff = 10 * time.Minute
+	late := b.due("t.example")
+	late.Intake.Envelope.Attempts, late.Intake.Policy = 8, retry.Default()
+	backoff := retry.Default().Delay(8, late.Jitter)
 	b.now = begin.Add(time.Minute)
-	if _, refusal := b.Admit(late, b.now, 0.5); refusal.Delay != late.Backoff {
+	if _, refusal := b.enter(late); refusal.Delay != backoff {
 		t.Errorf("%v, want the message's own back-off", refusal.Delay)
 	}
-	slot.Release(b.now)
+	slot.Release()
 }
 
 // probe waits until a probe may begin.
-func (b *bench) probe(host string) *admission.Slot {
+func (b *bench) probe(host string) *slot {
 	b.Helper()
 	b.now = b.now.Add(time.Minute)
 	return b.mustSlot(host)
@@ -421,9 +478,9 @@ func TestProbeThatSettlesLong(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.open("t.example", decision.Outcome{Status: 503})
 	first := b.probe("t.example")
-	first.Ended(decision.Outcome{Status: 503}, b.now)
+	first.Ended(decision.Outcome{Status: 503})
 	b.probe("t.example")
-	first.Release(b.now)
+	first.Release()
 	b.now = b.now.Add(time.Minute)
 	b.mustRefuse("t.example", decision.TargetDown)
 }
@@ -454,14 +511,14 @@ func TestProbe(t *testing.T) {
 		b.mustRefuse("t.example", decision.TargetDown)
 		b.now = b.now.Add(2 * time.Minute)
 		b.mustRefuse("t.example", decision.TargetDown)
-		slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: 2 * time.Minute}, b.now)
-		slot.Release(b.now)
+		slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: 2 * time.Minute})
+		slot.Release()
 		b.mustRefuse("t.example", decision.TargetDown)
 	}
-	b.probe("t.example").Release(b.now) // a call that panicked
-	b.mustSlot("t.example").Release(b.now)
+	b.probe("t.example").Release() // a call that panicked
+	b.mustSlot("t.example").Release()
 	change := b.call("t.example", decision.Outcome{Status: 404})
-	if !change.Closed || change.Down != b.now.Sub(begin) {
+	if !change.closed() || time.Duration(change.Down)*time.Millisecond != b.now.Sub(begin) {
 		t.Errorf("%+v after %v", change, b.now.Sub(begin))
 	}
 	if n := len(b.fill("t.example")); n != 56 {
@@ -474,9 +531,9 @@ func TestUndecidedProbe(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.open("t.example", decision.Outcome{Status: 503})
 	slot := b.probe("t.example")
-	slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: time.Millisecond}, b.now)
-	slot.Release(b.now)
-	if change := b.call("t.example", decision.Outcome{Status: 200}); !change.Closed {
+	slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: time.Millisecond})
+	slot.Release()
+	if change := b.call("t.example", decision.Outcome{Status: 200}); !change.closed() {
 		t.Error("the next probe did not close the breaker")
 	}
 }
@@ -485,11 +542,11 @@ func TestUndecidedProbe(t *testing.T) {
 func TestLastAttempt(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.open("t.example", decision.Outcome{Status: 503})
-	last := b.request("t.example")
+	last := b.due("t.example")
 	last.LastAttempt = true
 	slots := 0
 	for range 100 {
-		slot, refusal := b.Admit(last, b.now, 0.5)
+		slot, refusal := b.enter(last)
 		if slot != nil {
 			slots++
 		} else if refusal.Reason != decision.Busy {
@@ -504,7 +561,7 @@ func TestLastAttempt(t *testing.T) {
 // TestLateFailures: calls that began before a success say nothing about the time after it.
 func TestLateFailures(t *testing.T) {
 	b := newBench(t, poolSize)
-	var hanging []*admission.Slot
+	var hanging []*slot
 	for range 10 {
 		hanging = append(hanging, b.mustSlot("t.example"))
 	}
@@ -512,8 +569,8 @@ func TestLateFailures(t *testing.T) {
 	b.call("t.example", decision.Outcome{Status: 200})
 	b.now = b.now.Add(time.Minute)
 	for _, slot := range hanging {
-		if change := slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: 2 * time.Minute},
-			b.now); change.Opened {
+		change := slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: 2 * time.Minute})
+		if change.opened() {
 			t.Fatal("the breaker opened")
 		}
 	}
@@ -542,7 +599,7 @@ func TestBreakerOff(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.profile.Breaker.Off = true
 	for range 20 {
-		if change := b.call("t.example", decision.Outcome{Status: 503}); change.Opened {
+		if change := b.call("t.example", decision.Outcome{Status: 503}); change.opened() {
 			t.Fatal("it opened")
 		}
 	}
@@ -554,9 +611,9 @@ func TestAllFunctions(t *testing.T) {
 	fill := func(host string) (n int) {
 		b.trust(host)
 		for i := range 11 * 256 {
-			request := b.request(host)
-			request.Function = fmt.Sprint(function, i%11)
-			if slot, _ := b.Admit(request, b.now, 0.5); slot != nil {
+			request := b.due(host)
+			request.Message.Function = fmt.Sprint(function, i%11)
+			if slot, _ := b.enter(request); slot != nil {
 				n++
 			}
 		}
@@ -584,18 +641,27 @@ func TestAllFunctions(t *testing.T) {
 	}
 }
 
+// headers returns headers that take so many bytes of [envelope.Envelope.Memory].
+func headers(bytes int) http.Header {
+	header := http.Header{}
+	for i := range bytes / 224 {
+		header[fmt.Sprint(i)] = []string{""}
+	}
+	return header
+}
+
 // TestMemoryOfCalls: fewer calls are in flight if they take more memory, and its slots are free again when a call ends.
 func TestMemoryOfCalls(t *testing.T) {
 	for memory, want := range map[int]int{0: 512, 16 << 10: 512, 416 << 10: 256, 1216 << 10: 128} {
 		b := newBench(t, 10_000)
 		b.profile.Concurrency, b.profile.Scope = 10_000, "t.example"
 		b.trust("t.example")
-		request := b.request("t.example")
-		request.Memory = memory
+		request := b.due("t.example")
+		request.Intake.Envelope.Call.Header = headers(memory)
 		for range 2 {
-			var slots []*admission.Slot
+			var slots []*slot
 			for range 1000 {
-				if slot, refusal := b.Admit(request, b.now, 0.5); slot != nil {
+				if slot, refusal := b.enter(request); slot != nil {
 					slots = append(slots, slot)
 				} else if refusal.Detail != "instance" {
 					t.Fatalf("%+v", refusal)
@@ -605,7 +671,7 @@ func TestMemoryOfCalls(t *testing.T) {
 				t.Errorf("%d calls with %d bytes in flight, want %d", len(slots), memory, want)
 			}
 			for _, slot := range slots {
-				slot.Release(b.now)
+				slot.Release()
 			}
 		}
 	}
@@ -617,19 +683,19 @@ func TestSettlingIsNotTheTarget(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.profile.Concurrency, b.profile.Scope = 4, "t.example"
 	for range 3 {
-		var settling []*admission.Slot
+		var settling []*slot
 		for range 4 {
 			settling = append(settling, b.mustSlot("t.example"))
 		}
 		b.now = b.now.Add(100 * time.Millisecond)
 		for _, slot := range settling {
-			slot.Ended(decision.Outcome{Status: 500}, b.now)
+			slot.Ended(decision.Outcome{Status: 500})
 		}
 		next := b.mustSlot("t.example") // the target has ended its calls
-		next.Ended(decision.Outcome{Status: 200}, b.now)
+		next.Ended(decision.Outcome{Status: 200})
 		b.now = b.now.Add(time.Minute)
 		for _, slot := range append(settling, next) {
-			slot.Release(b.now)
+			slot.Release()
 		}
 	}
 	for range 4 {
@@ -661,16 +727,16 @@ func TestTargetsRateLimit(t *testing.T) {
 			b := newBench(t, poolSize)
 			slow := b.mustSlot("t.example")
 			b.call("t.example", decision.Outcome{Status: row.status, Header: http.Header{"Ratelimit": {row.limit}}})
-			slow.Ended(decision.Outcome{Status: 200}, b.now)
-			slow.Release(b.now)
+			slow.Ended(decision.Outcome{Status: 200})
+			slow.Release()
 			if row.want > 0 {
 				refusal := b.mustRefuse("t.example", decision.Busy)
 				if refusal.Detail != "the target's rate limit" || refusal.Delay != row.want*11/10 {
 					t.Errorf("%+v, want %v with half of the jitter", refusal, row.want)
 				}
-				last := b.request("t.example")
+				last := b.due("t.example")
 				last.LastAttempt = true
-				if slot, _ := b.Admit(last, b.now, 0.5); slot == nil {
+				if slot, _ := b.enter(last); slot == nil {
 					t.Error("the last attempt was refused")
 				}
 				b.now = b.now.Add(row.want - 1)

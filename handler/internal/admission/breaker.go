@@ -1,10 +1,17 @@
 package admission
 
 import (
+	"cmp"
+	"context"
 	"net/http"
+	"net/url"
+	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -16,6 +23,124 @@ const (
 	probeShare    = 20
 	maxProbePause = time.Minute
 )
+
+// Breakers is the gate that has the circuit breaker of each target. It is safe for concurrent use.
+type Breakers struct {
+	now func() time.Time
+	log zerolog.Logger
+
+	mu       sync.Mutex
+	breakers *table[breaker]
+}
+
+// NewBreakers returns the circuit breakers of an instance. The log has a line about each that opens or closes.
+func NewBreakers(now func() time.Time, log zerolog.Logger) *Breakers {
+	return &Breakers{now: now, log: log, breakers: newTable((*breaker).atRest)}
+}
+
+// Enter implements [delivery.Gate]. While a breaker is open, it lets last attempts pass, and one call at a time as a
+// probe.
+func (b *Breakers) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
+	settings, now, call := due.Intake.Profile.Breaker, b.now(), due.Intake.Envelope
+	if settings.Off {
+		return nil, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.breakers.get(due.Target, now)
+	if e == nil {
+		return nil, nil
+	}
+	isProbe := e.value.open && !due.LastAttempt
+	if isProbe {
+		backoff := time.Duration(0)
+		if call.Attempts > 0 {
+			backoff = due.Intake.Policy.Delay(call.Attempts, due.Jitter)
+		}
+		if delay := e.value.wait(settings, backoff, now, due.Jitter); delay > 0 {
+			return nil, &decision.Verdict{Refusal: &decision.Refusal{
+				Reason: decision.TargetDown, Detail: "the circuit breaker is open", Delay: delay,
+			}}
+		}
+	}
+	if delay := e.value.limitWait(now, due.Jitter); delay > 0 && !due.LastAttempt {
+		return nil, busy("the target's rate limit", delay)
+	}
+	e.calls++
+	e.value.probing = e.value.probing || isProbe
+	return &watched{breakers: b, entry: e, due: due, isProbe: isProbe}, nil
+}
+
+// has reports whether a target has a circuit breaker: it is not turned off, and there was room for it.
+func (b *Breakers) has(target string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.breakers.entries[target] != nil
+}
+
+// IsOpen reports whether the circuit breaker of a target is open.
+func (b *Breakers) IsOpen(target *url.URL) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.breakers.entries[targets.Address(target)]
+	return e != nil && e.value.open
+}
+
+// watched is a call whose outcome a circuit breaker counts.
+type watched struct {
+	breakers *Breakers
+	entry    *entry[breaker]
+	// due is the call, until it has ended.
+	due *decision.Due
+	// isProbe says that the call tests whether the target is up again.
+	isProbe bool
+}
+
+// Ended implements [decision.Pass].
+func (w *watched) Ended(o *decision.Outcome, at time.Time) {
+	c := w.count(o, at)
+	if o != nil {
+		w.logChange(*o, c)
+	}
+	w.due = nil // its envelope takes memory
+}
+
+func (w *watched) count(o *decision.Outcome, at time.Time) (c change) {
+	w.breakers.mu.Lock()
+	defer w.breakers.mu.Unlock()
+	w.entry.calls--
+	if w.isProbe {
+		w.entry.value.probing = false
+	}
+	if o != nil {
+		c = w.entry.value.ended(w.due.Intake.Profile.Breaker, *o, at, w.isProbe)
+	}
+	return c
+}
+
+// Released implements [decision.Pass].
+func (w *watched) Released(time.Time) {}
+
+// logChange writes a line if the call has opened or closed the breaker.
+func (w *watched) logChange(o decision.Outcome, c change) {
+	if !c.opened && !c.closed {
+		return
+	}
+	about := &logs.Message{
+		Message: w.due.Message, Identity: w.due.Intake.Envelope.Identity(), Tenant: w.due.Intake.Tenant,
+		RequestID: w.due.Intake.RequestID,
+	}
+	switch {
+	case c.opened:
+		w.breakers.log.Warn().EmbedObject(about).Int(logs.Failures, c.failures).
+			Str(logs.Reason, string(cmp.Or(decision.Reason(o.Failure), decision.Status))).Str(logs.Detail, o.Summary()).
+			Msg("circuit breaker opened: messages for the target are rescheduled without a call, " +
+				"except one at a time as a probe")
+	case c.closed:
+		w.breakers.log.Info().EmbedObject(about).Int64(logs.Down, logs.Millis(c.down)).
+			Msg("circuit breaker closed: the target is up again")
+	}
+}
 
 // breaker is the circuit breaker of a target. It is our own, because no library has all of this: outcomes that say
 // nothing about the target, calls that go out although it is open, a wait that the target asks for, and the age of the
@@ -48,15 +173,13 @@ func longestWait(settings targets.Breaker) time.Duration {
 	return time.Duration((1 + decision.AskedWaitJitter) * float64(max(settings.MaxDelay, decision.MaxSharedWait)))
 }
 
-// Change is a change of a circuit breaker's state. The zero value is none.
-type Change struct {
-	Opened, Closed bool
-	// IsOpen says that the breaker is open now.
-	IsOpen bool
-	// Failures are the failures in a row that opened the breaker.
-	Failures int
-	// Down is how long the target has been down.
-	Down time.Duration
+// change is a change of a circuit breaker's state. The zero value is none.
+type change struct {
+	opened, closed bool
+	// failures are the failures in a row that opened the breaker.
+	failures int
+	// down is how long the target has been down.
+	down time.Duration
 }
 
 // wait returns when a message should come back while the breaker is open, or zero if its call may begin as a probe. The
@@ -86,31 +209,30 @@ func (b *breaker) limitWait(now time.Time, jitter float64) time.Duration {
 }
 
 // ended records the outcome of a call.
-func (b *breaker) ended(settings targets.Breaker, o decision.Outcome, began, now time.Time, probe bool) Change {
+func (b *breaker) ended(settings targets.Breaker, o decision.Outcome, now time.Time, probe bool) change {
 	limitWait := min(o.LimitWait(now), decision.MaxSharedWait)
 	if limitedUntil := now.Add(limitWait); limitWait > 0 && limitedUntil.After(b.limitedUntil) {
 		b.limitedUntil = limitedUntil
 	}
 	switch judge(o) {
 	case up:
-		change := Change{Closed: b.open}
+		c := change{closed: b.open}
 		if b.open {
-			change.Down = now.Sub(b.since)
+			c.down = now.Sub(b.since)
 		}
 		*b = breaker{success: now, limitedUntil: b.limitedUntil}
-		return change
+		return c
 	case down:
-		return b.failed(settings, o, began, now, probe)
+		return b.failed(settings, o, now, probe)
 	case unknown:
 	}
-	return Change{}
+	return change{}
 }
 
-func (b *breaker) failed(
-	settings targets.Breaker, o decision.Outcome, began, now time.Time, probe bool,
-) (change Change) {
+func (b *breaker) failed(settings targets.Breaker, o decision.Outcome, now time.Time, probe bool) (c change) {
+	began := now.Add(-o.Took)
 	if began.Before(b.success) {
-		return change
+		return c
 	}
 	if b.failures == 0 {
 		b.since = began
@@ -121,7 +243,7 @@ func (b *breaker) failed(
 	opens := !b.open && b.failures >= settings.Failures && now.Sub(b.success) >= settings.MinDelay
 	if opens {
 		b.open = true
-		change = Change{Opened: true, Failures: b.failures, Down: now.Sub(b.since)}
+		c = change{opened: true, failures: b.failures}
 	}
 	pause := min(o.AskedWait(now), decision.MaxSharedWait)
 	if opens || probe {
@@ -130,7 +252,7 @@ func (b *breaker) failed(
 	if next := now.Add(pause); next.After(b.probeAt) {
 		b.probeAt = next
 	}
-	return change
+	return c
 }
 
 // state is what an outcome says about the target.

@@ -22,8 +22,6 @@ type flow struct {
 	line line
 	// began is the sum of the times at which the calls in flight began, in Unix milliseconds, which never overflows.
 	began int64
-	// waiting is how many of the calls have not begun.
-	waiting int
 	// mean is the moving average of the duration of a call, in seconds.
 	mean float64
 	// rate and rateLine are those of a profile's scope: the limit on calls per second, and the line of those that it
@@ -42,9 +40,6 @@ func (f *flow) atRest(now time.Time) bool {
 	isFull := f.rate == nil || f.rate.TokensAt(now) >= float64(f.rate.Burst())
 	return !waiting && isFull && !f.trust.answeredLately(now)
 }
-
-// begun is how many calls have begun. The others are messages that wait for a limit that is counted elsewhere.
-func begun(e *entry[flow]) int { return e.calls - e.value.waiting }
 
 // meanWeight is the weight of the latest call in the average.
 const meanWeight = 1.0 / 8

@@ -3,7 +3,6 @@ package admission_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"runtime"
 	"slices"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/targets"
 )
@@ -38,8 +36,8 @@ func (b *bench) try(host string, o decision.Outcome) bool {
 		return false
 	}
 	b.now = b.now.Add(o.Took)
-	slot.Ended(o, b.now)
-	slot.Release(b.now)
+	slot.Ended(o)
+	slot.Release()
 	return true
 }
 
@@ -113,14 +111,14 @@ func TestTurnsAmongManyTargets(t *testing.T) {
 		c := newCrowd(t, `{"*": `+profile+`}`)
 		slot := c.mustSlot("victim.example")
 		c.now = c.now.Add(time.Second)
-		slot.Release(c.now)
+		slot.Release()
 		slot = c.mustSlot("victim.example")
 		var before time.Duration
 		for range 200 {
 			before = c.mustRefuse("victim.example", decision.Busy).Delay
 		}
 		c.now = c.now.Add(time.Second)
-		slot.Release(c.now)
+		slot.Release()
 		c.calls(many, answered)
 		c.mustSlot("victim.example")
 		refusal := c.mustRefuse("victim.example", decision.Busy)
@@ -167,7 +165,7 @@ func TestNoRoomForBreakers(t *testing.T) {
 		t.Errorf("%d calls at once, want 8", len(slots))
 	}
 	for _, slot := range slots {
-		slot.Release(c.now)
+		slot.Release()
 	}
 	c.now = c.now.Add(2 * time.Hour) // no message waits for the others any more
 	c.calls(many, answered)
@@ -197,7 +195,7 @@ func TestFloodOfTargets(t *testing.T) {
 				due[host] = c.now.Add(refusal.Delay)
 				continue
 			}
-			slot.Release(c.now)
+			slot.Release()
 			made[host] = append(made[host], c.now.Sub(begin))
 		}
 	}
@@ -229,7 +227,7 @@ func TestLimitsOfEachTarget(t *testing.T) {
 	}
 	type call struct {
 		host int
-		slot *admission.Slot
+		slot *slot
 	}
 	hosts := make([]state, 3*many)
 	var inFlight []call
@@ -249,8 +247,8 @@ func TestLimitsOfEachTarget(t *testing.T) {
 		}
 		if len(inFlight) > 100 {
 			i := random.IntN(len(inFlight))
-			inFlight[i].slot.Ended(answered, c.now)
-			inFlight[i].slot.Release(c.now)
+			inFlight[i].slot.Ended(answered)
+			inFlight[i].slot.Release()
 			hosts[inFlight[i].host].inFlight--
 			inFlight = slices.Delete(inFlight, i, i+1)
 		}
@@ -288,20 +286,14 @@ func TestMemoryOfManyTargets(t *testing.T) {
 	}
 }
 
-// BenchmarkManyTargets admits messages for targets that the gate has no room to remember.
+// BenchmarkManyTargets admits messages for targets that the gates have no room to remember.
 func BenchmarkManyTargets(b *testing.B) {
-	profile := targets.Profiles{}.For(&url.URL{})
-	profile.Rate, profile.Burst = 1.0/3600, 1
-	gate, named := admission.New(poolSize, 400<<10), 0
+	gates := newBench(b, poolSize)
+	gates.profile.Rate, gates.profile.Burst = 1.0/3600, 1
 	admit := func() {
-		named++
-		profile.Scope = fmt.Sprintf("t%d.example", named)
-		target := &url.URL{Scheme: "https", Host: profile.Scope}
-		slot, _ := gate.Admit(admission.Request{Function: function, Target: target, Profile: profile}, begin, 0.5)
-		if slot != nil {
-			slot.Ended(unreachable, begin)
-			slot.Release(begin)
-		}
+		gates.named++
+		gates.profile.Scope = fmt.Sprintf("t%d.example", gates.named)
+		gates.try(gates.profile.Scope, unreachable)
 	}
 	for range many {
 		admit()
@@ -312,25 +304,22 @@ func BenchmarkManyTargets(b *testing.B) {
 	}
 }
 
-// BenchmarkHangingTargets admits messages while as many targets as the gate remembers hang.
+// BenchmarkHangingTargets admits messages while as many targets as the gates remember hang.
 func BenchmarkHangingTargets(b *testing.B) {
 	const hosts = 4096
-	profile := targets.Profiles{}.For(&url.URL{})
-	gate := admission.New(10*poolSize, 400<<10) // so that the memory is the limit
-	var requests []admission.Request
+	gates := newBench(b, 10*poolSize) // so that the memory is the limit
+	var calls []*decision.Due
 	for i := range hosts {
-		target := &url.URL{Scheme: "https", Host: fmt.Sprintf("t%d.example", i)}
-		requests = append(requests, admission.Request{Function: function, Target: target, Profile: profile})
+		calls = append(calls, gates.due(fmt.Sprintf("t%d.example", i)))
+		gates.enter(calls[i])
 	}
-	for _, r := range requests {
-		gate.Admit(r, begin, 0.5)
-	}
-	now, n := begin.Add(time.Minute), 0
+	gates.now = begin.Add(time.Minute)
+	n := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		slot, _ := gate.Admit(requests[n%hosts], now, 0.5)
+		slot, _ := gates.enter(calls[n%hosts])
 		if slot != nil {
-			slot.Release(now)
+			slot.Release()
 		}
 		n++
 	}

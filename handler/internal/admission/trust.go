@@ -86,28 +86,19 @@ type held struct {
 
 // held looks at all calls rather than keep sums, because a target changes its class by the mere passing of time. Only
 // messages for targets that are not trusted pay for it.
-func (g *Gate) held(function string, now time.Time) (classes [hanging + 1]held) {
-	for _, s := range g.calls {
-		class := s.all.value.trust.class(now)
-		for c := untrusted; c <= class; c++ {
-			h := &classes[c]
-			if s.function == function {
+func (s *Shares) held(function string, now time.Time) (classes [hanging + 1]held) {
+	for _, c := range s.calls {
+		class := c.ofAll.value.trust.class(now)
+		for of := untrusted; of <= class; of++ {
+			h := &classes[of]
+			if c.function == function {
 				h.calls++
 			}
-			h.bytes += s.bytes
-			h.longest = max(h.longest, now.Sub(s.began).Seconds())
+			h.bytes += c.bytes
+			h.longest = max(h.longest, now.Sub(c.began).Seconds())
 		}
 	}
 	return classes
-}
-
-// remove removes a call that has ended.
-func (g *Gate) remove(s *Slot) {
-	last := len(g.calls) - 1
-	g.calls[s.index] = g.calls[last]
-	g.calls[s.index].index = s.index
-	g.calls[last] = nil
-	g.calls = g.calls[:last]
 }
 
 // lineOf identifies the line of a class of targets in a function, or in all.
@@ -117,12 +108,12 @@ type lineOf struct {
 }
 
 // line returns the line of messages that wait because the targets of a class hold too many slots.
-func (g *Gate) line(function string, c class) *line {
+func (s *Shares) line(function string, c class) *line {
 	key := lineOf{function, c}
-	l := g.lines[key]
+	l := s.lines[key]
 	if l == nil {
 		l = &line{}
-		g.lines[key] = l
+		s.lines[key] = l
 	}
 	return l
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
 )
 
@@ -48,11 +47,11 @@ func TestPartOfTargets(t *testing.T) {
 			}
 			calls, detail := 0, ""
 			for i := range 4 * 11 * row.hosts * 10 {
-				r := b.request(fmt.Sprintf("t%d.example", i%row.hosts))
-				r.Profile.Scope = r.Target.Host
-				r.Function = fmt.Sprint(function, i/row.hosts%row.functions)
+				r := b.due(fmt.Sprintf("t%d.example", i%row.hosts))
+				r.Intake.Profile.Scope = r.Intake.Envelope.Call.Target.Host
+				r.Message.Function = fmt.Sprint(function, i/row.hosts%row.functions)
 				r.LastAttempt = row.last
-				slot, refusal := b.Admit(r, b.now, 0.5)
+				slot, refusal := b.enter(r)
 				if slot != nil {
 					calls++
 				} else if detail == "" {
@@ -120,7 +119,7 @@ func TestHangingLosesTrust(t *testing.T) {
 	const perSecond, most = 36, 190
 	for _, targets := range []int{20, 60, 170, 180, 300, 1000} {
 		b := newBench(t, poolSize)
-		var hang []*admission.Slot
+		var hang []*slot
 		for i := range 120 * perSecond {
 			b.now = b.now.Add(time.Second / perSecond)
 			if i%9 == 0 {
@@ -131,15 +130,15 @@ func TestHangingLosesTrust(t *testing.T) {
 			case i >= 60*perSecond && slot != nil:
 				hang = append(hang, slot)
 			case slot != nil:
-				slot.Ended(decision.Outcome{Status: 200}, b.now)
-				slot.Release(b.now)
+				slot.Ended(decision.Outcome{Status: 200})
+				slot.Release()
 			}
 		}
 		if len(hang) > most {
 			t.Errorf("%d calls to %d targets hang, want at most %d", len(hang), targets, most)
 		}
 		host := fmt.Sprintf("t%d.example", 60*perSecond%targets) // that of the first call
-		hang[0].Ended(decision.Outcome{Status: 500}, b.now)
+		hang[0].Ended(decision.Outcome{Status: 500})
 		if targets >= 180 { // it has no other call
 			b.mustSlot(host)
 		}

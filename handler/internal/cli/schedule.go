@@ -98,7 +98,7 @@ func choosePolicy(rules decision.Rules, text string) (retry.Policy, error) {
 	case member == nil:
 		return rules.Retry, nil
 	}
-	policy, err := rules.PolicyFor(&envelope.Envelope{Retry: member})
+	policy, err := rules.PolicyFor(&envelope.Envelope{Retry: member}, nil)
 	if err != nil { // name the flag instead of the member
 		return policy, errors.New("--policy" + strings.TrimPrefix(err.Error(), "retry"))
 	}

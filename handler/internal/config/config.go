@@ -362,7 +362,7 @@ func (s Settings) checkEnvelope(e *envelope.Envelope) error {
 	if refusal := s.Guard.JudgeCall(e.Call.Target, e.Call.Host); refusal != "" {
 		return strictjson.In("url", errors.New(refusal))
 	}
-	_, err := s.Rules.PolicyFor(e)
+	_, err := s.Rules.PolicyFor(e, nil)
 	return err
 }
 

@@ -10,8 +10,8 @@ import (
 	"asynccaller/handler/internal/retry"
 )
 
-// BenchmarkAfterCall opens a message and decides about a delivered and a failed call.
-func BenchmarkAfterCall(b *testing.B) {
+// BenchmarkDecide opens a message and decides about a delivered and a failed call.
+func BenchmarkDecide(b *testing.B) {
 	rules := decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()}
 	content := []byte(`{"asyncCaller":1,"requestId":"r1","createdAt":"2026-01-31T11:00:00Z",` +
 		`"call":{"url":"https://target.example/"}}`)
@@ -26,10 +26,10 @@ func BenchmarkAfterCall(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				in := rules.Open(content, "id", limit, now)
-				if rules.BeforeCall(in, now).Action != decision.Call {
+				if !rules.IsDue(&in, world(0.5)) {
 					b.Fatal("not called")
 				}
-				rules.AfterCall(in, outcome, now, now.Add(time.Second), 0.5)
+				rules.Decide(&in, &decision.Verdict{Outcome: &outcome}, world(0.5))
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/targets"
 )
 
 // Intake is the content of a message after it was opened: an accepted envelope with its retry policy, or the
@@ -22,13 +23,16 @@ type Intake struct {
 	Content []byte
 	Limit   int
 	// Successors is the queue for what replaces the message; empty means its own. NoRoom says that Content is that of
-	// a route, and that its envelope is larger than a message: see [Rules.WithoutRoom].
+	// a route, and that its envelope is larger than a message. It is rescheduled in place, and its attempts are the
+	// host's deliveries.
 	Successors string
 	NoRoom     bool
 	// Received is the envelope as the content states it; nil if the content is not an envelope.
 	Received *envelope.Envelope
 	// Envelope is the envelope after [envelope.Envelope.Accept]; nil if it cannot be accepted.
 	Envelope *envelope.Envelope
+	// Profile is what the operator says about the target of Envelope.
+	Profile targets.Profile
 	// Policy is the policy by which the envelope is retried.
 	Policy retry.Policy
 	// Malformed says why the message can never be delivered; nil if it can. Envelope is set nevertheless if only the
@@ -60,7 +64,8 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 	if r.MaxDeadline > 0 {
 		e.LimitDeadline(r.Expiration, r.MaxDeadline)
 	}
-	in.Policy, in.Malformed = r.PolicyFor(e)
+	in.Profile = r.Profiles.For(e.Call.Target)
+	in.Policy, in.Malformed = r.PolicyFor(e, in.Profile.Retry)
 	if in.Malformed == nil && in.Policy.MaxAttempts > 0 {
 		in.Malformed = e.CheckCount(limit)
 	}
@@ -83,10 +88,10 @@ func (r Rules) OpenRouted(to route.Route, a route.Arrival, dequeueCount int64, l
 	return in
 }
 
-// PolicyFor returns the policy by which an envelope is retried. Its error makes the envelope malformed.
-func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
+// PolicyFor returns the policy by which an envelope is retried, whose target has one of its own unless that is nil. Its
+// error makes the envelope malformed.
+func (r Rules) PolicyFor(e *envelope.Envelope, own *retry.Policy) (retry.Policy, error) {
 	if e.Retry == nil {
-		own := r.Profiles.For(e.Call.Target).Retry
 		if own == nil {
 			return r.Retry, nil
 		}

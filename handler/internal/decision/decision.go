@@ -37,6 +37,16 @@ const (
 	Release Action = "release"
 )
 
+// Ends reports whether the call will not be made again.
+func (a Action) Ends() bool {
+	switch a {
+	case Finish, Callback, DeadLetter, Drop, Fault:
+		return true
+	case Call, Reschedule, Hold, Release:
+	}
+	return false
+}
+
 // Reason says why an action was chosen: one of the constants below or a [Failure]. It is a closed set.
 type Reason string
 
@@ -113,7 +123,10 @@ type Decision struct {
 	Status int
 	// State is the envelope's state from now on.
 	State envelope.State
-	// Rule names the rule that judged the outcome of the call.
+	// Outcome is what the outcome of the call was judged to be: [Delivered], [Status], [Rejected] or a failure, also if
+	// the message is released. It is empty if the call was not made.
+	Outcome Reason
+	// Rule names the rule that judged it.
 	Rule string
 	// Limited names the operator's limits that changed the envelope's own policy, if any.
 	Limited string
@@ -143,8 +156,44 @@ type Rules struct {
 	MaxDelay time.Duration
 }
 
-// BeforeCall decides what to do with a message on arrival.
-func (r Rules) BeforeCall(in Intake, now time.Time) Decision {
+// World is the state of the world that a decision depends on.
+type World struct {
+	// Arrived is when the message arrived, and Now when it is decided.
+	Arrived, Now time.Time
+	// Jitter is a random number from 0 up to, not including, 1.
+	Jitter float64
+	// Hold says that no calls are made, because a setting is invalid. HostGone says that the Functions host has ended.
+	Hold, HostGone bool
+	// UpdatableUntil is the time before which the message must be due again, so that the host delivers it a further
+	// time if it stays as it is. Zero means that it must not stay.
+	UpdatableUntil time.Time
+}
+
+// IsDue reports whether the call of a message is due now. [Rules.Decide] then needs a verdict.
+func (r Rules) IsDue(in *Intake, w World) bool {
+	return !w.Hold && !w.HostGone && r.onArrival(in, w).Action == Call
+}
+
+// Decide decides what to do with a message: on arrival if the verdict is nil, otherwise after a gate has not let its
+// call pass or the call has ended.
+func (r Rules) Decide(in *Intake, v *Verdict, w World) Decision {
+	switch {
+	case w.HostGone:
+		return r.release(in, v, w)
+	case w.Hold:
+		return r.hold(in, w)
+	case v == nil:
+		return r.onArrival(in, w)
+	case v.Refusal != nil:
+		return r.refuse(in, *v.Refusal, w)
+	case v.Outcome != nil:
+		return r.afterCall(in, *v.Outcome, w)
+	}
+	return duplicate(in, v.Delivered)
+}
+
+// onArrival decides what to do with a message that has just arrived.
+func (r Rules) onArrival(in *Intake, w World) Decision {
 	e := in.Envelope
 	if in.Malformed != nil {
 		d := Decision{Action: DeadLetter, Reason: Malformed, Detail: in.Malformed.Error()}
@@ -155,110 +204,85 @@ func (r Rules) BeforeCall(in Intake, now time.Time) Decision {
 	}
 	deadline, due := e.GiveUpAt(r.Expiration), e.DueAt()
 	switch {
-	case !now.Before(deadline):
+	case !w.Now.Before(deadline):
 		return giveUp(e, Decision{Reason: Expired, Detail: "the deadline has passed", State: e.State}, r.GiveUp)
 	case e.DeadlineLimited && !e.NotBefore.Before(deadline): // the call could never be made
 		const detail = "notBefore is not before the latest deadline that is allowed"
 		return giveUp(e, Decision{Reason: Expired, Detail: detail, State: e.State}, r.GiveUp)
-	case due.After(now):
+	case due.After(w.Now):
 		if due.After(deadline) {
 			due = deadline // the message expires then
 		}
 		d := Decision{Reason: NotDue, State: e.State, Status: e.LatestStatus()}
 		d.State.Expires = deadline
-		return r.reschedule(d, now, due)
+		return r.reschedule(in, d, due, w)
 	}
 	return Decision{Action: Call, Reason: CallDue, State: e.State}
 }
 
-// IsLastAttempt reports whether the deadline leaves no time for a later attempt than one that begins now.
-func (r Rules) IsLastAttempt(e *envelope.Envelope, now time.Time) bool {
-	return !now.Before(e.GiveUpAt(r.Expiration).Add(-lastAttemptLead))
+// DueCall returns the call of a message that is due.
+func (r Rules) DueCall(in *Intake, w World) Due {
+	deadline := in.Envelope.GiveUpAt(r.Expiration)
+	return Due{
+		Intake: in, Target: targets.Address(in.Envelope.Call.Target), Deadline: deadline, LastAttempt: isLastAttempt(deadline, w.Now),
+		Arrived: w.Arrived, Jitter: w.Jitter,
+	}
 }
 
-// Refusal says why the call of a message that is due must not begin now.
-type Refusal struct {
-	// Reason is [Busy], [TargetDown] or [Paused]. Detail explains it in a few words.
-	Reason Reason
-	Detail string
-	// Delay is when the message should come back.
-	Delay time.Duration
-	// Reserved is what the message is promised; empty if that is unchanged.
-	Reserved string
-}
+// isLastAttempt reports whether the deadline leaves no time for a later attempt than one that begins now.
+func isLastAttempt(deadline, now time.Time) bool { return !now.Before(deadline.Add(-lastAttemptLead)) }
 
-// Refuse decides about a message that is due, but whose call must not begin now. It comes back
-// after the delay, but not after the time of the last attempt. From then on it comes back every second or two, until
-// in the last second before its deadline it is given up.
-func (r Rules) Refuse(in Intake, refusal Refusal, now time.Time, jitter float64) Decision {
+// refuse decides about a message that is due, but whose call must not begin now. It comes back after the delay, but not
+// after the time of the last attempt. From then on it comes back every second or two, until in the last second before
+// its deadline it is given up.
+func (r Rules) refuse(in *Intake, refusal Refusal, w World) Decision {
 	e, delay := in.Envelope, refusal.Delay
 	d := Decision{Reason: refusal.Reason, Detail: refusal.Detail, State: e.State, Status: e.LatestStatus()}
 	d.State.Expires = e.GiveUpAt(r.Expiration)
 	d.State.Reserved = cmp.Or(refusal.Reserved, e.Reserved)
-	left := d.State.Expires.Sub(now)
+	left := d.State.Expires.Sub(w.Now)
 	switch {
 	case left <= soon:
 		d.Reason, d.Detail = Expired, string(refusal.Reason)
 		return giveUp(e, d, r.GiveUp)
-	case r.IsLastAttempt(e, now):
-		delay = inTime(soon+time.Duration(jitter*float64(soon)), left)
+	case isLastAttempt(d.State.Expires, w.Now):
+		delay = inTime(soon+time.Duration(w.Jitter*float64(soon)), left)
 	default:
 		delay = min(delay, left-lastAttemptLead)
 	}
-	d = r.reschedule(d, now, now.Add(delay))
-	if d.Reason == Busy && d.Delay < MinRecordedDelay {
-		d.State.NextAttemptAt = e.NextAttemptAt // it stays due, however the clocks of the instances differ
+	if d.Reason == Busy && delay < MinRecordedDelay {
+		return r.wait(in, d, delay, w) // it stays due, however the clocks of the instances differ
 	}
-	return d
+	return r.reschedule(in, d, w.Now.Add(delay), w)
 }
 
-// pausedWait and a quarter of it, which spreads the messages, is the longest time until a message for a paused target
-// comes back. It need not be long: the message also finds out when the pause is longer.
-const pausedWait = 8 * time.Minute
-
-// Pause decides about a message that is due, but whose target an operator has paused; until is zero if the pause has no
-// end. The message comes back when the pause ends, or after some minutes, as [Rules.Refuse] says. So its last attempt
-// is not made.
-func (r Rules) Pause(in Intake, until, now time.Time, jitter float64) Decision {
-	detail, wait := "until an operator resumes the target", pausedWait
-	if !until.IsZero() {
-		detail = "until " + until.UTC().Format(time.RFC3339)
-		wait = min(wait, max(until.Sub(now), time.Second))
-	}
-	wait += time.Duration(jitter * float64(wait/4))
-	return r.Refuse(in, Refusal{Reason: Paused, Detail: detail, Delay: wait}, now, jitter)
-}
-
-// AfterCall decides what to do with a message whose call began at started and has just ended. The jitter is a
-// random number from 0 up to, not including, 1.
-func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter float64) Decision {
+// afterCall decides what to do with a message whose call has just ended.
+func (r Rules) afterCall(in *Intake, o Outcome, w World) Decision {
 	e := in.Envelope
-	j := r.judge(e.Call.Target, o, now)
-	d := Decision{Detail: o.detail(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
-	d.State.NextAttemptAt, d.State.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
-	if j.verdict == interrupted {
-		d.Action, d.Reason, d.Detail = Reschedule, Interrupted, j.rule
-		d.Delay = handBack(d.State.Expires.Sub(now), jitter)
-		// as if the call had not begun
-		d.Status = e.LatestStatus()
-		d.State.NextAttemptAt = e.NextAttemptAt
-		return d
+	j := r.judge(in, o, w.Now)
+	d := Decision{Detail: o.Summary(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
+	d.State.Expires = e.GiveUpAt(r.Expiration)
+	if j.verdict == interrupted { // as if the call had not begun
+		d.Reason, d.Outcome, d.Detail, d.Status = Interrupted, Interrupted, j.rule, e.LatestStatus()
+		return r.wait(in, d, handBack(d.State.Expires.Sub(w.Now), w.Jitter), w)
 	}
-	d.State.Reserved = ""
+	d.State.NextAttemptAt, d.State.Reserved = time.Time{}, ""
 	d.State.Attempts = min(d.State.Attempts+1, envelope.MaxAttempts)
-	d.State.LatestAttemptAt = started
+	d.State.LatestAttemptAt = w.Arrived
 	d.State.Latest = cmp.Or(o.Answer(), d.State.Latest)
-	d.State.Trail = envelope.AppendAttempt(e.Trail, o.attempt(started))
+	d.State.Trail = envelope.AppendAttempt(e.Trail, o.attempt(w.Arrived))
 	if j.verdict == temporary {
-		return r.retry(in, d, o, now, jitter)
+		d.Outcome = o.reason(Status)
+		return r.retry(in, d, o, w)
 	}
 	isDelivered := j.verdict == delivered
 	if isDelivered {
-		d.Reason, d.Detail = Delivered, ""
+		d.Outcome, d.Detail = Delivered, ""
 	} else {
-		d.Reason = o.reason(Rejected)
-		d.Ignored = append(o.askedWait(now).ignored, d.Ignored...)
+		d.Outcome = o.reason(Rejected)
+		d.Ignored = append(o.askedWait(w.Now).ignored, d.Ignored...)
 	}
+	d.Reason = d.Outcome
 	switch {
 	case e.Callback != nil:
 		d.Action = Callback
@@ -270,57 +294,49 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 	return d
 }
 
-// Duplicate decides about a message whose call was delivered before. Its callback was sent then, too.
-func (r Rules) Duplicate(in Intake, delivered time.Time) Decision {
+// duplicate decides about a message whose call was delivered before. Its callback was sent then, too.
+func duplicate(in *Intake, delivered time.Time) Decision {
 	detail := "the call was delivered at " + delivered.UTC().Format(time.RFC3339)
 	return Decision{Action: Finish, Reason: Duplicate, Detail: detail, State: in.Envelope.State}
 }
 
-// Hold decides about a message in hold mode, in which a setting is invalid. The message comes back unchanged, after
-// some minutes or, if that is later, when it is due.
-func (r Rules) Hold(in Intake, now time.Time, jitter float64) Decision {
-	d := Decision{Action: Hold, Reason: BadSetting, Delay: holdDelay + time.Duration((2*jitter-1)*float64(holdJitter))}
+// hold decides about a message in hold mode. The message comes back unchanged, after some minutes or, if that is later,
+// when it is due.
+func (r Rules) hold(in *Intake, w World) Decision {
+	delay := holdDelay + time.Duration((2*w.Jitter-1)*float64(holdJitter))
+	d := Decision{Action: Hold, Reason: BadSetting, Delay: delay}
 	if in.Envelope != nil {
-		d.State, d.Delay = in.Envelope.State, max(d.Delay, in.Envelope.DueAt().Sub(now))
+		d.State, d.Delay = in.Envelope.State, max(d.Delay, in.Envelope.DueAt().Sub(w.Now))
 	}
-	if r.MaxDelay > 0 {
-		d.Delay = min(d.Delay, r.MaxDelay)
-	}
+	d.Delay = r.shortened(d.Delay)
 	return d
 }
 
-// Release decides about a message whose host is gone, so that the next host need not wait for the end of the lease. It
+// release decides about a message whose host is gone, so that the next host need not wait for the end of the lease. It
 // applies even if the call has ended: no host is left that would delete the message.
-func (r Rules) Release(in Intake, now time.Time, jitter float64) Decision {
+func (r Rules) release(in *Intake, v *Verdict, w World) Decision {
+	d := Decision{Action: Release, Reason: HostGone}
 	left := time.Duration(math.MaxInt64)
 	if in.Envelope != nil {
-		left = in.Envelope.GiveUpAt(r.Expiration).Sub(now)
+		left = in.Envelope.GiveUpAt(r.Expiration).Sub(w.Now)
 	}
-	return Decision{Action: Release, Reason: HostGone, Delay: handBack(left, jitter)}
-}
-
-// WithoutRoom changes the decision about a message of a route whose envelope is larger than a message. Its attempts are
-// the host's deliveries, so it is rescheduled in place; canWait reports whether the host will deliver it again after a
-// delay. If not, it is given up.
-func (r Rules) WithoutRoom(in Intake, d Decision, canWait func(time.Duration) bool) Decision {
-	if !in.NoRoom || d.Action != Reschedule || canWait(d.Delay) {
-		return d
+	if v != nil && v.Outcome != nil {
+		called := r.afterCall(in, *v.Outcome, w)
+		d.Outcome, d.Status, d.State = called.Outcome, called.Status, called.State
 	}
-	d.Detail = fmt.Sprintf("the envelope has no room in a message, and the host may not deliver it again; the last: %s",
-		strings.TrimSuffix(string(d.Reason)+", "+d.Detail, ", "))
-	d.Reason, d.Delay = Exhausted, 0
-	return giveUp(in.Envelope, d, r.GiveUp)
+	d.Delay = handBack(left, w.Jitter)
+	return d
 }
 
 // retry decides about a temporary failure.
-func (r Rules) retry(in Intake, d Decision, o Outcome, now time.Time, jitter float64) Decision {
+func (r Rules) retry(in *Intake, d Decision, o Outcome, w World) Decision {
 	d.Limited = in.Policy.Limited
 	if in.Policy.Exhausted(d.State.Attempts) {
 		d.Reason, d.Detail = Exhausted, fmt.Sprintf("%d attempts, the last one: %s", d.State.Attempts, o.describe())
 		return giveUp(in.Envelope, d, cmp.Or(in.Policy.GiveUp, r.GiveUp))
 	}
-	delay := in.Policy.Delay(d.State.Attempts, jitter)
-	asked := o.askedWait(now)
+	delay := in.Policy.Delay(d.State.Attempts, w.Jitter)
+	asked := o.askedWait(w.Now)
 	d.Ignored = append(asked.ignored, d.Ignored...)
 	last := o.describe()
 	if asked.wait > 0 {
@@ -328,28 +344,47 @@ func (r Rules) retry(in Intake, d Decision, o Outcome, now time.Time, jitter flo
 		d.Detail = strings.TrimPrefix(d.Detail+asks, ", ")
 		last += asks
 		// Never earlier than the target asks for, and not all calls at the same time.
-		delay = max(delay, asked.wait+time.Duration(jitter*AskedWaitJitter*float64(asked.wait)))
+		delay = max(delay, asked.wait+time.Duration(w.Jitter*AskedWaitJitter*float64(asked.wait)))
 	}
-	next := now.Add(delay)
+	next := w.Now.Add(delay)
 	if !next.Before(d.State.Expires) {
 		first, _ := in.Policy.Bounds(1)
 		next = d.State.Expires.Add(-lastAttemptLead)
-		if !next.After(now.Add(first)) {
+		if !next.After(w.Now.Add(first)) {
 			d.Reason, d.Detail = Expired, "the deadline comes before the next attempt; the last one: "+last
 			return giveUp(in.Envelope, d, r.GiveUp)
 		}
 	}
-	d.Reason = o.reason(Status)
-	return r.reschedule(d, now, next)
+	d.Reason = d.Outcome
+	return r.reschedule(in, d, next, w)
 }
 
 // reschedule completes the decision to reschedule a message until it is due.
-func (r Rules) reschedule(d Decision, now, due time.Time) Decision {
-	d.Action, d.Delay, d.State.NextAttemptAt = Reschedule, due.Sub(now), due
-	if r.MaxDelay > 0 {
-		d.Delay = min(d.Delay, r.MaxDelay)
+func (r Rules) reschedule(in *Intake, d Decision, due time.Time, w World) Decision {
+	d.State.NextAttemptAt = due
+	return r.wait(in, d, due.Sub(w.Now), w)
+}
+
+// wait completes the decision to reschedule a message by a delay. A message of a route whose envelope has no room in a
+// message stays as it is. If the host may not deliver it again after the delay, it is given up.
+func (r Rules) wait(in *Intake, d Decision, delay time.Duration, w World) Decision {
+	delay = r.shortened(delay)
+	if in.NoRoom && !w.Now.Add(delay).Before(w.UpdatableUntil) {
+		d.Detail = "the envelope has no room in a message, and the host may not deliver it again; the last: " +
+			strings.TrimSuffix(string(d.Reason)+", "+d.Detail, ", ")
+		d.Reason = Exhausted
+		return giveUp(in.Envelope, d, r.GiveUp)
 	}
+	d.Action, d.Delay = Reschedule, delay
 	return d
+}
+
+// shortened returns a delay that the queue accepts.
+func (r Rules) shortened(delay time.Duration) time.Duration {
+	if r.MaxDelay > 0 {
+		return min(delay, r.MaxDelay)
+	}
+	return delay
 }
 
 // giveUp completes the decision to give an envelope up: report to the sender if there is a callback, otherwise

@@ -279,8 +279,8 @@ func TestRefuse(t *testing.T) {
 			deadline := now.Add(row.left).Format(time.RFC3339Nano)
 			content := fmt.Appendf(nil, plain, `,"attempts":2,"deadline":"`+deadline+`"`)
 			in := rules().Open(content, "id", limit, now)
-			refusal := decision.Refusal{Reason: decision.Busy, Detail: "share", Delay: row.delay}
-			d := rules().Refuse(in, refusal, now, row.jitter)
+			refusal := &decision.Refusal{Reason: decision.Busy, Detail: "share", Delay: row.delay}
+			d := rules().Decide(&in, &decision.Verdict{Refusal: refusal}, world(row.jitter))
 			if row.want == 0 {
 				if d.Action != decision.DeadLetter || d.Reason != decision.Expired || !d.GivenUp || d.Detail != "busy" {
 					t.Errorf("%+v, want given up because it was busy", d)
@@ -327,7 +327,8 @@ func TestPause(t *testing.T) {
 			if row.pause > 0 {
 				until = now.Add(row.pause)
 			}
-			d := rules().Pause(in, until, now, row.jitter)
+			refusal := decision.PausedUntil(until, now, row.jitter)
+			d := rules().Decide(&in, &decision.Verdict{Refusal: refusal}, world(row.jitter))
 			action, reason := decision.Reschedule, decision.Paused
 			if row.want == 0 {
 				action, reason = decision.DeadLetter, decision.Expired
@@ -374,7 +375,9 @@ func TestHold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := rules().Open([]byte(row.content), "m1", limit, now)
 			for jitter, want := range map[float64]time.Duration{0: row.min, 1: row.max} {
-				d := rules().Hold(in, now, jitter)
+				held := world(jitter)
+				held.Hold = true
+				d := rules().Decide(&in, nil, held)
 				w := rules().Compose(in, d, "async-caller", now)
 				if d.Action != decision.Hold || d.Reason != decision.BadSetting || string(w.Content) != row.content ||
 					w.Queue != "async-caller" || w.Delay != want {
@@ -426,7 +429,7 @@ func TestProfilesPolicy(t *testing.T) {
 
 func TestMalformedIsADeadLetter(t *testing.T) {
 	in := rules().Open([]byte(`{"asyncCaller":1,"call":{}}`), "m1", limit, now)
-	d := rules().BeforeCall(in, now)
+	d := rules().Decide(&in, nil, world(0))
 	if d.Action != decision.DeadLetter || d.Reason != decision.Malformed || d.Detail != "call.url: missing" {
 		t.Errorf("got %+v", d)
 	}
@@ -444,7 +447,7 @@ func TestMalformedPolicy(t *testing.T) {
 		`{"policy":"io","factor":2}`: "retry.factor: unknown parameter of policy io",
 	} {
 		in := rules().Open(fmt.Appendf(nil, plain, `,"attempts":2,"retry":`+value), "m1", limit, now)
-		d := rules().BeforeCall(in, now)
+		d := rules().Decide(&in, nil, world(0))
 		if d.Reason != decision.Malformed || d.State.Attempts != 2 || in.Envelope == nil ||
 			!strings.HasPrefix(d.Detail, want) {
 			t.Errorf("%s: %+v, want %s", value, d, want)
@@ -529,14 +532,14 @@ func TestReportOfACutAnswer(t *testing.T) {
 		cut, 0)
 
 	in := accepted(t, rules(), fmt.Sprintf(plain, withCallback))
-	d := rules().AfterCall(in, decision.Outcome{Status: 503, Body: []byte("busy")}, now, now, 0)
+	d := ended(in, decision.Outcome{Status: 503, Body: []byte("busy")}, 0)
 	in.Envelope = in.Envelope.WithState(d.State)
-	d = rules().AfterCall(in, cut, now, now, 0)
+	d = ended(in, cut, 0)
 	if d.Action != decision.Reschedule || d.Status != 200 || d.Reason != decision.Reason(decision.FailureConnection) {
 		t.Errorf("a cut answer is %+v, want a reschedule", d)
 	}
 	in.Envelope = in.Envelope.WithState(d.State)
-	kept := rules().BeforeCall(in, now.Add(rules().Expiration))
+	kept := rules().Decide(&in, nil, decision.World{Now: now.Add(rules().Expiration)})
 
 	for name, c := range map[string]struct {
 		d       decision.Decision
@@ -563,11 +566,11 @@ func TestReportOfACutAnswer(t *testing.T) {
 // TestLatestAnswer: the report has the latest response, also if the last calls got none.
 func TestLatestAnswer(t *testing.T) {
 	in := accepted(t, rules(), fmt.Sprintf(plain, withCallback))
-	first := rules().AfterCall(in, decision.Outcome{Status: 503, Body: []byte("busy")}, now, now, 0)
+	first := ended(in, decision.Outcome{Status: 503, Body: []byte("busy")}, 0)
 	in.Envelope = in.Envelope.WithState(first.State)
-	second := rules().AfterCall(in, decision.Outcome{Failure: decision.FailureDNS}, now, now, 0)
+	second := ended(in, decision.Outcome{Failure: decision.FailureDNS}, 0)
 	in.Envelope = in.Envelope.WithState(second.State)
-	last := rules().BeforeCall(in, now.Add(rules().Expiration))
+	last := rules().Decide(&in, nil, decision.World{Now: now.Add(rules().Expiration)})
 	if got := rules().Report(last, now); got.Status != 503 || got.Payload != "busy" || got.Reason != "expired" {
 		t.Errorf("the sender is told %+v", got)
 	}
@@ -611,10 +614,9 @@ func FuzzDecide(f *testing.F) {
 		policy := retry.Default()
 		policy.MaxAttempts = maxAttempts
 		in := decision.Intake{Envelope: e, Policy: policy}
-		d := rules().BeforeCall(in, now)
+		d := rules().Decide(&in, nil, world(0))
 		if d.Action == decision.Call {
-			d = rules().AfterCall(in, decision.Outcome{Status: status, Failure: decision.Failure(failure)}, now,
-				now, jitter)
+			d = ended(in, decision.Outcome{Status: status, Failure: decision.Failure(failure)}, jitter)
 		}
 		checkInvariants(t, e, d)
 	})
@@ -660,15 +662,25 @@ func rules() decision.Rules {
 	}
 }
 
-// decide takes an envelope through both decisions, as a delivery does. It returns the outcome that
-// counts: none when no call is made.
+// world is the world in which a message that has just arrived is decided.
+func world(jitter float64) decision.World {
+	return decision.World{Arrived: now, Now: now, Jitter: jitter}
+}
+
+// ended decides about a message whose call has ended.
+func ended(in decision.Intake, o decision.Outcome, jitter float64) decision.Decision {
+	return rules().Decide(&in, &decision.Verdict{Outcome: &o}, world(jitter))
+}
+
+// decide decides about an envelope, as a delivery does. The outcome does not matter if no call is made.
 func decide(t *testing.T, r decision.Rules, content string, o decision.Outcome, jitter float64) decision.Decision {
 	t.Helper()
-	in := accepted(t, r, content)
-	if d := r.BeforeCall(in, now); d.Action != decision.Call {
-		return d
+	in, w := accepted(t, r, content), world(jitter)
+	if !r.IsDue(&in, w) {
+		return r.Decide(&in, nil, w)
 	}
-	return r.AfterCall(in, o, now.Add(-o.Took), now, jitter)
+	w.Arrived = now.Add(-o.Took)
+	return r.Decide(&in, &decision.Verdict{Outcome: &o}, w)
 }
 
 const limit = 48 << 10
@@ -687,7 +699,8 @@ func TestReleaseOfLongExpired(t *testing.T) {
 	now := time.Date(2026, time.January, 31, 12, 0, 0, 0, time.UTC)
 	for _, year := range []int{1582, 1733, 1734, 2025} {
 		e := &envelope.Envelope{Deadline: time.Date(year, time.January, 1, 0, 0, 0, 0, time.UTC)}
-		d := decision.Rules{}.Release(decision.Intake{Envelope: e}, now, 0.5)
+		gone := decision.World{Now: now, Jitter: 0.5, HostGone: true}
+		d := decision.Rules{}.Decide(&decision.Intake{Envelope: e}, nil, gone)
 		if d.Delay != time.Second {
 			t.Errorf("year %d: a delay of %v", year, d.Delay)
 		}

@@ -10,15 +10,16 @@ import (
 func ExampleRules_Open() {
 	rules := rules()
 	in := rules.Open([]byte(`{"asyncCaller":1,"requestId":"order-42","call":{"url":"https://target.example/"}}`), "message-1", limit, now)
-	fmt.Println("on arrival:", rules.BeforeCall(in, now).Action)
+	w := decision.World{Arrived: now, Now: now, Jitter: 0.5}
+	fmt.Println("due:", rules.IsDue(&in, w))
 
-	d := rules.AfterCall(in, decision.Outcome{Status: 503}, now, now, 0.5)
+	d := rules.Decide(&in, &decision.Verdict{Outcome: &decision.Outcome{Status: 503}}, w)
 	fmt.Println("after the call:", d.Action, d.Reason, d.Delay)
 
-	w := rules.Compose(in, d, "async-caller", now)
-	fmt.Println("write to", w.Queue, "with a delay of", w.Delay)
+	write := rules.Compose(in, d, "async-caller", now)
+	fmt.Println("write to", write.Queue, "with a delay of", write.Delay)
 	// Output:
-	// on arrival: call
+	// due: true
 	// after the call: reschedule temporary_status 5s
 	// write to async-caller with a delay of 5s
 }
@@ -27,7 +28,7 @@ func ExampleRules_Open() {
 func ExampleRules_Compose() {
 	rules := rules()
 	in := rules.Open([]byte(`{"asyncCaller":1,"call":{}}`), "message-1", limit, now)
-	d := rules.BeforeCall(in, now)
+	d := rules.Decide(&in, nil, decision.World{Now: now})
 	w := rules.Compose(in, d, "async-caller", now)
 	fmt.Println(d.Action, d.Reason+":", d.Detail)
 	fmt.Printf("%s: %s\n", w.Queue, w.Content)

@@ -2,11 +2,23 @@ package decision
 
 import "time"
 
+// Message identifies a message and the invocation that delivers it.
+type Message struct {
+	// Function is the name of the function that got the message, InvocationID the id of its invocation.
+	Function, InvocationID string
+	Queue                  string
+	// ID identifies the call if the envelope has no request id: 1 to 128 visible ASCII characters.
+	ID string
+	// DequeueCount is how often the host has received the message, or 0 if that is not known.
+	DequeueCount int64
+}
+
 // Due is a call that may begin if every gate lets it pass.
 type Due struct {
-	// Function is the name of the function that got the message.
-	Function string
-	Intake   Intake
+	Message Message
+	Intake  *Intake
+	// Target is the host and port of the target ([targets.Address]).
+	Target string
 	// Deadline is when the envelope is given up.
 	Deadline time.Time
 	// First says that the call cannot have been made before. LastAttempt says that the deadline leaves no time for a
@@ -16,6 +28,33 @@ type Due struct {
 	Arrived time.Time
 	// Jitter is a random number from 0 up to, not including, 1.
 	Jitter float64
+}
+
+// Refusal says why the call of a message that is due must not begin now.
+type Refusal struct {
+	// Reason is [Busy], [TargetDown] or [Paused]. Detail explains it in a few words.
+	Reason Reason
+	Detail string
+	// Delay is when the message should come back.
+	Delay time.Duration
+	// Reserved is what the message is promised; empty if that is unchanged.
+	Reserved string
+}
+
+// pausedWait and a quarter of it, which spreads the messages, is the longest time until a message for a paused target
+// comes back. It need not be long: the message also finds out when the pause is longer.
+const pausedWait = 8 * time.Minute
+
+// PausedUntil refuses the call to a target that an operator has paused; until is zero if the pause has no end. The
+// message comes back when the pause ends, or after some minutes. So its last attempt is not made.
+func PausedUntil(until, now time.Time, jitter float64) *Refusal {
+	detail, wait := "until an operator resumes the target", pausedWait
+	if !until.IsZero() {
+		detail = "until " + until.UTC().Format(time.RFC3339)
+		wait = min(wait, max(until.Sub(now), time.Second))
+	}
+	wait += time.Duration(jitter * float64(wait/4))
+	return &Refusal{Reason: Paused, Detail: detail, Delay: wait}
 }
 
 // Verdict says what came of a due call: a gate did not let it pass, or it was made. Exactly one field is set.

@@ -1,8 +1,8 @@
 // Package decision decides what happens to a message: the settlement table as pure functions. The clock and the
 // random number are arguments, and nothing is written here.
 //
-// [Rules.Open] opens a message, [Rules.BeforeCall] decides about it on arrival, [Rules.AfterCall] decides after
-// its call, and [Rules.Compose] returns the message that settling the decision writes.
+// [Rules.Open] opens a message, [Rules.Decide] decides about it, once, and [Rules.Compose] returns the message that
+// settling the decision writes.
 package decision
 
 import (
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -60,7 +59,7 @@ func (o Outcome) attempt(started time.Time) envelope.Attempt {
 func (o Outcome) describe() string {
 	switch {
 	case o.Failure == "":
-		return o.detail()
+		return o.Summary()
 	case o.Detail == "":
 		return string(o.Failure)
 	}
@@ -78,8 +77,8 @@ func (o Outcome) Cause() string {
 	return strings.TrimPrefix(o.Detail, "the ")
 }
 
-// detail is describe without the failure, for a decision that has the failure as its reason.
-func (o Outcome) detail() string {
+// Summary says in a few words what came of the call, without the failure, which is the reason of the decision.
+func (o Outcome) Summary() string {
 	if o.Failure == "" {
 		return "answered " + strconv.Itoa(o.Status)
 	}
@@ -151,11 +150,11 @@ type judgement struct {
 	ignored []string
 }
 
-// judge applies the rules to the outcome of a call to the target, which ended now.
-func (r Rules) judge(target *url.URL, o Outcome, now time.Time) judgement {
+// judge applies the rules to the outcome of a call, which ended now.
+func (r Rules) judge(in *Intake, o Outcome, now time.Time) judgement {
 	switch o.Failure {
 	case "":
-		return r.judgeResponse(target, o, now)
+		return r.judgeResponse(in, o, now)
 	case FailureInterrupted:
 		return judgement{verdict: interrupted, rule: "the handler is stopping"}
 	case FailureRedirected, FailureBadURL, FailureTargetRefused:
@@ -167,13 +166,13 @@ func (r Rules) judge(target *url.URL, o Outcome, now time.Time) judgement {
 
 // judgeResponse applies the rules in their order of precedence: what the response says about the call, the operator's
 // statuses for the target, what a 4xx says about a later call, and the operator's statuses for all targets.
-func (r Rules) judgeResponse(target *url.URL, o Outcome, now time.Time) judgement {
+func (r Rules) judgeResponse(in *Intake, o Outcome, now time.Time) judgement {
 	if o.Status/100 == 2 {
 		return judgement{verdict: delivered, rule: "status 2xx"}
 	}
 	j := o.retrySignal()
 	status := "status " + strconv.Itoa(o.Status)
-	isRetried, isListed := r.Profiles.For(target).Statuses[o.Status]
+	isRetried, isListed := in.Profile.Statuses[o.Status]
 	advice := o.retryAdvice(now)
 	switch {
 	case j.verdict != undecided:

@@ -34,7 +34,8 @@ func TestAge(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(test.outcome))
 				b.Deliver(b.ctx, delivery.Message{
-					Queue: mainQueue, ID: messageID, Content: fmt.Appendf(nil,
+					Message: decision.Message{Queue: mainQueue, ID: messageID},
+					Content: fmt.Appendf(nil,
 						`{"asyncCaller":1,"call":{"url":"https://target.example:8443/orders"}%s}`, test.members),
 				})
 				hasAge := strings.Contains(b.log.String(), `"age":`)

@@ -13,12 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -89,6 +90,9 @@ type bench struct {
 	// stop tells the handler to stop, hostGone that its host has ended.
 	stop, hostGone func()
 	*delivery.Deliverer
+	// Path is connected when the first message is delivered.
+	serve.Path
+	connect sync.Once
 }
 
 // setup makes a bench with an empty main queue. Without jitter the default policy waits 5 s, 10 s, 20 s.
@@ -110,21 +114,33 @@ func setup(t *testing.T, called *target) *bench {
 			Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter,
 			Retry: retry.Default(), MaxDelay: storage.MaxDelay,
 		},
-		Guard:    guard.Rules{Allow: allow},
-		Gate:     admission.New(224, 400<<10),
 		Caller:   called,
 		Settler:  settle.New(b.store, storage.Base64),
-		Log:      zerolog.New(b.log),
 		Stopping: stopping,
 		Now:      time.Now,
 		Jitter:   func() float64 { return 0.5 },
 	}
+	b.Path = serve.Path{
+		Guard: guard.Rules{Allow: allow}, NewBatchThreshold: 224, AnswerText: message.AnswerText,
+		Log: zerolog.New(b.log),
+	}
 	return b
 }
 
+// Deliver delivers a message.
+func (b *bench) Deliver(ctx context.Context, m delivery.Message) *delivery.Result {
+	b.connect.Do(func() { b.Connect(b.Deliverer) })
+	return b.Deliverer.Deliver(ctx, m)
+}
+
+// on returns content as a message of a queue.
+func on(queue, content string) delivery.Message {
+	return delivery.Message{Message: decision.Message{Queue: queue, ID: messageID}, Content: []byte(content)}
+}
+
 // deliver hands over content as a message of the main queue.
-func (b *bench) deliver(content string) delivery.Result {
-	return b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(content)})
+func (b *bench) deliver(content string) *delivery.Result {
+	return b.Deliver(b.ctx, on(mainQueue, content))
 }
 
 // item is a message as it stands on a queue.

@@ -63,8 +63,9 @@ func TestHostGone(t *testing.T) {
 					time.AfterFunc(time.Minute, b.hostGone)
 
 					result := b.Deliver(b.ctx, delivery.Message{
-						Queue: mainQueue, ID: m.ID, Content: []byte(content),
-						Lease: row.lease(leaseOf(m)),
+						Message: decision.Message{Queue: mainQueue, ID: m.ID},
+						Content: []byte(content),
+						Lease:   row.lease(leaseOf(m)),
 					})
 
 					if result.MayDelete() || result.Err != nil || result.Action != decision.Release ||
@@ -110,8 +111,9 @@ func TestHold(t *testing.T) {
 				}
 
 				result := b.Deliver(b.ctx, delivery.Message{
-					Queue: mainQueue, ID: m.ID, Content: []byte(row.content),
-					Lease: leaseOf(m),
+					Message: decision.Message{Queue: mainQueue, ID: m.ID},
+					Content: []byte(row.content),
+					Lease:   leaseOf(m),
 				})
 
 				if result.Err != nil || len(b.target.calls) > 0 {

@@ -38,10 +38,11 @@ func (b *bench) withHistory(t *testing.T, tables storage.Tables, keep targets.Hi
 }
 
 // deliverAs delivers content as a message with an id and a dequeue count.
-func (b *bench) deliverAs(content, id string, dequeueCount int64) delivery.Result {
+func (b *bench) deliverAs(content, id string, dequeueCount int64) *delivery.Result {
 	return b.Deliver(b.ctx, delivery.Message{
-		Queue: mainQueue, ID: id, Content: []byte(content), DequeueCount: dequeueCount,
-		Lease: settle.Lease{ID: id, PopReceipt: "p", DequeueCount: dequeueCount},
+		Message: decision.Message{Queue: mainQueue, ID: id, DequeueCount: dequeueCount},
+		Content: []byte(content),
+		Lease:   settle.Lease{ID: id, PopReceipt: "p", DequeueCount: dequeueCount},
 	})
 }
 
@@ -80,8 +81,10 @@ var repeats = map[string]func(t *testing.T, b *bench){
 		b.withRoute(t, "")
 		for count := range int64(2) {
 			b.Deliver(b.ctx, delivery.Message{
-				Queue: routedQueue, ID: "m1", Content: []byte("x"), DequeueCount: count + 1, IsRouted: true,
-				Lease: settle.Lease{ID: "m1", PopReceipt: "p", DequeueCount: count + 1, InsertedAt: midnight},
+				Message:  decision.Message{Queue: routedQueue, ID: "m1", DequeueCount: count + 1},
+				Content:  []byte("x"),
+				IsRouted: true,
+				Lease:    settle.Lease{ID: "m1", PopReceipt: "p", DequeueCount: count + 1, InsertedAt: midnight},
 			})
 		}
 	},

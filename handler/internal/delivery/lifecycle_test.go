@@ -55,7 +55,9 @@ func (b *bench) runHost(t *testing.T, queues ...string) (highest int64) {
 			t.Fatal(err)
 		}
 		result := b.Deliver(b.ctx, delivery.Message{
-			Queue: name, ID: m.ID, DequeueCount: m.DequeueCount, Content: content, Lease: leaseOf(m),
+			Message:  decision.Message{Queue: name, ID: m.ID, DequeueCount: m.DequeueCount},
+			Content:  content,
+			Lease:    leaseOf(m),
 			IsRouted: name == routedQueue,
 		})
 		switch {
@@ -388,7 +390,7 @@ func TestStopDuringCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, interruptible())
 		content := fmt.Sprintf(plain, seen503)
-		results := make(chan delivery.Result)
+		results := make(chan *delivery.Result)
 		go func() { results <- b.deliver(content) }()
 		<-time.After(time.Minute)
 

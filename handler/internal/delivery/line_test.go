@@ -21,7 +21,9 @@ func TestLineOfADelivery(t *testing.T) {
 		var log bytes.Buffer
 		b.Log = logs.New(&log, zerolog.InfoLevel)
 		b.Deliver(b.ctx, delivery.Message{
-			Function: "AC-standard", InvocationID: messageID, Queue: mainQueue, ID: messageID, DequeueCount: 1,
+			Message: decision.Message{
+				Function: "AC-standard", InvocationID: messageID, Queue: mainQueue, ID: messageID, DequeueCount: 1,
+			},
 			Content: fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":"1999-12-31T23:59:58Z",`+
 				`"call":{"url":"https://crm.example.com/orders"}}`, messageID),
 		})

@@ -82,7 +82,7 @@ func TestNexusGolden(t *testing.T) {
 			b.Now = func() time.Time { return noon }
 
 			result := b.deliver(g.json(t, "message"))
-			if result.Err != nil || result.Envelope == nil {
+			if result.Err != nil || result.Identity == nil {
 				t.Fatalf("%v: %s", result.Err, result.Detail)
 			}
 			g.checkRequest(t, target.requests())

@@ -119,12 +119,12 @@ func TestOutcomeBehindTheBreaker(t *testing.T) {
 		b := setup(t, &target{answer: func(context.Context, *envelope.Envelope) decision.Outcome {
 			return decision.Outcome{Status: status}
 		}})
+		var kept memory.Table
+		b.Outcomes = record.NewOutcomeRecorder(&kept, 1<<20, zerolog.Nop())
 		for range 50 { // opens the breaker
 			b.deliver(fmt.Sprintf(plain, ""))
 		}
 		message := fmt.Sprintf(plain, ofRun)
-		var kept memory.Table
-		b.Outcomes = record.NewOutcomeRecorder(&kept, 1<<20, zerolog.Nop())
 		b.deliver(message)
 		status = 200
 		<-time.After(time.Hour)

@@ -12,7 +12,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
@@ -146,7 +145,7 @@ func TestNotRecorded(t *testing.T) {
 				if err := rows.Put(t.Context(), mainQueue, []storage.Row{{ID: messageID}}); err != nil {
 					t.Fatal(err)
 				}
-				m := delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(test.content)}
+				m := on(mainQueue, test.content)
 				if test.leased {
 					m.Lease.ID, m.Lease.InsertedAt = messageID, midnight.Add(-time.Hour)
 				}
@@ -175,7 +174,7 @@ func TestRecordRepeatedWrite(t *testing.T) {
 				b.Record = record.NewRecorder(&table, func(path string) string { return path }, 1<<20, zerolog.Nop())
 				later := fmt.Sprintf(plain, `,"attempts":6,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
 
-				b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(later)})
+				b.Deliver(b.ctx, on(mainQueue, later))
 				b.Record.Close(time.Second)
 
 				var rows []storage.Row

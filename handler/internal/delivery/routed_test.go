@@ -175,7 +175,9 @@ func TestRoutedHeld(t *testing.T) {
 			}
 			b.Hold = time.Minute
 			result := b.Deliver(b.ctx, delivery.Message{
-				Queue: routedQueue, ID: messageID, Content: []byte(evil), IsRouted: true,
+				Message:  decision.Message{Queue: routedQueue, ID: messageID},
+				Content:  []byte(evil),
+				IsRouted: true,
 			})
 			held := b.items(t, routedQueue)
 			if result.Err != nil || len(held) != 1 || held[0].content != evil || held[0].delay > 6*time.Minute ||
@@ -193,7 +195,10 @@ func TestRoutedHeld(t *testing.T) {
 		}
 		time.AfterFunc(time.Minute, b.hostGone)
 		b.Deliver(b.ctx, delivery.Message{
-			Queue: routedQueue, ID: messageID, Content: []byte(evil), IsRouted: true, Lease: leaseOf(received[0]),
+			Message:  decision.Message{Queue: routedQueue, ID: messageID},
+			Content:  []byte(evil),
+			IsRouted: true,
+			Lease:    leaseOf(received[0]),
 		})
 		released := b.items(t, routedQueue)
 		if len(released) != 1 || released[0].content != evil || released[0].delay > 15*time.Second {

@@ -71,7 +71,8 @@ func TestStorageFault(t *testing.T) {
 					b.Settler = settle.New(failing{b.store, row.fault}, storage.Base64)
 
 					result := b.Deliver(b.ctx, delivery.Message{
-						Queue: message.from, ID: messageID, Content: []byte(message.content),
+						Message:  decision.Message{Queue: message.from, ID: messageID},
+						Content:  []byte(message.content),
 						IsRouted: message.from == routedQueue,
 					})
 
@@ -229,8 +230,7 @@ func TestHostHangsUp(t *testing.T) {
 				ctx, cancel := context.WithTimeout(b.ctx, hangUp)
 				defer cancel()
 
-				result := b.Deliver(ctx,
-					delivery.Message{Queue: mainQueue, ID: messageID, Content: fmt.Appendf(nil, plain, "")})
+				result := b.Deliver(ctx, on(mainQueue, fmt.Sprintf(plain, "")))
 
 				if ended != nil || result.Err != nil {
 					t.Fatalf("call ended with %v, delivery with %v", ended, result.Err)

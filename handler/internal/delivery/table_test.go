@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
@@ -481,8 +480,7 @@ func TestSettleOnOwnQueue(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(decision.Outcome{Status: row.status}))
 
-				result := b.Deliver(b.ctx,
-					delivery.Message{Queue: own, ID: messageID, Content: fmt.Appendf(nil, plain, row.extra)})
+				result := b.Deliver(b.ctx, on(own, fmt.Sprintf(plain, row.extra)))
 
 				if result.Err != nil {
 					t.Fatal(result.Err)
@@ -502,8 +500,7 @@ func TestPoisonQueueItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, answers(decision.Outcome{Status: 400}))
 
-		result := b.Deliver(b.ctx,
-			delivery.Message{Queue: poisonQueue, ID: messageID, Content: fmt.Appendf(nil, plain, "")})
+		result := b.Deliver(b.ctx, on(poisonQueue, fmt.Sprintf(plain, "")))
 
 		if result.Err == nil {
 			t.Error("the host would delete the only copy")

@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
@@ -48,7 +47,7 @@ func watch(t *testing.T, called *target) (w *watched, closeTables func()) {
 
 // deliver delivers a message, and waits until its rows are written.
 func (w *watched) deliver(content string) {
-	w.Deliver(w.ctx, delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(content)})
+	w.Deliver(w.ctx, on(mainQueue, content))
 	<-time.After(2 * time.Second)
 	synctest.Wait()
 }

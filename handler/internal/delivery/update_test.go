@@ -85,8 +85,9 @@ func TestEveryRescheduleUpdates(t *testing.T) {
 				held := leaseOf(m)
 
 				result := b.Deliver(b.ctx, delivery.Message{
-					Queue: mainQueue, ID: m.ID, Content: []byte(row.content),
-					Lease: held,
+					Message: decision.Message{Queue: mainQueue, ID: m.ID},
+					Content: []byte(row.content),
+					Lease:   held,
 				})
 
 				if result.Err != nil || result.Reason != row.reason || result.Reschedule != settle.RescheduleUpdate {
@@ -118,8 +119,9 @@ func TestStopInUpdateMode(t *testing.T) {
 		m := b.receive(t)
 
 		result := b.Deliver(b.ctx, delivery.Message{
-			Queue: mainQueue, ID: m.ID, Content: []byte(content),
-			Lease: leaseOf(m),
+			Message: decision.Message{Queue: mainQueue, ID: m.ID},
+			Content: []byte(content),
+			Lease:   leaseOf(m),
 		})
 
 		if result.Reschedule != settle.RescheduleUpdate {
@@ -213,8 +215,9 @@ func TestRandomFaultsInUpdateMode(t *testing.T) {
 						t.Fatal(err)
 					}
 					result := b.Deliver(b.ctx, delivery.Message{
-						Queue: mainQueue, ID: h.held.ID, Content: content,
-						Lease: leaseOf(h.held),
+						Message: decision.Message{Queue: mainQueue, ID: h.held.ID},
+						Content: content,
+						Lease:   leaseOf(h.held),
 					})
 					h.complete(t, result)
 					if n := len(b.store.All(mainQueue)); n != 1 && result.Action != decision.Finish {
@@ -291,7 +294,7 @@ func (h *hostile) arrive() {
 }
 
 // complete is what the host does on the handler's answer.
-func (h *hostile) complete(t *testing.T, result delivery.Result) {
+func (h *hostile) complete(t *testing.T, result *delivery.Result) {
 	t.Helper()
 	if h.random.IntN(4) == 0 {
 		h.arrive() // before the host does

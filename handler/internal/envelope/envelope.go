@@ -297,17 +297,19 @@ func hashCall(sum io.Writer, c Call) {
 	_, _ = io.WriteString(sum, ".")
 }
 
-// Identity returns a copy with what identifies the envelope in the log and in the record, and without what takes
-// memory.
-func (e *Envelope) Identity() *Envelope {
-	correlation := http.Header{}
-	if id := e.CorrelationID(); id != "" {
-		correlation[correlationHeader] = []string{id}
-	}
-	return &Envelope{
-		RequestID: e.RequestID, OriginalRequestID: e.OriginalRequestID, Tenant: e.Tenant, Trace: e.Trace, Run: e.Run,
-		Call:     Call{URL: e.Call.URL, Target: e.Call.Target, Method: e.Call.Method, Header: correlation},
-		Deadline: e.Deadline, DeadlineLimited: e.DeadlineLimited,
+// Identity is what identifies an envelope in the log.
+type Identity struct {
+	RequestID, OriginalRequestID, CorrelationID string
+	// TargetHost is the host of the call, with a port if the URL has one.
+	TargetHost string
+	Trace      Trace
+}
+
+// Identity returns what identifies the envelope.
+func (e *Envelope) Identity() *Identity {
+	return &Identity{
+		RequestID: e.RequestID, OriginalRequestID: e.OriginalRequestID, CorrelationID: e.CorrelationID(),
+		TargetHost: e.Call.Target.Host, Trace: e.Trace,
 	}
 }
 

@@ -17,11 +17,12 @@ import (
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/route"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/targets"
 )
 
-// The ends of the range of random numbers that decision.Rules.AfterCall accepts.
+// The ends of the range of random numbers that decision.World has.
 const (
 	lowestJitter  = 0.0
 	highestJitter = 1 - 1.0/(1<<53) // the last number below 1
@@ -156,10 +157,12 @@ func About(rules decision.Rules, q Question) Explanation {
 		return Explanation{Arrival: arrival, NoCall: noCall(arrival)}
 	}
 	m := message{Question: q, rules: rules, in: q.Open(rules)}
-	arrivals := []decision.Decision{rules.BeforeCall(m.in, q.Now)}
+	arrivals := []decision.Decision{rules.Decide(&m.in, nil, world(q.Now, 0))}
 	if pause := m.pause(); pause.Why != "" && arrivals[0].Action == decision.Call {
-		arrivals = []decision.Decision{
-			rules.Pause(m.in, pause.Until, q.Now, lowestJitter), rules.Pause(m.in, pause.Until, q.Now, highestJitter),
+		arrivals = nil
+		for _, jitter := range []float64{lowestJitter, highestJitter} {
+			paused := &decision.Verdict{Refusal: decision.PausedUntil(pause.Until, q.Now, jitter)}
+			arrivals = append(arrivals, rules.Decide(&m.in, paused, world(q.Now, jitter)))
 		}
 	}
 	arrival := arrivals[0]
@@ -179,7 +182,7 @@ func About(rules decision.Rules, q Question) Explanation {
 	if arrival.Reason == decision.NotDue { // one long wait, although several delays may make it up
 		at = arrival.State.NextAttemptAt
 		m.in.Envelope = m.in.Envelope.WithState(arrival.State)
-		arrival = rules.BeforeCall(m.in, at)
+		arrival = rules.Decide(&m.in, nil, world(at, 0))
 	}
 	explanation.NoCall = noCall(m.step(at, arrival))
 	if arrival.Action == decision.Call && m.Outcome != nil {
@@ -212,6 +215,11 @@ type message struct {
 	in    decision.Intake
 }
 
+// world is the world in which a message is decided. Messages of routes without room may stay on their queue.
+func world(now time.Time, jitter float64) decision.World {
+	return decision.World{Arrived: now, Now: now, Jitter: jitter, UpdatableUntil: storage.NeverExpires}
+}
+
 func (m message) route() *Route {
 	r := &Route{Queue: m.Queue, Envelopes: m.in.Successors}
 	if m.in.NoRoom {
@@ -235,7 +243,9 @@ func (m message) pause() Pause {
 func (m message) afterCall(started time.Time) (step, otherwise *Step) {
 	ended := started.Add(m.Outcome.Took)
 	decide := func(jitter float64) decision.Decision {
-		return m.rules.AfterCall(m.in, *m.Outcome, started, ended, jitter)
+		w := world(ended, jitter)
+		w.Arrived = started
+		return m.rules.Decide(&m.in, &decision.Verdict{Outcome: m.Outcome}, w)
 	}
 	shortest, longest := decide(lowestJitter), decide(highestJitter)
 	// Between them, a wait that grows past the deadline is cut or ends the message.
@@ -455,11 +465,11 @@ func (m message) describe() *Envelope {
 		LatestStatus:      e.LatestStatus(),
 		Due:               !due.After(m.Now),
 		Deadline:          deadline,
-		Profile:           describeProfile(m.rules.Profiles.For(e.Call.Target)),
+		Profile:           describeProfile(m.in.Profile),
 		Policy:            m.in.Policy.Name,
 		MaxAttempts:       m.in.Policy.MaxAttempts,
 		Limited:           m.in.Policy.Limited,
-		IfExpired:         m.rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
+		IfExpired:         m.rules.Decide(&decision.Intake{Envelope: e}, nil, world(deadline, 0)).Action,
 	}
 	if !due.IsZero() {
 		about.DueAt = &due
@@ -586,12 +596,12 @@ func run(rules decision.Rules, policy retry.Policy, deadline time.Duration, jitt
 	in.Envelope = &envelope.Envelope{Deadline: begin.Add(deadline), State: envelope.State{CreatedAt: begin}}
 	unanswered := decision.Outcome{Failure: decision.FailureConnect} // temporary, whatever statuses are configured
 	for now := begin; end.Attempts < maxAttempts; {
-		d := rules.BeforeCall(in, now)
+		d := rules.Decide(&in, nil, world(now, jitter))
 		if d.Action == decision.Call {
 			end.Attempts++
 			end.Last = Seconds(now.Sub(begin))
 			times = append(times, end.Last)
-			d = rules.AfterCall(in, unanswered, now, now, jitter)
+			d = rules.Decide(&in, &decision.Verdict{Outcome: &unanswered}, world(now, jitter))
 		}
 		if d.Action != decision.Reschedule {
 			end.Reason = d.Reason

@@ -234,7 +234,7 @@ func TestSchedule(t *testing.T) {
 func TestScheduleTellsLimits(t *testing.T) {
 	limited := rules()
 	limited.Limits = retry.Limits{MaxAttempts: 3, MinDelay: time.Minute}
-	policy, err := limited.PolicyFor(&envelope.Envelope{Retry: json.RawMessage(`"exponential"`)})
+	policy, err := limited.PolicyFor(&envelope.Envelope{Retry: json.RawMessage(`"exponential"`)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

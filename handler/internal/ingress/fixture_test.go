@@ -19,14 +19,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/ingress"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -64,8 +65,16 @@ type app struct {
 	http.Handler
 	store *memory.Queues
 	log   *lockedBuffer
-	// deliverer is the handler's; a test may change it before it posts.
+	// deliverer is the handler's, and path its gates and observers; a test may change them before it posts.
 	deliverer *delivery.Deliverer
+	path      serve.Path
+	connect   sync.Once
+}
+
+// Deliver implements [ingress.Deliverer].
+func (a *app) Deliver(ctx context.Context, m delivery.Message) *delivery.Result {
+	a.connect.Do(func() { a.path.Connect(a.deliverer) })
+	return a.deliverer.Deliver(ctx, m)
 }
 
 // newApp returns a handler for one function. The faults make writes to the queues fail.
@@ -81,24 +90,24 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		tb.Fatal(err)
 	}
 	a.deliverer = &delivery.Deliverer{
-		Gate:  admission.New(224, 400<<10),
-		Guard: guard.Rules{Allow: allow},
 		Rules: decision.Rules{
 			Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter,
 			Retry: retry.Default(),
 		},
 		Caller:   called,
 		Settler:  settle.New(faulty{a.store, faults}, storage.Base64),
-		Log:      log,
 		Stopping: tb.Context(),
 		Now:      time.Now,
 		Jitter:   func() float64 { return 0.5 },
+	}
+	a.path = serve.Path{
+		Guard: guard.Rules{Allow: allow}, NewBatchThreshold: 224, AnswerText: message.AnswerText, Log: log,
 	}
 	functions := []functionapp.Function{{
 		Name: function, Binding: "msg", Queue: mainQueue,
 		DataType: functionapp.DataBinary,
 	}}
-	a.Handler = ingress.Handler(functions, nil, a.deliverer, log)
+	a.Handler = ingress.Handler(functions, nil, a, log)
 	return a
 }
 

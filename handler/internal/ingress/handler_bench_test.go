@@ -90,6 +90,6 @@ func BenchmarkHTTP(b *testing.B) {
 func newSilentApp(tb testing.TB, called caller) http.Handler {
 	tb.Helper()
 	a := newApp(tb, called)
-	a.deliverer.Log = zerolog.New(io.Discard).With().Timestamp().Logger()
+	a.path.Log = zerolog.New(io.Discard).With().Timestamp().Logger()
 	return a
 }

@@ -49,10 +49,10 @@ func BenchmarkHistory(b *testing.B) {
 	for _, keep := range []targets.History{targets.HistoryOff, targets.HistoryOutcomes, targets.HistoryCheck} {
 		b.Run(fmt.Sprint(keep), func(b *testing.B) {
 			a := newApp(b, answers(http.StatusOK))
-			a.deliverer.Log = zerolog.New(io.Discard)
-			a.deliverer.KeepHistory = keep
+			a.path.Log = zerolog.New(io.Discard)
+			a.path.KeepHistory = keep
 			if keep != targets.HistoryOff {
-				a.deliverer.History = history.New(tables, 90*24*time.Hour, message.Route, zerolog.Nop())
+				a.path.History = history.New(tables, 90*24*time.Hour, message.Route, zerolog.Nop())
 			}
 			body := benchBodies(b, "https://t.example")["1KiB"]
 			request := invocation(b, function, body)
@@ -62,7 +62,7 @@ func BenchmarkHistory(b *testing.B) {
 				request.Body = io.NopCloser(strings.NewReader(body))
 				a.ServeHTTP(silent{http.Header{}}, request)
 			}
-			a.deliverer.History.Close(time.Minute)
+			a.path.History.Close(time.Minute)
 			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
 		})
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/logs"
@@ -38,7 +39,7 @@ const (
 
 // Deliverer delivers one message, from its arrival until the host may delete it.
 type Deliverer interface {
-	Deliver(ctx context.Context, m delivery.Message) delivery.Result
+	Deliver(ctx context.Context, m delivery.Message) *delivery.Result
 }
 
 // Handler returns the handler of the host's requests: GET / at once, and POST /<name> for each function and each
@@ -72,12 +73,16 @@ func Handler(
 
 func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: invocationID(r)}
-		m.IsRouted = f.IsRouted()
+		m := delivery.Message{
+			Message:  decision.Message{Function: f.Name, Queue: f.Queue, InvocationID: invocationID(r)},
+			IsRouted: f.IsRouted(),
+		}
+		subject := &logs.Message{Message: m.Message}
 		deliver := func(ctx context.Context, body io.Reader) (answer, error) {
 			if err := readMessage(&m, body, f.Binding); err != nil {
 				return answer{}, err
 			}
+			subject.Message = m.Message
 			delivered := m
 			m.Content = nil // delivered has it: m lives longer, and must not keep it in memory
 			result := deliverer.Deliver(ctx, delivered)
@@ -86,7 +91,7 @@ func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Log
 			}
 			return answer{code: http.StatusOK}, nil
 		}
-		invocation{w, r, m.InvocationID, log, &m, messageKept}.serve(r.Context(), deliver)
+		invocation{w, r, m.InvocationID, log, subject, messageKept}.serve(r.Context(), deliver)
 	}
 }
 

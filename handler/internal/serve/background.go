@@ -10,14 +10,13 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
 
 // startBackground starts what runs beside the invocations until ctx ends. The caller waits for it.
-func (c Config) startBackground(ctx context.Context, gate *admission.Gate, log zerolog.Logger) *sync.WaitGroup {
+func (c Config) startBackground(ctx context.Context, refusals *Refusals, log zerolog.Logger) *sync.WaitGroup {
 	var background sync.WaitGroup
 	whyIdle := c.App.Functions.WhyIdle(c.App.Environ)
 	switch {
@@ -26,7 +25,7 @@ func (c Config) startBackground(ctx context.Context, gate *admission.Gate, log z
 	case whyIdle != "":
 		background.Go(func() { remind(ctx, func() { logIdle(whyIdle, log) }) })
 	}
-	background.Go(func() { logRefused(ctx, gate, log) })
+	background.Go(func() { refusals.run(ctx, log) })
 	if functions := c.App.Functions.Functions; len(functions) > 0 {
 		ofAccount := log.With().Str(logs.Account, c.App.Connection.Account()).Logger()
 		background.Go(func() { probe(ctx, c.Store, functions[0].Queue, ofAccount) })
@@ -60,17 +59,6 @@ func logIdle(why string, log zerolog.Logger) {
 
 // oneLine returns the text of an error, which may join several, as one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
-
-// logRefused logs once a minute until ctx ends how many messages the limits of each target rescheduled.
-func logRefused(ctx context.Context, gate *admission.Gate, log zerolog.Logger) {
-	for storage.Sleep(ctx, remindEvery) {
-		for refused, messages := range gate.Refused() {
-			log.Warn().Str(logs.TargetHost, cmp.Or(refused.Target, "others")).
-				Str(logs.Reason, string(refused.Reason)).Str(logs.Detail, refused.Detail).
-				Int(logs.Messages, messages).Msg("rescheduled without a call in the last minute")
-		}
-	}
-}
 
 // probeTimeout is longer than the time in which a managed identity or a developer's account gets its first token.
 const probeTimeout = 30 * time.Second

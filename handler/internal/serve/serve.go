@@ -20,7 +20,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/functionapp"
@@ -91,29 +90,24 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	records := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
 	defer records.close()
 	queues := c.App.Functions.Host.Queues
-	gate := admission.New(queues.NewBatchThreshold, outbound.CallBytes)
 	deliverer := &delivery.Deliverer{
 		Rules:  c.App.Settings.Rules,
 		Routes: c.App.Settings.Routes,
-		Guard:  c.App.Settings.Guard,
-		Gate:   gate,
-		Limits: records.limits,
 		Caller: client,
 		Settler: settle.New(c.Store, queues.MessageEncoding).
 			WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
-		Record:      records.scheduled,
-		Outcomes:    records.outcomes,
-		Targets:     records.targets,
-		AnswerText:  message.AnswerText,
-		Pauses:      records.pauses,
-		History:     records.history,
-		KeepHistory: c.App.Settings.History,
-		Log:         log,
-		Hold:        c.hold(),
-		Stopping:    ctx,
-		Now:         time.Now,
-		Jitter:      rand.Float64,
+		Hold:     c.hold(),
+		Stopping: ctx,
+		Now:      time.Now,
+		Jitter:   rand.Float64,
 	}
+	refusals := &Refusals{}
+	Path{
+		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
+		Pauses: records.pauses, History: records.history, KeepHistory: c.App.Settings.History, Limits: records.limits,
+		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
+		AnswerText: message.AnswerText, Refusals: refusals, Log: log,
+	}.Connect(deliverer)
 	tasks := c.timers(records).tasks(ctx)
 	records.pauses.Read(ctx, firstRead)
 
@@ -125,7 +119,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Int("functions", len(c.App.Functions.Functions)).Int("timers", len(c.App.Functions.Timers)).
 		Int64("memory_limit", memoryLimit).Str("version", c.Version).Msg("ready for the Functions host")
 	ctx, stop := context.WithCancel(ctx)
-	background := c.startBackground(ctx, gate, log)
+	background := c.startBackground(ctx, refusals, log)
 	background.Go(func() { records.targets.Run(ctx) })
 	background.Go(func() { records.pauses.Run(ctx) })
 	defer background.Wait()

@@ -64,7 +64,7 @@ func TestUpdatable(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := test.lease.Updatable(test.limit, due); got != test.want {
+			if got := due.Before(test.lease.UpdatableUntil(test.limit)); got != test.want {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})

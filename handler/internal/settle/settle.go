@@ -59,9 +59,10 @@ func (s *Settler) WithReschedule(mode RescheduleMode, maxDequeueCount int64) *Se
 // MaxContentBytes returns the size of the largest content that the settler can write.
 func (s *Settler) MaxContentBytes() int { return s.encoding.MaxContentBytes() }
 
-// CanUpdate reports whether a message that the host has leased can be updated in place until it is due.
-func (s *Settler) CanUpdate(lease Lease, due time.Time) bool {
-	return lease.Updatable(s.maxDequeueCount, due)
+// UpdatableUntil returns the time before which a message that the host has leased must be due again, so that it can be
+// updated in place; zero if it cannot.
+func (s *Settler) UpdatableUntil(lease Lease) time.Time {
+	return lease.UpdatableUntil(s.maxDequeueCount)
 }
 
 // Settled is a message that settling has written.
@@ -144,16 +145,19 @@ type Lease struct {
 // outage is how long a message that is due can wait for a host before it expires.
 const outage = 24 * time.Hour
 
-// Updatable reports whether the message can be updated in place until it is due. Otherwise only a successor is safe,
-// because it starts with dequeue count 0 and never expires:
+// UpdatableUntil returns the time before which the message must be due again, so that it can be updated in place; zero
+// if it cannot. Otherwise only a successor is safe, because it starts with dequeue count 0 and never expires:
 //   - After maxDequeueCount deliveries the host moves a message to the poison queue, regardless of their results. The
 //     last two deliveries are reserved for failures, so the host never moves a message that was updated, even if it
 //     did not get our answer.
 //   - An update does not change when the message expires.
-func (l Lease) Updatable(maxDequeueCount int64, due time.Time) bool {
+func (l Lease) UpdatableUntil(maxDequeueCount int64) time.Time {
 	hasReceipt := l.ID != "" && l.PopReceipt != ""
 	fewDeliveries := l.DequeueCount > 0 && l.DequeueCount < maxDequeueCount-1
-	return hasReceipt && fewDeliveries && due.Add(outage).Before(l.ExpiresAt)
+	if hasReceipt && fewDeliveries {
+		return l.ExpiresAt.Add(-outage)
+	}
+	return time.Time{}
 }
 
 // write writes the message that replaces the original. It returns a mode only for a reschedule in mode update, or of a
@@ -164,7 +168,7 @@ func (s *Settler) write(ctx context.Context, w decision.Write, lease Lease) (set
 	}
 	if w.Action == decision.Reschedule && (s.mode == RescheduleUpdate || w.InPlace) {
 		due := time.Now().Add(w.Delay)
-		if lease.Updatable(s.maxDequeueCount, due) {
+		if due.Before(s.UpdatableUntil(lease)) {
 			receipt, updated, err := s.update(ctx, w, lease, due)
 			if updated || err != nil {
 				return Settled{Reschedule: RescheduleUpdate, ID: lease.ID, PopReceipt: receipt}, err

@@ -195,7 +195,7 @@ func TestMalformedByteForByte(t *testing.T) {
 			store := newStore(t)
 			rules := decision.Rules{}
 			in := rules.Open([]byte(test.content), "message-1", test.encoding.MaxContentBytes(), now)
-			w := decision.Rules{}.Compose(in, rules.BeforeCall(in, now), main, now)
+			w := rules.Compose(in, rules.Decide(&in, nil, decision.World{Now: now}), main, now)
 			if _, err := settle.New(store, test.encoding).Settle(t.Context(), w, settle.Lease{}); err != nil {
 				t.Fatal(err)
 			}

@@ -1,14 +1,18 @@
 package simulation
 
 import (
+	"context"
 	"math/rand/v2"
 	"net/url"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/targets"
@@ -49,7 +53,11 @@ func newApp(slots hostJSON, instances int) *app {
 		random: rand.New(rand.NewPCG(11, 12)),
 	}
 	for range instances {
-		i := &instance{app: a, hostJSON: slots, gate: admission.New(slots.newBatchThreshold, 400<<10)}
+		i := &instance{app: a, hostJSON: slots}
+		now := func() time.Time { return begin.Add(a.now) }
+		room := admission.NewRoom(slots.newBatchThreshold, 400<<10, now)
+		breakers := admission.NewBreakers(now, zerolog.Nop())
+		i.gates = []delivery.Gate{room, breakers, admission.NewShares(room, breakers, false, now)}
 		a.events.add(time.Duration(a.random.Int64N(int64(shortestPolling))), i.poll)
 	}
 	return a
@@ -194,7 +202,8 @@ func (t *target) send(calls int, from, to time.Duration, attempts int) {
 		if attempts > 0 {
 			e.NextAttemptAt = e.CreatedAt
 		}
-		t.queue.add(at, &call{intake: decision.Intake{Envelope: e, Policy: t.rules.Retry}, target: t, due: at})
+		in := decision.Intake{Envelope: e, Policy: t.rules.Retry, Profile: t.profile}
+		t.queue.add(at, &call{intake: in, target: t, due: at})
 	}
 	t.sent += calls
 	t.undelivered += calls
@@ -205,7 +214,7 @@ func (t *target) send(calls int, from, to time.Duration, attempts int) {
 type instance struct {
 	*app
 	hostJSON
-	gate     *admission.Gate
+	gates    []delivery.Gate
 	inFlight int
 	// waiting says that the listener waits until few enough messages are in flight.
 	waiting bool
@@ -258,50 +267,63 @@ func (i *instance) pollAgain() {
 
 // deliver takes a message through the handler.
 func (i *instance) deliver(c *call) {
-	t, arrived := c.target, begin.Add(i.now)
-	if d := i.rules.BeforeCall(c.intake, arrived); d.Action != decision.Call {
-		i.settle(c, d, nil)
+	t, w := c.target, i.world(begin.Add(i.now))
+	if !i.rules.IsDue(&c.intake, w) {
+		i.settle(c, i.rules.Decide(&c.intake, nil, w), nil)
 		return
 	}
-	slot, refusal := i.admit(c, arrived)
-	if refusal != nil {
-		if refusal.Reason == decision.Busy {
+	passed, refused := i.enter(c, w)
+	if refused != nil {
+		if refused.Refusal.Reason == decision.Busy {
 			c.busy++
 			t.busy++
 		} else {
 			c.down++
 			t.down++
 		}
-		d := i.rules.Refuse(c.intake, *refusal, arrived, i.random.Float64())
-		i.settle(c, d, nil)
+		w.Jitter = i.random.Float64()
+		i.settle(c, i.rules.Decide(&c.intake, refused, w), nil)
 		return
 	}
 	outcome := t.begin(c)
 	i.after(outcome.Took, func() {
 		t.inFlight--
-		now := begin.Add(i.now)
-		d := i.rules.AfterCall(c.intake, outcome, arrived, now, i.random.Float64())
+		ended := i.world(w.Arrived)
+		d := i.rules.Decide(&c.intake, &decision.Verdict{Outcome: &outcome}, ended)
 		d.State.Trail, d.State.Latest = nil, nil
-		slot.Ended(outcome, now)
+		for _, pass := range slices.Backward(passed) {
+			pass.Ended(&outcome, ended.Now)
+		}
 		if d.Action == decision.Reschedule {
 			t.failed++
 			c.due, c.busy, c.down = d.State.NextAttemptAt.Sub(begin), 0, 0
 		}
-		i.settle(c, d, slot)
+		i.settle(c, d, passed)
 	})
 }
 
-// admit asks the gate.
-func (i *instance) admit(c *call, now time.Time) (*admission.Slot, *decision.Refusal) {
-	e, jitter := c.intake.Envelope, i.random.Float64()
-	request := admission.Request{
-		Function: "AC-standard", Target: c.target.url, Profile: c.target.profile,
-		LastAttempt: i.rules.IsLastAttempt(e, now),
+// world is the present world for a message.
+func (i *instance) world(arrived time.Time) decision.World {
+	return decision.World{Arrived: arrived, Now: begin.Add(i.now), Jitter: i.random.Float64()}
+}
+
+// enter asks the gates.
+func (i *instance) enter(c *call, w decision.World) (passed []decision.Pass, refused *decision.Verdict) {
+	due := i.rules.DueCall(&c.intake, w)
+	due.Message.Function = "AC-standard"
+	for _, gate := range i.gates {
+		pass, verdict := gate.Enter(context.Background(), &due)
+		if verdict != nil {
+			for _, pass := range slices.Backward(passed) {
+				pass.Ended(nil, w.Now)
+			}
+			return nil, verdict
+		}
+		if pass != nil {
+			passed = append(passed, pass)
+		}
 	}
-	if e.Attempts > 0 {
-		request.Backoff = c.intake.Policy.Delay(e.Attempts, jitter)
-	}
-	return i.gate.Admit(request, now, jitter)
+	return passed, nil
 }
 
 func (t *target) begin(c *call) decision.Outcome {
@@ -317,10 +339,10 @@ func (t *target) begin(c *call) decision.Outcome {
 
 // settle writes the successor, frees the slot, and answers the host, which deletes the message. Like the queue it
 // rounds delays up to whole seconds.
-func (i *instance) settle(c *call, d decision.Decision, slot *admission.Slot) {
+func (i *instance) settle(c *call, d decision.Decision, passed []decision.Pass) {
 	settled := func() {
-		if slot != nil {
-			slot.Release(begin.Add(i.now))
+		for _, pass := range passed {
+			pass.Released(begin.Add(i.now))
 		}
 		i.after(writeTime, func() {
 			i.transactions++

@@ -16,12 +16,12 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -167,14 +167,15 @@ func (w *limited) start() *limitedInstance {
 		Rules: decision.Rules{
 			Expiration: week, GiveUp: envelope.GiveUpDrop, Retry: retry.Default(), Profiles: profiles,
 		},
-		Gate: admission.New(shipped.newBatchThreshold, 400<<10),
+		Caller: i, Settler: settle.New(limitedStore{i}, storage.Base64), Stopping: i.dead, Now: time.Now, Jitter: float,
+	}
+	serve.Path{
+		NewBatchThreshold: shipped.newBatchThreshold, Log: zerolog.Nop(),
 		Limits: limit.New(limit.Config{
 			Table: instanceTable{w.table, i}, App: "app", Instance: fmt.Sprint(len(w.instances)), MaxInstances: 20,
 			Now: func() time.Time { return time.Now().Add(skew) }, Random: float, Log: zerolog.Nop(),
 		}),
-		Caller: i, Settler: settle.New(limitedStore{i}, storage.Base64), Log: zerolog.Nop(), Stopping: i.dead,
-		Now: time.Now, Jitter: float,
-	}
+	}.Connect(i.deliverer)
 	w.instances = append(w.instances, i)
 	go i.poll(time.Duration(w.random.Int64N(int64(2 * time.Second))))
 	return i
@@ -249,7 +250,8 @@ func (i *limitedInstance) receive() (got [][]byte) {
 func (i *limitedInstance) deliver(content []byte, wait time.Duration) {
 	<-time.After(wait)
 	r := i.deliverer.Deliver(context.Background(), delivery.Message{
-		Function: "AC-standard", Queue: limitedQueue, ID: "m", Content: content,
+		Message: decision.Message{Function: "AC-standard", Queue: limitedQueue, ID: "m"},
+		Content: content,
 	})
 	<-time.After(writeTime)
 	w := i.w

@@ -119,15 +119,17 @@ func (w *world) deliver(t *testing.T, m *message) *step {
 		in = w.rules.Open(m.content, "m1", storage.Base64.MaxContentBytes(), now)
 	} else {
 		in.Envelope = m.envelope
-		in.Policy, in.Malformed = w.rules.PolicyFor(m.envelope)
+		in.Policy, in.Malformed = w.rules.PolicyFor(m.envelope, nil)
 	}
 	if in.Malformed != nil {
 		t.Fatalf("%s: %v", m.content, in.Malformed)
 	}
-	d := &step{now: now, envelope: in.Envelope, policy: in.Policy, Decision: w.rules.BeforeCall(in, now)}
+	d := &step{now: now, envelope: in.Envelope, policy: in.Policy}
+	d.Decision = w.rules.Decide(&in, nil, decision.World{Now: now})
 	if d.Action == decision.Call {
 		d.called = true
-		d.Decision = w.rules.AfterCall(in, decision.Outcome{Status: w.target(now)}, now, now, w.jitter())
+		ended := &decision.Verdict{Outcome: &decision.Outcome{Status: w.target(now)}}
+		d.Decision = w.rules.Decide(&in, ended, decision.World{Arrived: now, Now: now, Jitter: w.jitter()})
 	}
 	return d
 }

@@ -18,7 +18,8 @@ func settled(t *testing.T, content string, outcome decision.Outcome) string {
 	if in.Malformed != nil {
 		t.Fatal(in.Malformed)
 	}
-	d := rules().Decision.AfterCall(in, outcome, givenUp, givenUp, 0.5)
+	world := decision.World{Arrived: givenUp, Now: givenUp, Jitter: 0.5}
+	d := rules().Decision.Decide(&in, &decision.Verdict{Outcome: &outcome}, world)
 	if d.Action != decision.DeadLetter {
 		t.Fatalf("%+v is no dead letter but %s", outcome, d.Action)
 	}

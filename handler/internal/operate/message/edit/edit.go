@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"asynccaller/handler/internal/bom"
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/operate/message"
@@ -243,7 +244,7 @@ func check(r message.Rules, content []byte, messageID string, o Options, now tim
 	if in.Envelope.Run != o.Run {
 		return ErrNoRoomForRun
 	}
-	if d := r.Decision.BeforeCall(in, now); d.GivenUp {
+	if d := r.Decision.Decide(&in, nil, decision.World{Now: now}); d.GivenUp {
 		if o.KeepState {
 			return errors.New("its deadline has passed: " +
 				"omit --keep-state, or set a new deadline with --set deadline=TIME")

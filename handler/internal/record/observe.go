@@ -1,0 +1,140 @@
+package record
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
+)
+
+// ScheduledObserver keeps the record of scheduled messages. AnswerText returns the beginning of an answer as printable
+// text without secrets.
+type ScheduledObserver struct {
+	*Recorder
+	Targets    *Targets
+	AnswerText func(*envelope.Answer) string
+}
+
+// Observe implements [delivery.Observer].
+func (s ScheduledObserver) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
+	if wasRecorded(r.Intake.Received, r.Lease) {
+		s.Gone(r.Message.Queue, storage.Key{ID: r.Lease.ID})
+	}
+	if r.Action != decision.Reschedule || r.Delay < decision.MinRecordedDelay || r.Write.InPlace {
+		return nil
+	}
+	row := s.row(r)
+	return func(_ context.Context, result *delivery.Result) {
+		if result.Err == nil {
+			row.ID, row.PopReceipt, row.Repeated = result.ID, result.PopReceipt, result.Repeated
+			s.Scheduled(row)
+		}
+	}
+}
+
+// wasRecorded reports whether the record of scheduled messages may have the message, whose successor was written when
+// it was rescheduled. The clocks of storage and of the handler differ.
+func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
+	if e == nil || lease.ID == "" {
+		return false
+	}
+	return e.NextAttemptAt.Sub(lease.InsertedAt) >= decision.MinRecordedDelay-storage.ClockDifference
+}
+
+// row describes a message that is rescheduled.
+func (s ScheduledObserver) row(r *delivery.Report) storage.Row {
+	target := r.Intake.Envelope.Call.Target
+	row := storage.Row{
+		Queue: r.Write.Queue, RequestID: r.Intake.Envelope.RequestID,
+		TargetHost: target.Host[:min(len(target.Host), MaxHost)], Route: target.EscapedPath(),
+		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
+		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
+		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment),
+		Answer: s.AnswerText(r.State.Latest), Content: r.Write.Content,
+	}
+	switch {
+	case r.Verdict != nil && r.Verdict.Outcome != nil:
+		row.Cause = r.Verdict.Outcome.Cause()
+	case r.Reason == decision.TargetDown: // the message has the cause of its target
+		latest := s.Targets.Latest(RowHost(target.Host))
+		row.Cause, row.Answer = latest.Cause, cmp.Or(row.Answer, latest.Answer)
+	}
+	return row
+}
+
+// cut bounds a text that the sender can choose freely.
+func cut(text string) string { return text[:min(len(text), MaxHost)] }
+
+// OutcomeObserver keeps what becomes of the messages of runs.
+type OutcomeObserver struct{ *Recorder }
+
+// Observe implements [delivery.Observer].
+func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
+	e := cmp.Or(r.Intake.Envelope, r.Intake.Received)
+	if e == nil || e.Run == "" || r.Action == decision.Release {
+		return nil
+	}
+	outcome := Outcome{
+		Run: e.Run, RequestID: cmp.Or(e.RequestID, r.Message.ID), Attempt: cmp.Or(r.Attempt, e.Attempts+1),
+		Called: r.Attempt > 0 && r.Reason != decision.Interrupted,
+		Action: string(r.Action), Reason: string(r.Reason), Status: r.Status, TargetHost: e.Call.Target.Host,
+		At: r.World.Now,
+	}
+	return func(_ context.Context, result *delivery.Result) {
+		if result.Err == nil {
+			o.Outcome(outcome)
+		}
+	}
+}
+
+// TargetObserver keeps the targets that fail, also if the message cannot be settled. IsOpen reports whether the circuit
+// breaker of a target is open.
+type TargetObserver struct {
+	*Targets
+	AnswerText func(*envelope.Answer) string
+	IsOpen     func(target *url.URL) bool
+}
+
+// Observe implements [delivery.Observer].
+func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
+	if r.Verdict == nil || r.Verdict.Outcome == nil {
+		return nil
+	}
+	o := r.Verdict.Outcome
+	notOfTarget := []decision.Failure{
+		decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused,
+	}
+	if slices.Contains(notOfTarget, o.Failure) {
+		return nil
+	}
+	target := r.Intake.Envelope.Call.Target
+	host := RowHost(target.Host)
+	if r.Outcome == decision.Delivered {
+		t.Succeeded(host, r.World.Now)
+		return nil
+	}
+	failed := Target{
+		Host: host, Reason: string(r.Outcome), Cause: o.Cause(), Status: o.Status,
+		Since: r.World.Arrived, Latest: r.World.Arrived, Answer: t.AnswerText(o.Answer()),
+	}
+	if t.IsOpen(target) {
+		failed.OpenAt = r.World.Now
+	}
+	t.Failed(failed)
+	return nil
+}
+
+// Enter implements [delivery.Gate].
+func (p *Pauses) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
+	pause, isPaused := p.Of(due.Intake.Envelope.Call.Target, due.Arrived)
+	if !isPaused {
+		return nil, nil
+	}
+	return nil, &decision.Verdict{Refusal: decision.PausedUntil(pause.Until, due.Arrived, due.Jitter)}
+}

@@ -1,0 +1,83 @@
+package serve
+
+import (
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/admission"
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/deliverylog"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/limit"
+	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/targets"
+)
+
+// Path has what the gates and the observers of the message path need. The parts that are nil are left out.
+type Path struct {
+	Guard guard.Rules
+	// NewBatchThreshold is the host's.
+	NewBatchThreshold int
+	Pauses            *record.Pauses
+	History           *history.History
+	// KeepHistory says what the history keeps, unless the profile of a target does.
+	KeepHistory targets.History
+	Limits      *limit.Limits
+	// Record is that of scheduled messages, and Outcomes that of messages of runs. AnswerText returns the beginning of
+	// an answer as printable text without secrets.
+	Record, Outcomes *record.Recorder
+	Targets          *record.Targets
+	AnswerText       func(*envelope.Answer) string
+	Refusals         *Refusals
+	Log              zerolog.Logger
+}
+
+// Connect gives a deliverer its gates and observers, in their order.
+func (p Path) Connect(d *delivery.Deliverer) {
+	now := func() time.Time { return d.Now() }
+	room := admission.NewRoom(p.NewBatchThreshold, outbound.CallBytes, now)
+	breakers := admission.NewBreakers(now, p.Log)
+	shares := admission.NewShares(room, breakers, p.Limits != nil, now)
+	calls := history.Deliveries{History: p.History, Keep: p.KeepHistory, Now: now}
+
+	// A target that must not be called, or is paused, takes nothing of what the gates behind count.
+	d.Gates = []delivery.Gate{outbound.Guard{Rules: p.Guard}}
+	if p.Pauses != nil {
+		d.Gates = append(d.Gates, p.Pauses)
+	}
+	// Room is the first that counts, because messages that wait at the gates behind it take memory. A target that is
+	// down costs no request to the tables of the history and of limits.
+	d.Gates = append(d.Gates, room, breakers)
+	if p.History != nil { // before the limit: a duplicate takes no turn
+		d.Gates = append(d.Gates, calls)
+	}
+	if p.Limits != nil {
+		d.Gates = append(d.Gates, limit.Gate{Limits: p.Limits})
+	}
+	// A message takes its target's share when its call begins, and not while it waits for its turn.
+	d.Gates = append(d.Gates, shares)
+
+	d.Observers = nil
+	if p.Refusals != nil {
+		d.Observers = append(d.Observers, p.Refusals)
+	}
+	if p.Targets != nil {
+		failing := record.TargetObserver{Targets: p.Targets, AnswerText: p.AnswerText, IsOpen: breakers.IsOpen}
+		d.Observers = append(d.Observers, failing)
+	}
+	if p.Record != nil {
+		scheduled := record.ScheduledObserver{Recorder: p.Record, Targets: p.Targets, AnswerText: p.AnswerText}
+		d.Observers = append(d.Observers, scheduled)
+	}
+	if p.Outcomes != nil {
+		d.Observers = append(d.Observers, record.OutcomeObserver{Recorder: p.Outcomes})
+	}
+	if p.History != nil {
+		d.Observers = append(d.Observers, calls)
+	}
+	d.Observers = append(d.Observers, deliverylog.New(p.Log)) // the line says that all is done
+}
