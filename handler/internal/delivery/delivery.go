@@ -194,7 +194,7 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	arrived := d.Now()
 	in := d.open(m, arrived)
 	if wasRecorded(in.Received, m.Lease) {
-		d.Record.Gone(m.Queue, storage.Key{ID: m.Lease.ID})
+		d.Record.Gone(storage.Key{Partition: m.Queue, ID: m.Lease.ID})
 	}
 	r = Result{
 		Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant, RequestID: in.RequestID,
@@ -392,10 +392,11 @@ func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
 }
 
 // row describes a message that was rescheduled.
-func row(r *Result, w decision.Write, settled settle.Settled) storage.Row {
+func row(r *Result, w decision.Write, settled settle.Settled) record.Scheduled {
 	target := r.Envelope.Call.Target
-	return storage.Row{
-		Queue: w.Queue, ID: settled.ID, PopReceipt: settled.PopReceipt, Repeated: settled.Repeated,
+	return record.Scheduled{
+		Key:        storage.Key{Partition: w.Queue, ID: settled.ID},
+		PopReceipt: settled.PopReceipt, Repeated: settled.Repeated,
 		RequestID: r.Envelope.RequestID, TargetHost: cut(target.Host), Route: target.EscapedPath(),
 		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
 		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
