@@ -27,6 +27,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
 )
@@ -367,11 +368,11 @@ func TestDoctorFindsFaults(t *testing.T) {
 					p.t.Fatal(err)
 				}
 				defer table.Close()
-				row := storage.Row{
-					ID: "1", App: "app", TargetHost: "crm.example", Cause: "503",
-					Since: time.Now().Add(-90 * time.Minute), At: time.Now(),
+				row := record.Target{
+					Key: storage.Key{Partition: record.TargetsPartition, ID: "1"}, App: "app", Host: "crm.example",
+					Cause: "503", Since: time.Now().Add(-90 * time.Minute), Latest: time.Now(),
 				}
-				if err := table.Put(p.t.Context(), record.TargetsPartition, []storage.Row{row}); err != nil {
+				if err := rows.Put(p.t.Context(), table, row); err != nil {
 					p.t.Fatal(err)
 				}
 			}, "warning", "calls that wait", "targets that fail (1): crm.example for 1h", "async-caller status",

@@ -186,9 +186,9 @@ func TestShowHistorySelects(t *testing.T) {
 		old := found[1]
 		table := tables.Open(old.Table)
 		row, _, err := table.Get(t.Context(), old.Partition, old.Row)
-		row.TargetHost = "old.example:8443"
 		if err == nil {
-			err = table.Put(t.Context(), old.Partition, []storage.Row{row})
+			row.Values["targetHost"] = "old.example:8443"
+			err = table.Put(t.Context(), []storage.Entity{row})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -236,11 +236,13 @@ func TestShowHistoryOfHostileRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, content := range [][]byte{details, []byte(hostile), nil} {
-			row := storage.Row{
-				ID: found[0].Row + fmt.Sprint(i), RequestID: long, TargetHost: long, Route: long, Reason: long,
-				Action: long, Organization: long, Environment: long, Status: -1, Attempts: 1 << 30, Content: content,
-			}
-			err := tables.Table(found[0].Table).Put(t.Context(), found[0].Partition, []storage.Row{row})
+			key := storage.Key{Partition: found[0].Partition, ID: found[0].Row + fmt.Sprint(i)}
+			row := storage.Entity{Key: key, Values: map[string]any{
+				"requestId": long, "targetHost": long, "route": long, "reason": long, "action": long,
+				"organization": long, "environment": long, "status": int32(-1), "attempts": int32(1 << 30),
+				"content": content,
+			}}
+			err := tables.Table(found[0].Table).Put(t.Context(), []storage.Entity{row})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,8 +16,10 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // newScheduledSession returns a session with n scheduled messages, and as many that are being delivered.
@@ -37,12 +39,13 @@ func newScheduledSession(t *testing.T, n, stale int) *testSession {
 		if i >= n {
 			m.PopReceipt = "stale"
 		}
-		row := storage.Row{
-			ID: m.ID, PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("r%d", i), TargetHost: "t.example", Status: 503,
+		row := record.Scheduled{
+			Key:        storage.Key{Partition: "async-caller", ID: m.ID},
+			PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("r%d", i), TargetHost: "t.example", Status: 503,
 			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(time.Hour),
 			Content: content,
 		}
-		if err := table.Put(t.Context(), "async-caller", []storage.Row{row}); err != nil {
+		if err := rows.Put(t.Context(), table, row); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,10 +98,10 @@ func TestWarnings(t *testing.T) {
 		d := newScheduledSession(t, 2, 0)
 		d.json = true
 		var ids []string
-		err := d.runs.Table.List(t.Context(), storage.Query{Content: true}, func(row storage.Row) error {
+		err := rows.ListWhole(t.Context(), d.runs.Table, storage.Query{}, func(row record.Scheduled) error {
 			row.RequestID, row.Repeated = "order-1", len(ids) == 0
 			ids = append(ids, row.ID)
-			return d.runs.Table.Put(t.Context(), row.Queue, []storage.Row{row})
+			return rows.Put(t.Context(), d.runs.Table, row)
 		})
 		if err != nil {
 			t.Fatal(err)

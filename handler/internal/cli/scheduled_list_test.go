@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -17,22 +18,23 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // newRowsSession returns a session with these rows, whose messages are gone.
-func newRowsSession(t *testing.T, rows ...storage.Row) *testSession {
+func newRowsSession(t *testing.T, scheduled ...record.Scheduled) *testSession {
 	t.Helper()
 	d := newTestSession(t)
 	table := &memory.Table{}
 	d.group, d.runs.Table = "scheduled", table
-	for _, row := range rows {
+	for _, row := range scheduled {
 		if row.Content == nil {
 			row.Content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"attempts":2,`+
 				`"call":{"url":"https://t.example/orders/7?code=CANARY",`+
 				`"headers":{"Authorization":"CANARY"}},"trail":[{"at":%q,"status":503,"tookMs":12}]}`, row.RequestID,
 				row.CreatedAt.Format(time.RFC3339), row.CreatedAt.Format(time.RFC3339))
 		}
-		if err := table.Put(t.Context(), row.Queue, []storage.Row{row}); err != nil {
+		if err := rows.Put(t.Context(), table, row); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,10 +42,11 @@ func newRowsSession(t *testing.T, rows ...storage.Row) *testSession {
 }
 
 // rowAt returns a row whose message is due after a while.
-func rowAt(id, host string, wait time.Duration) storage.Row {
+func rowAt(id, host string, wait time.Duration) record.Scheduled {
 	now := time.Now()
-	return storage.Row{
-		Queue: "async-caller", ID: id, RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host,
+	return record.Scheduled{
+		Key:       storage.Key{Partition: "async-caller", ID: id},
+		RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host,
 		Route: "/orders/{n}", Reason: "temporary_status",
 		Status: 503, Attempts: 2, CreatedAt: now.Add(-time.Hour), NextAttemptAt: now.Add(wait),
 		Deadline: now.Add(48 * time.Hour),
@@ -129,20 +132,22 @@ func TestGroupScheduled(t *testing.T) {
 func TestHostileRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := strings.Repeat("x\x1b[2J\u202e\n", 100)
-		row := storage.Row{
-			Queue: text, ID: text, RequestID: "r", TargetHost: text, Route: text, Reason: text, Organization: text,
-			Environment: text,
-			Status:      -1 << 62, Attempts: 1 << 62, Content: []byte(text),
-		}
-		row.Cause, row.Answer = text, text
-		d := newRowsSession(t, row)
+		d := newRowsSession(t)
 		app := &memory.Table{}
 		d.runs.AppTable = app
-		failing := storage.Row{
-			ID: text, App: text, TargetHost: record.RowHost(text), Cause: text, Answer: text, Since: time.Now(),
-			At: time.Now(),
-		}
-		if err := app.Put(t.Context(), record.TargetsPartition, []storage.Row{failing}); err != nil {
+		row := storage.Entity{Key: storage.Key{Partition: text, ID: text}, Values: map[string]any{
+			"requestId": "r", "targetHost": text, "route": text, "reason": text, "organization": text,
+			"environment": text, "status": int32(math.MinInt32), "attempts": int32(math.MaxInt32),
+			"content": []byte(text), "cause": text, "answer": text,
+		}}
+		key := storage.Key{Partition: record.TargetsPartition, ID: text}
+		failing := storage.Entity{Key: key, Values: map[string]any{
+			"app": text, "targetHost": record.RowHost(text), "cause": text, "answer": text, "since": time.Now(),
+			"at": time.Now(),
+		}}
+		err := errors.Join(d.runs.Table.Put(t.Context(), []storage.Entity{row}),
+			app.Put(t.Context(), []storage.Entity{failing}))
+		if err != nil {
 			t.Fatal(err)
 		}
 		for name, print := range map[string]func() error{
@@ -217,10 +222,13 @@ type manyRows struct {
 	n int
 }
 
-func (r *manyRows) List(_ context.Context, _ storage.Query, see func(storage.Row) error) error {
+func (r *manyRows) List(_ context.Context, _ storage.Query, see func(storage.Entity) error) error {
 	for i := range r.n {
-		row := rowAt(fmt.Sprintf("%08d", i), fmt.Sprintf("h%d.example", i), time.Hour)
-		if err := see(row); err != nil {
+		row, err := rows.Encode(rowAt(fmt.Sprintf("%08d", i), fmt.Sprintf("h%d.example", i), time.Hour))
+		if err == nil {
+			err = see(row)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -258,7 +266,7 @@ func (denied) Names(context.Context, string) ([]string, error) { return nil, sto
 // list queues.
 func TestScheduledQueueThatIsGone(t *testing.T) {
 	row := rowAt("aaaaaaaa-1", "one.example", time.Hour)
-	row.Queue = "deleted"
+	row.Partition = "deleted"
 	d := newRowsSession(t, row)
 	check := func(names ...string) error {
 		return d.runs.CheckScheduledQueues(t.Context(),

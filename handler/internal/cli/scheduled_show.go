@@ -83,7 +83,7 @@ func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, sec
 		Target:         failing,
 		Warnings:       message.CheckRow(m.Row),
 		contentDetails: newContentDetails(m.Row.Content, secrets),
-		Next:           s.explain(ctx, m.Row.Queue, m.Row.ID, m.Row.Content, at),
+		Next:           s.explain(ctx, m.Row.Partition, m.Row.ID, m.Row.Content, at),
 	}
 }
 

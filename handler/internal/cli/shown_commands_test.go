@@ -10,7 +10,7 @@ import (
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/record"
 )
 
 // badIDs are not ids of messages. As words of a command they would do something else.
@@ -24,15 +24,15 @@ func badIDs() []string {
 // TestShownCommandsOfRows checks that a writer to the table cannot choose what an operator copies to a shell.
 func TestShownCommandsOfRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rows := []storage.Row{rowAt("aaaaaaaa-1", "t.example", time.Hour)}
+		scheduled := []record.Scheduled{rowAt("aaaaaaaa-1", "t.example", time.Hour)}
 		for _, id := range badIDs() {
 			row := rowAt(id, "t.example", time.Hour)
 			row.RequestID = "r"
-			rows = append(rows, row)
+			scheduled = append(scheduled, row)
 		}
 		queueRow := rowAt("aaaaaaaa-2", "t.example", time.Hour)
-		queueRow.Queue = "q$(touch x)"
-		for _, row := range append(rows, queueRow) {
+		queueRow.Partition = "q$(touch x)"
+		for _, row := range append(scheduled, queueRow) {
 			d := newRowsSession(t, row)
 			found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, row.RequestID)
 			if err != nil {
@@ -45,7 +45,7 @@ func TestShownCommandsOfRows(t *testing.T) {
 			hasCommands := strings.Contains(printed, "async-caller scheduled ")
 			isWarned := strings.Contains(printed, "warning")
 			if hasCommands != isValid || isWarned == isValid {
-				t.Errorf("%q on %q shows\n%s", row.ID, row.Queue, printed)
+				t.Errorf("%q on %q shows\n%s", row.ID, row.Partition, printed)
 			}
 			d.stdout.Reset()
 			if err := d.listScheduled(t.Context(), account.ScheduledSource{}); err != nil {
@@ -88,20 +88,20 @@ func TestShowRowThatDiffers(t *testing.T) {
 	const host = "t.example"
 	const calls, id = "the message calls t.example", "the request id of the message is r-1"
 	long := strings.Repeat("a.", 100) + "example"
-	change := func(host, requestID string) func(*storage.Row) {
-		return func(r *storage.Row) { r.TargetHost, r.RequestID = host, requestID }
+	change := func(host, requestID string) func(*record.Scheduled) {
+		return func(r *record.Scheduled) { r.TargetHost, r.RequestID = host, requestID }
 	}
-	longHost := func(rowHost string) func(*storage.Row) {
-		return func(r *storage.Row) { r.Content, r.TargetHost = contentFor(long), rowHost }
+	longHost := func(rowHost string) func(*record.Scheduled) {
+		return func(r *record.Scheduled) { r.Content, r.TargetHost = contentFor(long), rowHost }
 	}
-	content := func(content string) func(*storage.Row) {
-		return func(r *storage.Row) { r.Content = []byte(content) }
+	content := func(content string) func(*record.Scheduled) {
+		return func(r *record.Scheduled) { r.Content = []byte(content) }
 	}
 	for test, change := range map[string]struct {
-		row  func(*storage.Row)
+		row  func(*record.Scheduled)
 		want []string
 	}{
-		"same":             {func(*storage.Row) {}, nil},
+		"same":             {func(*record.Scheduled) {}, nil},
 		"upper_case":       {change("T.EXAMPLE", "r-1"), nil},
 		"host":             {change("crm.example", "r-1"), []string{calls}},
 		"port":             {change("t.example:8443", "r-1"), []string{calls}},

@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 func (d *testSession) mustStatus(t *testing.T) string {
@@ -94,14 +95,14 @@ func TestStatusOfTargets(t *testing.T) {
 		d.runs.AppTable, d.hasApp, d.app = app, true, folder
 		now := time.Now()
 		fail := func(name, host, cause, answer string, since, latest time.Duration, open bool) {
-			row := storage.Row{
-				ID: name + host, App: name, TargetHost: host, Cause: cause, Answer: answer,
-				Since: now.Add(-since), At: now.Add(-latest),
+			row := record.Target{
+				Key: storage.Key{Partition: record.TargetsPartition, ID: name + host},
+				App: name, Host: host, Cause: cause, Answer: answer, Since: now.Add(-since), Latest: now.Add(-latest),
 			}
 			if open {
-				row.OpenAt = row.At
+				row.OpenAt = row.Latest
 			}
-			if err := app.Put(t.Context(), record.TargetsPartition, []storage.Row{row}); err != nil {
+			if err := rows.Put(t.Context(), app, row); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -175,7 +176,7 @@ func TestQueueOrder(t *testing.T) {
 // hangingTable answers nothing.
 type hangingTable struct{ memory.Table }
 
-func (*hangingTable) List(ctx context.Context, _ storage.Query, _ func(storage.Row) error) error {
+func (*hangingTable) List(ctx context.Context, _ storage.Query, _ func(storage.Entity) error) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

@@ -20,6 +20,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // newPauseSession returns a session of an app that runs, with n messages that wait for t.example, paused, and one that
@@ -30,12 +31,12 @@ func newPauseSession(t *testing.T, n int) *testSession {
 	d.group = "targets"
 	d.runs.AppTable = &memory.Table{}
 	isFirst := true
-	err := d.runs.Table.List(t.Context(), storage.Query{Content: true}, func(row storage.Row) error {
+	err := rows.ListWhole(t.Context(), d.runs.Table, storage.Query{}, func(row record.Scheduled) error {
 		if !isFirst {
 			row.Reason, row.Deadline = "paused", time.Now().Add(time.Hour)
 		}
 		isFirst = false
-		return d.runs.Table.Put(t.Context(), row.Queue, []storage.Row{row})
+		return rows.Put(t.Context(), d.runs.Table, row)
 	})
 	if err == nil {
 		err = record.Beat(t.Context(), d.runs.Table, "local", functionapp.MonitorTimer, "")
@@ -86,8 +87,8 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 			host: "t.example", code: exitPartly,
 			unknown: "the app notices the pause is unknown: an app of the account runs in a version",
 			change: func(t *testing.T, d *testSession) {
-				row := storage.Row{ID: functionapp.MonitorTimer}
-				if err := d.runs.Table.Put(t.Context(), storage.Heartbeats, []storage.Row{row}); err != nil {
+				key := storage.Key{Partition: record.Heartbeats, ID: functionapp.MonitorTimer}
+				if err := rows.Put(t.Context(), d.runs.Table, record.Heartbeat{Key: key}); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -98,11 +99,11 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 		},
 		"invalid_rows": {
 			host: "t.example", printed: "the app notices it within 20s",
-			change: func(t *testing.T, d *testSession) { putPauses(t, d, storage.Row{}) },
+			change: func(t *testing.T, d *testSession) { putPauses(t, d, record.Pause{}) },
 		},
 		"too_many": {
 			host: "t.example", code: exitPartly, unknown: "the table has more pauses than an app reads",
-			change: func(t *testing.T, d *testSession) { putPauses(t, d, storage.Row{Since: time.Now()}) },
+			change: func(t *testing.T, d *testSession) { putPauses(t, d, record.Pause{Since: time.Now()}) },
 		},
 		"denied": {
 			host: "t.example", code: exitFailed, unknown: "pause t.example: ",
@@ -133,12 +134,12 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 }
 
 // putPauses writes 1,500 rows like those of pauses, before that of t.example.
-func putPauses(t *testing.T, d *testSession, row storage.Row) {
+func putPauses(t *testing.T, d *testSession, row record.Pause) {
 	t.Helper()
 	for n := range 1_500 {
-		row.TargetHost = fmt.Sprintf("a%04d.example", n)
-		row.ID = row.TargetHost
-		if err := d.runs.AppTable.Put(t.Context(), record.PausesPartition, []storage.Row{row}); err != nil {
+		row.Host = fmt.Sprintf("a%04d.example", n)
+		row.Key = storage.Key{Partition: record.PausesPartition, ID: row.Host}
+		if err := rows.Put(t.Context(), d.runs.AppTable, row); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -285,11 +286,12 @@ func putPaused(t *testing.T, d *testSession, id, target string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := storage.Row{
-		ID: m.ID, PopReceipt: m.PopReceipt, RequestID: id, TargetHost: u.Host, Reason: "paused", Content: content,
+	row := record.Scheduled{
+		Key:        storage.Key{Partition: "async-caller", ID: m.ID},
+		PopReceipt: m.PopReceipt, RequestID: id, TargetHost: u.Host, Reason: "paused", Content: content,
 		CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(time.Hour), Deadline: time.Now().Add(2 * time.Hour),
 	}
-	if err := d.runs.Table.Put(t.Context(), "async-caller", []storage.Row{row}); err != nil {
+	if err := rows.Put(t.Context(), d.runs.Table, row); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -355,8 +357,11 @@ func TestListPauses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		hostile := storage.Row{ID: "=2A", TargetHost: "*", Since: time.Now(), Reason: "all\x1b[2J"}
-		if err := d.runs.AppTable.Put(t.Context(), record.PausesPartition, []storage.Row{hostile}); err != nil {
+		hostile := storage.Entity{
+			Key:    storage.Key{Partition: record.PausesPartition, ID: "=2A"},
+			Values: map[string]any{"targetHost": "*", "since": time.Now(), "reason": "all\x1b[2J"},
+		}
+		if err := d.runs.AppTable.Put(t.Context(), []storage.Entity{hostile}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(time.Hour)

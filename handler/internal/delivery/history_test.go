@@ -232,11 +232,11 @@ type awayTable struct {
 
 func (t *awayTables) Table(name string) storage.Table { return awayTable{t.Tables.Table(name), t.err} }
 
-func (t awayTable) Get(ctx context.Context, _, _ string) (row storage.Row, found bool, err error) {
-	return row, false, t.fail(ctx)
+func (t awayTable) Get(ctx context.Context, _, _ string) (entity storage.Entity, found bool, err error) {
+	return entity, false, t.fail(ctx)
 }
 
-func (t awayTable) Put(ctx context.Context, _ string, _ []storage.Row) error { return t.fail(ctx) }
+func (t awayTable) Put(ctx context.Context, _ []storage.Entity) error { return t.fail(ctx) }
 
 func (t awayTable) fail(ctx context.Context) error {
 	if t.err == nil {
@@ -417,12 +417,12 @@ func (t countedTable) count() {
 	t.all.operations++
 }
 
-func (t countedTable) Get(ctx context.Context, queue, id string) (storage.Row, bool, error) {
+func (t countedTable) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
 	t.count()
-	return t.Table.Get(ctx, queue, id)
+	return t.Table.Get(ctx, partition, id)
 }
 
-func (t countedTable) Put(ctx context.Context, queue string, rows []storage.Row) error {
+func (t countedTable) Put(ctx context.Context, entities []storage.Entity) error {
 	t.count()
-	return t.Table.Put(ctx, queue, rows)
+	return t.Table.Put(ctx, entities)
 }

@@ -18,10 +18,11 @@ import (
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // outcomes delivers messages to a bench that records outcomes, and returns these.
-func outcomes(t *testing.T, b *bench, contents ...string) (rows []string) {
+func outcomes(t *testing.T, b *bench, contents ...string) (texts []string) {
 	t.Helper()
 	var kept memory.Table
 	b.Outcomes = record.NewOutcomeRecorder(&kept, 1<<20, zerolog.Nop())
@@ -29,18 +30,18 @@ func outcomes(t *testing.T, b *bench, contents ...string) (rows []string) {
 		b.deliver(content)
 	}
 	b.Outcomes.Close(time.Second)
-	err := kept.List(t.Context(), storage.Query{}, func(row storage.Row) error {
-		if row.At.IsZero() || row.Content != nil {
+	err := rows.List(t.Context(), &kept, storage.Query{}, func(row record.Outcome) error {
+		if row.At.IsZero() {
 			t.Errorf("row %+v", row)
 		}
-		text := fmt.Sprintf("%s/%s %s %s %d", row.Queue, row.ID, row.Action, row.Reason, row.Status)
-		rows = append(rows, text+" at "+row.TargetHost)
+		text := fmt.Sprintf("%s/%s %s %s %d", row.Partition, row.ID, row.Action, row.Reason, row.Status)
+		texts = append(texts, text+" at "+row.TargetHost)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rows
+	return texts
 }
 
 const ofRun = `,"run":"T0KEN"`
@@ -131,7 +132,7 @@ func TestOutcomeBehindTheBreaker(t *testing.T) {
 		b.deliver(message)
 		b.Outcomes.Close(time.Second)
 		var got []string
-		err := kept.List(t.Context(), storage.Query{}, func(row storage.Row) error {
+		err := rows.List(t.Context(), &kept, storage.Query{}, func(row record.Outcome) error {
 			got = append(got, row.ID+" "+row.Reason)
 			return nil
 		})

@@ -11,7 +11,6 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
 
@@ -85,14 +84,12 @@ func TestPaused(t *testing.T) {
 				if r.State.Attempts != 3 || r.Attempt != 0 {
 					t.Errorf("%d attempts, attempt %d", r.State.Attempts, r.Attempt)
 				}
-				var rows []string
-				err := scheduled.List(t.Context(), storage.Query{}, func(row storage.Row) error {
-					rows = append(rows, row.Reason)
-					return nil
-				})
+				var reasons []string
+				see := func(row record.Scheduled) error { reasons = append(reasons, row.Reason); return nil }
+				err := record.ListScheduled(t.Context(), &scheduled, record.ScheduledQuery{}, see)
 				wantRow := row.delay >= decision.MinRecordedDelay
-				if err != nil || (len(rows) == 1 && rows[0] == "paused") != wantRow {
-					t.Errorf("recorded %q, %v", rows, err)
+				if err != nil || (len(reasons) == 1 && reasons[0] == "paused") != wantRow {
+					t.Errorf("recorded %q, %v", reasons, err)
 				}
 			})
 		})

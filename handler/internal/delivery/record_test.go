@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -28,9 +29,10 @@ type observed struct {
 	routes           []string
 }
 
-func (o *observed) Put(ctx context.Context, name string, rows []storage.Row) error {
-	for _, row := range rows {
-		all := o.b.store.All(name)
+func (o *observed) Put(ctx context.Context, entities []storage.Entity) error {
+	for _, entity := range entities {
+		row := rows.Decode[record.Scheduled](entity)
+		all := o.b.store.All(row.Partition)
 		if len(all) != 1 || all[0].ID != row.ID || all[0].PopReceipt != row.PopReceipt ||
 			all[0].Text != storage.Base64.Encode(row.Content) {
 			o.t.Errorf("row %+v does not fit the queue's %+v", row, all)
@@ -41,13 +43,13 @@ func (o *observed) Put(ctx context.Context, name string, rows []storage.Row) err
 		}
 		o.routes = append(o.routes, fmt.Sprint(row.TargetHost, row.Route, row.Status, row.Reason, row.Attempts))
 	}
-	o.written += len(rows)
-	return o.Table.Put(ctx, name, rows)
+	o.written += len(entities)
+	return o.Table.Put(ctx, entities)
 }
 
-func (o *observed) Delete(ctx context.Context, name string, keys []storage.Key) error {
+func (o *observed) Delete(ctx context.Context, keys []storage.Key) error {
 	o.removed += len(keys)
-	return o.Table.Delete(ctx, name, keys)
+	return o.Table.Delete(ctx, keys)
 }
 
 // TestRecord: only reschedules by 30 s or more are recorded, each is removed when its message arrives, and in the end
@@ -140,9 +142,10 @@ func TestNotRecorded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(test.outcome))
-				var rows memory.Table
-				b.Record = record.NewRecorder(&rows, func(path string) string { return path }, 1<<20, zerolog.Nop())
-				if err := rows.Put(t.Context(), mainQueue, []storage.Row{{ID: messageID}}); err != nil {
+				var table memory.Table
+				b.Record = record.NewRecorder(&table, func(path string) string { return path }, 1<<20, zerolog.Nop())
+				row := record.Scheduled{Key: storage.Key{Partition: mainQueue, ID: messageID}}
+				if err := rows.Put(t.Context(), &table, row); err != nil {
 					t.Fatal(err)
 				}
 				m := on(mainQueue, test.content)
@@ -153,7 +156,7 @@ func TestNotRecorded(t *testing.T) {
 				b.Deliver(b.ctx, m)
 				b.Record.Close(time.Second)
 
-				wantRows(t, &rows, test.rowsLeft)
+				wantRows(t, &table, test.rowsLeft)
 			})
 		})
 	}
@@ -177,14 +180,12 @@ func TestRecordRepeatedWrite(t *testing.T) {
 				b.Deliver(b.ctx, on(mainQueue, later))
 				b.Record.Close(time.Second)
 
-				var rows []storage.Row
-				err := table.List(t.Context(), storage.Query{}, func(row storage.Row) error {
-					rows = append(rows, row)
-					return nil
-				})
-				if err != nil || len(rows) != 1 || rows[0].Repeated != test.want ||
+				var found []record.Scheduled
+				see := func(row record.Scheduled) error { found = append(found, row); return nil }
+				err := record.ListScheduled(t.Context(), &table, record.ScheduledQuery{}, see)
+				if err != nil || len(found) != 1 || found[0].Repeated != test.want ||
 					len(b.store.All(mainQueue)) != 1+test.lost {
-					t.Errorf("%d messages, rows %+v, %v", len(b.store.All(mainQueue)), rows, err)
+					t.Errorf("%d messages, rows %+v, %v", len(b.store.All(mainQueue)), found, err)
 				}
 			})
 		})
@@ -209,7 +210,7 @@ func (s *losesAnswers) Put(ctx context.Context, name string, item storage.Item) 
 func wantRows(t *testing.T, rows *memory.Table, want int) {
 	t.Helper()
 	got := 0
-	err := rows.List(t.Context(), storage.Query{}, func(storage.Row) error { got++; return nil })
+	err := rows.List(t.Context(), storage.Query{}, func(storage.Entity) error { got++; return nil })
 	if err != nil || got != want {
 		t.Errorf("%d rows are left, want %d; error %v", got, want, err)
 	}

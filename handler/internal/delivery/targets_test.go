@@ -13,7 +13,6 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
 
@@ -66,9 +65,10 @@ func (w *watched) failing(t *testing.T) (texts []string) {
 }
 
 // row returns the row of the scheduled message.
-func (w *watched) row(t *testing.T) (row storage.Row) {
+func (w *watched) row(t *testing.T) (row record.Scheduled) {
 	t.Helper()
-	err := w.scheduled.List(t.Context(), storage.Query{}, func(r storage.Row) error { row = r; return nil })
+	see := func(r record.Scheduled) error { row = r; return nil }
+	err := record.ListScheduled(t.Context(), &w.scheduled, record.ScheduledQuery{}, see)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -251,7 +251,9 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 		apps, err = record.ReadApps(ctx, table)
 		return err
 	}
-	remove := func(ctx context.Context) error { return table.Delete(ctx, "doctor", []storage.Key{{ID: noID}}) }
+	remove := func(ctx context.Context) error {
+		return table.Delete(ctx, []storage.Key{{Partition: "doctor", ID: noID}})
+	}
 	if report.try(ctx, "table access", "role "+storage.TableRole, read, remove) {
 		for _, line := range judgeHeartbeats(apps, now) {
 			report(line)
@@ -275,13 +277,11 @@ func (report Reporter) waiting(ctx context.Context, conn azure.Connection, table
 	defer cancel()
 	waiting := 0
 	enough := errors.New("enough")
-	err := table.List(ctx, storage.Query{}, func(row storage.Row) error {
+	err := record.ListScheduled(ctx, table, record.ScheduledQuery{}, func(record.Scheduled) error {
 		if waiting > maxWaiting {
 			return enough
 		}
-		if !row.IsHeartbeat() {
-			waiting++
-		}
+		waiting++
 		return nil
 	})
 	if err != nil && !errors.Is(err, enough) {

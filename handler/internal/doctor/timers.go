@@ -55,7 +55,7 @@ func judgeHeartbeats(apps []record.App, now time.Time) (lines []Line) {
 		if silent != "" {
 			line.State = Broken
 			line.Text += ": the app, or its " + silent + ", does not run"
-			line.Next = next + "; if it was removed, delete its rows with PartitionKey " + storage.Heartbeats +
+			line.Next = next + "; if it was removed, delete its rows with PartitionKey " + record.Heartbeats +
 				" from table " + storage.ScheduledTable + ", or let the keeper of another app do that after 8 days"
 		}
 		lines = append(lines, line)

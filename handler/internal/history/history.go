@@ -23,6 +23,7 @@ import (
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -45,23 +46,24 @@ const (
 // Delivered is the reason of a call that must not be made again.
 const Delivered = string(decision.Delivered)
 
-// Entry says how a call ended.
+// Entry says how a call ended. Members with a tag for rows are values of its row. Others, apart from the last ones, are
+// in the content of the row.
 type Entry struct {
-	RequestID    string `json:"requestId"`
-	Organization string `json:"organization,omitempty"`
-	Environment  string `json:"environment,omitempty"`
+	RequestID    string `json:"requestId" row:"requestId"`
+	Organization string `json:"organization,omitempty" row:"organization"`
+	Environment  string `json:"environment,omitempty" row:"environment"`
 	Queue        string `json:"queue"`
 	MessageID    string `json:"messageId"`
-	TargetHost   string `json:"targetHost"`
+	TargetHost   string `json:"targetHost" row:"targetHost"`
 	// Route is the path of the call without ids and numbers.
-	Route     string    `json:"route"`
-	CreatedAt time.Time `json:"createdAt"`
-	EndedAt   time.Time `json:"endedAt"`
-	Attempts  int       `json:"attempts"`
+	Route     string    `json:"route" row:"route"`
+	CreatedAt time.Time `json:"createdAt" row:"createdAt"`
+	EndedAt   time.Time `json:"endedAt" row:"at"`
+	Attempts  int       `json:"attempts" row:"attempts"`
 	// Action, Reason and Status are those of the last decision.
-	Action string `json:"action"`
-	Reason string `json:"reason"`
-	Status int    `json:"status,omitempty"`
+	Action string `json:"action" row:"action"`
+	Reason string `json:"reason" row:"reason"`
+	Status int    `json:"status,omitempty" row:"status"`
 	// OriginalRequestID is that of a Nexus callback: the id of the request that it reports on.
 	OriginalRequestID string    `json:"originalRequestId,omitempty"`
 	TraceID           string    `json:"traceId"`
@@ -72,6 +74,14 @@ type Entry struct {
 	Row       string `json:"row"`
 
 	key key
+}
+
+// entryRow is the row of an entry.
+type entryRow struct {
+	storage.Key
+	Entry
+	// Content is a [details] as JSON.
+	Content []byte `row:"content"`
 }
 
 // IsCallback reports whether the call reports the outcome of another one.
@@ -174,12 +184,12 @@ func (h *History) Close(timeout time.Duration) {
 // known.
 func (h *History) WasDelivered(ctx context.Context, e *envelope.Envelope, now time.Time) (at time.Time, ok bool) {
 	k := h.keyOf(e, now)
-	var row storage.Row
+	var row entryRow
 	h.ask(ctx, now, func(ctx context.Context) (err error) {
-		row, _, err = h.tables.Table(k.table).Get(ctx, k.partition(), k.row())
+		row, _, err = rows.Get[entryRow](ctx, h.tables.Table(k.table), k.partition(), k.row())
 		return err
 	})
-	return row.At, row.Reason == Delivered
+	return row.EndedAt, row.Reason == Delivered
 }
 
 // NewEntry returns the entry of an envelope, for the caller to complete with how the call ended.
@@ -195,7 +205,7 @@ func (h *History) NewEntry(e *envelope.Envelope, now time.Time) Entry {
 // Acknowledge writes an entry, and returns when the table has it, or has not answered in time.
 func (h *History) Acknowledge(ctx context.Context, entry Entry, now time.Time) {
 	h.ask(context.WithoutCancel(ctx), now, func(ctx context.Context) error {
-		return h.tables.Table(entry.key.table).Put(ctx, entry.key.partition(), []storage.Row{rowOf(entry)})
+		return rows.Put(ctx, h.tables.Table(entry.key.table), rowOf(entry))
 	})
 	h.recordOriginal(entry) //nolint:contextcheck // Close ends the recorder
 }
@@ -298,25 +308,20 @@ const otherEnd = ".other"
 // so that a content has far less than the 64 KiB that a table accepts.
 const maxTextOfDetails = 256
 
-func rowOf(e Entry) storage.Row {
+func rowOf(e Entry) entryRow {
 	id := e.key.row()
 	if e.Reason != Delivered {
 		id += otherEnd
 	}
 	d := details{e.Queue, e.MessageID, e.OriginalRequestID, e.TraceID, slices.Clone(e.Trail)}
 	for _, text := range []*string{&d.Queue, &d.MessageID, &d.Original, &d.TraceID} {
-		*text = storage.RowText(strictjson.Clip(*text, maxTextOfDetails))
+		*text = rows.Text(strictjson.Clip(*text, maxTextOfDetails))
 	}
 	for i := range d.Trail {
-		d.Trail[i].Error = storage.RowText(d.Trail[i].Error)
+		d.Trail[i].Error = rows.Text(d.Trail[i].Error)
 	}
 	content, _ := strictjson.Line(d) // texts, numbers and times that JSON can write
-	return storage.Row{
-		Queue: e.key.partition(), ID: id, RequestID: e.RequestID, TargetHost: e.TargetHost, Route: e.Route,
-		Reason: e.Reason, Action: e.Action, Status: e.Status, Attempts: e.Attempts,
-		CreatedAt: e.CreatedAt, At: e.EndedAt, Organization: e.Organization, Environment: e.Environment,
-		Content: content,
-	}
+	return entryRow{storage.Key{Partition: e.key.partition(), ID: id}, e, content}
 }
 
 // maxYear is the last year that JSON can write.
@@ -349,11 +354,11 @@ func Find(
 		return nil, 0, err
 	}
 	k := key{subject: subjectOf(tenant, strings.TrimSuffix(requestID, envelope.CallbackSuffix))}
-	q := storage.Query{Queue: k.partition(), IDPrefix: k.row(), Content: true}
+	q := storage.Query{Partition: k.partition(), IDPrefix: k.row()}
 	read := func(match func(Entry) bool) (found []Entry, matching int, err error) {
 		for _, name := range slices.Backward(names) {
-			err := tables.Table(name).List(ctx, q, func(row storage.Row) error {
-				entry := entryOf(name, row)
+			err := rows.ListWhole(ctx, tables.Table(name), q, func(row entryRow) error {
+				entry := row.entry(name)
 				if !match(entry) {
 					return nil
 				}
@@ -388,27 +393,33 @@ func newest(entries []Entry, limit int) []Entry {
 	return entries[:min(len(entries), limit)]
 }
 
-func entryOf(table string, row storage.Row) Entry {
+// entry returns the entry of a row of a table.
+func (r entryRow) entry(table string) Entry {
 	var d details
-	_ = json.Unmarshal(row.Content, &d) // what cannot be read is missing
+	_ = json.Unmarshal(r.Content, &d) // what cannot be read is missing
 	for i := range d.Trail {
 		d.Trail[i].Took = time.Duration(d.Trail[i].TookMs) * time.Millisecond
 	}
-	return Entry{
-		RequestID: row.RequestID, Organization: row.Organization, Environment: row.Environment, Queue: d.Queue,
-		MessageID: d.MessageID, TargetHost: row.TargetHost, Route: row.Route, CreatedAt: row.CreatedAt,
-		EndedAt: row.At, Attempts: row.Attempts, Action: row.Action, Reason: row.Reason, Status: row.Status,
-		OriginalRequestID: d.Original, TraceID: d.TraceID, Trail: d.Trail,
-		Table: table, Partition: row.Queue, Row: row.ID,
-	}
+	e := r.Entry
+	e.Queue, e.MessageID, e.OriginalRequestID, e.TraceID, e.Trail = d.Queue, d.MessageID, d.Original, d.TraceID, d.Trail
+	e.Table, e.Partition, e.Row = table, r.Key.Partition, r.ID
+	return e
 }
 
 const (
 	// dropInterval is how often tables are dropped at most.
 	dropInterval = time.Hour
-	// retentions is the partition of a table with a row for each app that keeps it: Until says how long.
+	// retentions is the partition of a table with a row for each app that keeps it.
 	retentions = "retention"
 )
+
+// retentionRow says until when an app keeps a table.
+type retentionRow struct {
+	storage.Key
+
+	App   string    `row:"app"`
+	Until time.Time `row:"until"`
+}
 
 // LongestRetention is the longest retention that the settings allow.
 const LongestRetention = 10 * 365 * 24 * time.Hour
@@ -454,12 +465,13 @@ func (h *History) keepOrDrop(
 ) (dropped bool, err error) {
 	table := h.tables.Table(name)
 	id := sha256.Sum256([]byte(app)) // a key cannot have every character
-	own := storage.Row{ID: hex.EncodeToString(id[:16]), App: app, Until: end.Add(h.retention)}
+	key := storage.Key{Partition: retentions, ID: hex.EncodeToString(id[:16])}
+	own := retentionRow{key, app, end.Add(h.retention)}
 	if own.Until.After(now) {
-		return false, table.Put(ctx, retentions, []storage.Row{own})
+		return false, rows.Put(ctx, table, own)
 	}
 	isKept := false
-	err = table.List(ctx, storage.Query{Queue: retentions}, func(row storage.Row) error {
+	err = rows.List(ctx, table, storage.Query{Partition: retentions}, func(row retentionRow) error {
 		isPossible := !row.Until.After(end.Add(LongestRetention)) // anyone who writes to the table can write a row
 		isKept = isKept || row.ID != own.ID && row.Until.After(now) && isPossible
 		return nil

@@ -182,13 +182,14 @@ func TestRetentionOfOthers(t *testing.T) {
 			}
 		}
 		short, long, stopped := app("short", 31*day), app("long", 90*day), app("stopped/#?", 60*day)
-		put := func(row storage.Row, partition string) {
-			if err := tables.Table(january).Put(t.Context(), partition, []storage.Row{row}); err != nil {
+		put := func(partition, id string, values map[string]any) {
+			entity := storage.Entity{Key: storage.Key{Partition: partition, ID: id}, Values: values}
+			if err := tables.Table(january).Put(t.Context(), []storage.Entity{entity}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		put(storage.Row{ID: "call"}, "1")
-		put(storage.Row{ID: "hostile", Until: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, "retention")
+		put("1", "call", nil)
+		put("retention", "hostile", map[string]any{"until": time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
 		want := func(after time.Duration, run func() int, dropped int) {
 			t.Helper()
 			<-time.After(after)
@@ -200,7 +201,7 @@ func TestRetentionOfOthers(t *testing.T) {
 		want(0, short, 0)
 		want(day, long, 0)
 		want(64*day, short, 0) // it is day 65
-		put(storage.Row{ID: "call"}, "2")
+		put("2", "call", nil)
 		want(30*day, short, 0)
 		want(10*day, long, 0)
 		want(10*day, long, 0)
@@ -226,7 +227,8 @@ func TestShorterRetention(t *testing.T) {
 			}
 		}
 		table := tables.Table(history.TablePrefix + "200001")
-		if err := table.Put(t.Context(), "1", []storage.Row{{ID: "call"}}); err != nil {
+		call := storage.Entity{Key: storage.Key{Partition: "1", ID: "call"}}
+		if err := table.Put(t.Context(), []storage.Entity{call}); err != nil {
 			t.Fatal(err)
 		}
 		dropAfter(0, 365*day, "app", 0)
@@ -243,13 +245,13 @@ type refusingTable struct{ storage.Table }
 
 func (t *refusingTables) Table(name string) storage.Table { return refusingTable{t.Tables.Table(name)} }
 
-func (t refusingTable) Put(ctx context.Context, queue string, rows []storage.Row) error {
-	for _, row := range rows {
-		if row.RequestID == "bad" {
+func (t refusingTable) Put(ctx context.Context, entities []storage.Entity) error {
+	for _, entity := range entities {
+		if entity.Values["requestId"] == "bad" {
 			return fmt.Errorf("413: %w", storage.ErrRefused)
 		}
 	}
-	return t.Table.Put(ctx, queue, rows)
+	return t.Table.Put(ctx, entities)
 }
 
 // TestRefusedRow: a row that the table refuses says nothing about the rows of others: they are read and written.

@@ -151,8 +151,9 @@ func (l *Limits) rowOf(kind, limit string, q Request, create func(*row) ledger) 
 		l.forget()
 	}
 	r := &row{users: 1, limits: l, alone: enough, wake: make(chan struct{}, 1)}
-	r.stored = storage.Row{
-		ID: id, App: l.app, TargetHost: q.Profile.Scope[:min(len(q.Profile.Scope), 128)], Route: kind + " " + limit,
+	r.stored = stored{
+		Key: storage.Key{Partition: Partition, ID: id}, App: l.app,
+		TargetHost: q.Profile.Scope[:min(len(q.Profile.Scope), 128)], Limit: kind + " " + limit,
 	}
 	r.ledger = create(r)
 	l.rows[id] = r

@@ -183,18 +183,18 @@ type cuttable struct {
 	isCut atomic.Bool
 }
 
-func (c *cuttable) Get(ctx context.Context, queue, id string) (storage.Row, bool, error) {
+func (c *cuttable) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
 	if c.isCut.Load() {
-		return storage.Row{}, false, context.DeadlineExceeded
+		return storage.Entity{}, false, context.DeadlineExceeded
 	}
-	return c.table.Get(ctx, queue, id)
+	return c.table.Get(ctx, partition, id)
 }
 
-func (c *cuttable) Replace(ctx context.Context, queue string, row storage.Row) (string, error) {
+func (c *cuttable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
 	if c.isCut.Load() {
 		return "", context.DeadlineExceeded
 	}
-	return c.table.Replace(ctx, queue, row)
+	return c.table.Replace(ctx, entity)
 }
 
 // TestPermits: instances share the permits as long as calls last, and those of an instance that stops renewing them are
@@ -310,9 +310,9 @@ func TestDamagedRow(t *testing.T) {
 				profile := targets.Profile{Scope: "t.example", Rate: 1, RateText: "1/s", Burst: 1, Concurrency: 2}
 				mustEnter(t, l, request("r1", profile, ""))()
 				<-time.After(time.Minute)
-				err := table.List(t.Context(), storage.Query{Queue: "limit"}, func(row storage.Row) error {
-					row.Content = []byte(content)
-					_, err := table.Replace(t.Context(), "limit", row)
+				err := table.List(t.Context(), storage.Query{Partition: "limit"}, func(row storage.Entity) error {
+					row.Values["content"] = []byte(content)
+					_, err := table.Replace(t.Context(), row)
 					return err
 				})
 				if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // Constants of updates.
@@ -34,6 +35,16 @@ type ledger interface {
 	fallBack(now time.Time)
 }
 
+// stored is the row of a limit. Limit names it in a few words, and Content is what the ledger counts.
+type stored struct {
+	storage.Key
+
+	App        string `row:"app"`
+	TargetHost string `row:"targetHost"`
+	Limit      string `row:"route"`
+	Content    []byte `row:"content"`
+}
+
 // row changes a row of the table by conditional updates, at most one at a time. What comes while one is on its way
 // shares the next.
 type row struct {
@@ -44,7 +55,7 @@ type row struct {
 
 	mu sync.Mutex
 	// stored is the row as it was last read or written, if it is known.
-	stored storage.Row
+	stored stored
 	known  bool
 	// alone is how many readings in a row have found it so. Others change a row of which alone is less than enough:
 	// each update begins with a reading, which is faster than a conflict.
@@ -148,7 +159,7 @@ func (r *row) pause(d time.Duration) {
 func (r *row) read() error {
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), updateTime)
-	got, found, err := r.limits.table.Get(ctx, Partition, r.stored.ID)
+	got, _, err := rows.Get[stored](ctx, r.limits.table, Partition, r.stored.ID)
 	cancel()
 	r.mu.Lock()
 	if err != nil {
@@ -159,10 +170,7 @@ func (r *row) read() error {
 		r.alone = 0
 	}
 	r.known = true
-	r.stored.Version, r.stored.Content = "", nil
-	if found {
-		r.stored.Version, r.stored.Content = got.Version, got.Content
-	}
+	r.stored.Version, r.stored.Content = got.Version, got.Content
 	return nil
 }
 
@@ -174,7 +182,7 @@ func (r *row) write(content []byte) (version string, err error) {
 	defer r.mu.Lock()
 	ctx, cancel := context.WithTimeout(context.Background(), updateTime)
 	defer cancel()
-	return r.limits.table.Replace(ctx, Partition, next)
+	return rows.Replace(ctx, r.limits.table, next)
 }
 
 // lost takes that the table has not answered. The row is read before the next update: a write without an answer may

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // seal authenticates what messages were promised, by a secret that the app keeps in a row of its table: a sender who
@@ -30,6 +31,14 @@ type seal struct {
 // secretPartition is the PartitionKey of the row that has the secret.
 const secretPartition = "secret"
 
+// secretRow is the row that has the secret of an app.
+type secretRow struct {
+	storage.Key
+
+	App     string `row:"app"`
+	Content []byte `row:"content"`
+}
+
 // sealBytes is the length of a seal before its encoding.
 const sealBytes = 16
 
@@ -45,17 +54,18 @@ func (s *seal) key(ctx context.Context) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), updateTime)
 	defer cancel()
-	row := storage.Row{ID: fmt.Sprintf("%x", sha256.Sum256([]byte(s.app))), App: s.app, Content: make([]byte, 32)}
+	key := storage.Key{Partition: secretPartition, ID: fmt.Sprintf("%x", sha256.Sum256([]byte(s.app)))}
+	row := secretRow{key, s.app, make([]byte, 32)}
 	_, _ = rand.Read(row.Content) // it never fails
 	for {
-		stored, found, err := s.table.Get(ctx, secretPartition, row.ID)
-		if err == nil && found && len(stored.Content) >= len(row.Content) {
+		stored, _, err := rows.Get[secretRow](ctx, s.table, key.Partition, key.ID)
+		if err == nil && len(stored.Content) >= len(row.Content) {
 			s.secret = stored.Content
 			return s.secret, nil
 		}
 		if err == nil {
 			row.Version = stored.Version
-			_, err = s.table.Replace(ctx, secretPartition, row)
+			_, err = rows.Replace(ctx, s.table, row)
 		}
 		if err != nil {
 			s.retryAt = time.Now().Add(awayTime)

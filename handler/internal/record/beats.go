@@ -10,6 +10,7 @@ import (
 
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -35,13 +36,34 @@ type App struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// Heartbeats is the partition of the rows that say when a timer function last ran, in the table of the scheduled
+// messages. A queue can have the same name, but its rows have a request id.
+const Heartbeats = "heartbeat"
+
+// Heartbeat is the row of a timer function, whose name begins the ID. WrittenAt is when it ran.
+type Heartbeat struct {
+	storage.Key
+
+	// App is the name of the app; empty for version 0.1.0. Since is when its timer functions began to run.
+	App   string    `row:"app"`
+	Since time.Time `row:"since"`
+	// Writes is the further table that the handler writes, and Reads the partition that it reads in that of the apps.
+	Writes string `row:"writes"`
+	Reads  string `row:"reads"`
+	// Cause is why the app makes no calls; empty if it makes them.
+	Cause string `row:"cause"`
+	// RequestID is that of a message of a queue with the same name.
+	RequestID string `row:"requestId"`
+}
+
 // Beat records that a timer function of an app runs now, and why the app makes no calls; empty if it makes them.
 func Beat(ctx context.Context, table storage.Table, app, timer, problem string) error {
-	row := storage.Row{
-		ID: timer + "," + escape(app), App: app, Since: time.Now(), Writes: storage.RunTable, Reads: PausesPartition,
+	row := Heartbeat{
+		Key: storage.Key{Partition: Heartbeats, ID: timer + "," + escape(app)},
+		App: app, Since: time.Now(), Writes: storage.RunTable, Reads: PausesPartition,
 		Cause: strictjson.Clip(problem, maxRowText),
 	}
-	last, found, err := table.Get(ctx, storage.Heartbeats, row.ID)
+	last, found, err := rows.Get[Heartbeat](ctx, table, Heartbeats, row.ID)
 	if err != nil {
 		return err
 	}
@@ -52,24 +74,34 @@ func Beat(ctx context.Context, table storage.Table, app, timer, problem string) 
 	if found && !last.Since.IsZero() && row.Since.Sub(last.WrittenAt) <= late {
 		row.Since = last.Since
 	}
-	return table.Put(ctx, storage.Heartbeats, []storage.Row{row})
+	return rows.Put(ctx, table, row)
+}
+
+// listHeartbeats shows the rows of timer functions.
+func listHeartbeats(ctx context.Context, table storage.Table, see func(Heartbeat)) error {
+	return rows.List(ctx, table, storage.Query{Partition: Heartbeats}, func(row Heartbeat) error {
+		if row.RequestID == "" {
+			see(row)
+		}
+		return nil
+	})
 }
 
 // ReadApps returns the apps that have recorded beats on an account, ordered by name, at most 1,000. An unnamed one
 // counts only if there is no other: an update to this version leaves its rows behind.
 func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 	apps := map[string]App{}
-	err := table.List(ctx, storage.Query{Queue: storage.Heartbeats}, func(row storage.Row) error {
+	err := listHeartbeats(ctx, table, func(row Heartbeat) {
 		name := strings.Clone(strictjson.Clip(cmp.Or(row.App, unnamed), maxRowText))
 		app := apps[name]
 		timer, id, _ := strings.Cut(row.ID, ",")
 		_, isKnown := apps[name]
 		isLatest := row.WrittenAt.After(app.Monitor) && row.WrittenAt.After(app.Keeper)
 		switch {
-		case !row.IsHeartbeat() || id != escape(row.App): // no handler writes it
-			return nil
+		case id != escape(row.App): // no handler writes it
+			return
 		case len(apps) == maxReadRows && !isKnown:
-			return nil
+			return
 		case timer == functionapp.MonitorTimer:
 			app.Monitor = row.WrittenAt.UTC()
 		case timer == functionapp.KeeperTimer:
@@ -83,7 +115,6 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 			app.Since = row.Since.UTC()
 		}
 		apps[name] = app
-		return nil
 	})
 	if len(apps) > 1 {
 		delete(apps, unnamed)

@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // life is an account on which apps run.
@@ -44,9 +45,10 @@ func (l life) beat(app, timer string) {
 	}
 }
 
-func (l life) put(row storage.Row) {
+func (l life) put(id string, row record.Heartbeat) {
 	l.Helper()
-	if err := l.table.Put(l.Context(), storage.Heartbeats, []storage.Row{row}); err != nil {
+	row.Key = storage.Key{Partition: record.Heartbeats, ID: id}
+	if err := rows.Put(l.Context(), l.table, row); err != nil {
 		l.Fatal(err)
 	}
 }
@@ -71,12 +73,12 @@ func (l life) want(when string, want map[string]string) {
 func TestAppsDoNotHideEachOther(t *testing.T) {
 	inAccount(t, func(l life) {
 		l.runs("shop", 1)
-		l.put(storage.Row{ID: "m", RequestID: "of a queue that is called heartbeat"})
+		l.put("m", record.Heartbeat{RequestID: "of a queue that is called heartbeat"})
 		l.runs("billing", 60)
 		l.want("after an hour", map[string]string{"shop": functionapp.MonitorTimer, "billing": ""})
 		l.runs("billing", 7*24*60)
 		sweep := func() {
-			if err := record.SweepApps(l.Context(), l.table, storage.Heartbeats); err != nil {
+			if err := record.SweepApps(l.Context(), l.table, record.Heartbeats); err != nil {
 				l.Fatal(err)
 			}
 		}
@@ -85,7 +87,7 @@ func TestAppsDoNotHideEachOther(t *testing.T) {
 		l.runs("billing", 24*60)
 		sweep()
 		l.want("after 8 days", map[string]string{"billing": ""})
-		if _, found, err := l.table.Get(l.Context(), storage.Heartbeats, "m"); err != nil || !found {
+		if _, found, err := l.table.Get(l.Context(), record.Heartbeats, "m"); err != nil || !found {
 			l.Errorf("the row of the message is gone: %v", err)
 		}
 	})
@@ -115,7 +117,7 @@ func TestFreshApp(t *testing.T) {
 func TestUnnamedApp(t *testing.T) {
 	inAccount(t, func(l life) {
 		l.want("empty", map[string]string{})
-		l.put(storage.Row{ID: functionapp.MonitorTimer})
+		l.put(functionapp.MonitorTimer, record.Heartbeat{})
 		l.want("it runs", map[string]string{"(unnamed)": ""})
 		<-time.After(time.Hour)
 		l.want("it does not run", map[string]string{"(unnamed)": functionapp.MonitorTimer})
@@ -151,7 +153,11 @@ func TestBeatsSayWhyNoCallsAreMade(t *testing.T) {
 		beat(functionapp.MonitorTimer, "") // corrected
 		want("")
 		<-time.After(time.Minute)
-		l.put(storage.Row{ID: functionapp.MonitorTimer + ",shop", App: "shop", Cause: strings.Repeat("\x1b[2J", 500)})
+		key := storage.Key{Partition: record.Heartbeats, ID: functionapp.MonitorTimer + ",shop"}
+		values := map[string]any{"app": "shop", "cause": strings.Repeat("\x1b[2J", 500)}
+		if err := l.table.Put(l.Context(), []storage.Entity{{Key: key, Values: values}}); err != nil {
+			l.Fatal(err)
+		}
 		apps, err := record.ReadApps(l.Context(), l.table)
 		if err != nil || len(apps) != 1 || len(apps[0].Problem) > 2000 || strings.Contains(apps[0].Problem, "\x1b") {
 			l.Errorf("%+v, %v", apps, err)

@@ -24,7 +24,7 @@ type ScheduledObserver struct {
 // Observe implements [delivery.Observer].
 func (s ScheduledObserver) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
 	if wasRecorded(r.Intake.Received, r.Lease) {
-		s.Gone(r.Message.Queue, storage.Key{ID: r.Lease.ID})
+		s.Gone(storage.Key{Partition: r.Message.Queue, ID: r.Lease.ID})
 	}
 	if r.Action != decision.Reschedule || r.Delay < decision.MinRecordedDelay || r.Write.InPlace {
 		return nil
@@ -48,10 +48,10 @@ func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
 }
 
 // row describes a message that is rescheduled.
-func (s ScheduledObserver) row(r *delivery.Report) storage.Row {
+func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	target := r.Intake.Envelope.Call.Target
-	row := storage.Row{
-		Queue: r.Write.Queue, RequestID: r.Intake.Envelope.RequestID,
+	row := Scheduled{
+		Key: storage.Key{Partition: r.Write.Queue}, RequestID: r.Intake.Envelope.RequestID,
 		TargetHost: target.Host[:min(len(target.Host), MaxHost)], Route: target.EscapedPath(),
 		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
 		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,

@@ -9,31 +9,34 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// Outcome is what became of a message of a run at one attempt.
+// Outcome is the row of what became of a message of a run at one attempt.
 type Outcome struct {
-	// Run is the token of the run, 1 to 64 visible ASCII characters. A sender can invent one.
-	Run, RequestID string
+	// The recorder sets the key. WrittenAt is the time of storage.
+	storage.Key
+	// Run is the token of the run, 1 to 64 visible ASCII characters. A sender can invent one. It is not stored.
+	Run string
+
+	RequestID string `row:"requestId"`
 	// Attempt is the number of the call, from 1. Called says whether it was made or the message was refused before. The
 	// two are rows of their own, so that a refusal does not replace the outcome of the call.
-	Attempt int
-	Called  bool
+	Attempt int  `row:"attempts"`
+	Called  bool `row:"called"`
 	// Action and Reason are those of the decision. Status is the target's latest answer; 0 means none.
-	Action, Reason string
-	Status         int
-	TargetHost     string
-	At             time.Time
+	Action     string    `row:"action"`
+	Reason     string    `row:"reason"`
+	Status     int       `row:"status"`
+	TargetHost string    `row:"targetHost"`
+	At         time.Time `row:"at"`
 }
 
-// row returns the row of an outcome. Its time of writing is that of storage.
-func (o Outcome) row() storage.Row {
+// key returns the key of an outcome.
+func (o Outcome) key() storage.Key {
 	kind := "refused"
 	if o.Called {
 		kind = "called"
 	}
-	return storage.Row{
-		Queue: Partition(o.Run), ID: fmt.Sprintf("%s.%d.%s", escape(o.RequestID), o.Attempt, kind),
-		RequestID: o.RequestID, Attempts: o.Attempt, Called: o.Called, Action: o.Action, Reason: o.Reason,
-		Status: o.Status, TargetHost: o.TargetHost, At: o.At,
+	return storage.Key{
+		Partition: Partition(o.Run), ID: fmt.Sprintf("%s.%d.%s", escape(o.RequestID), o.Attempt, kind),
 	}
 }
 
@@ -82,12 +85,11 @@ const (
 
 // OutcomeWriter returns whether the app whose timer function has run last records outcomes. The table is the record.
 func OutcomeWriter(ctx context.Context, table storage.Table) (Writer, error) {
-	var latest storage.Row
-	err := table.List(ctx, storage.Query{Queue: storage.Heartbeats}, func(row storage.Row) error {
-		if row.IsHeartbeat() && row.WrittenAt.After(latest.WrittenAt) {
+	var latest Heartbeat
+	err := listHeartbeats(ctx, table, func(row Heartbeat) {
+		if row.WrittenAt.After(latest.WrittenAt) {
 			latest = row
 		}
-		return nil
 	})
 	switch {
 	case err != nil || latest.ID == "":

@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // TestOutcomeRows checks that each attempt of a message has a row for its call and one for refusals, whatever
@@ -37,7 +38,8 @@ func TestOutcomeRows(t *testing.T) {
 		r.Close(time.Second)
 		reasons := map[string]string{}
 		list := func(partition string) (n int) {
-			if err := table.List(t.Context(), storage.Query{Queue: partition}, func(row storage.Row) error {
+			query := storage.Query{Partition: partition}
+			if err := rows.List(t.Context(), &table, query, func(row record.Outcome) error {
 				n++
 				if strings.ContainsAny(row.ID, "/\\#? '%") {
 					t.Errorf("a table has no key %q", row.ID)
@@ -96,22 +98,23 @@ func TestOutcomeWriter(t *testing.T) {
 			}
 			pass(time.Minute)
 		}
-		put := func(row storage.Row) {
-			if err := table.Put(t.Context(), storage.Heartbeats, []storage.Row{row}); err != nil {
+		put := func(id string, row record.Heartbeat) {
+			row.Key = storage.Key{Partition: record.Heartbeats, ID: id}
+			if err := rows.Put(t.Context(), &table, row); err != nil {
 				t.Fatal(err)
 			}
 		}
 		check(record.WriterUnknown)
 		// A row of a queue that is called heartbeat.
-		put(storage.Row{ID: "message", RequestID: "r1", Writes: storage.RunTable})
+		put("message", record.Heartbeat{RequestID: "r1", Writes: storage.RunTable})
 		check(record.WriterUnknown)
-		put(storage.Row{ID: "AC-monitor"})
+		put("AC-monitor", record.Heartbeat{})
 		check(record.WriterOld)
 		if err := record.Beat(t.Context(), &table, "local", "AC-poison-keeper", ""); err != nil {
 			t.Fatal(err)
 		}
 		check(record.WriterCurrent)
-		put(storage.Row{ID: "AC-monitor"}) // an earlier version was deployed again
+		put("AC-monitor", record.Heartbeat{}) // an earlier version was deployed again
 		check(record.WriterOld)
 	})
 }

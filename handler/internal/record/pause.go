@@ -11,24 +11,25 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/targets"
 )
 
-// Pause says that an operator has paused a target: no app of the account calls it.
+// Pause is the row that says that an operator has paused a target: no app of the account calls it.
 type Pause struct {
-	// Host is the target, in the form of [targets.ParseHost]. A host without a port means all ports.
-	Host string `json:"host"`
-	// Since is when the pause began, and Until when it ends; zero means that an operator has to end it.
-	Since time.Time `json:"since,omitzero"`
-	Until time.Time `json:"until,omitzero"`
-	// By is the user and his machine, and Reason why. Both are what the operator says.
-	By     string `json:"by,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	// Problem says why the row is ignored; empty if it is valid.
-	Problem string `json:"problem,omitempty"`
+	storage.Key `json:"-"`
 
-	version string
+	// Host is the target, in the form of [targets.ParseHost]. A host without a port means all ports.
+	Host string `json:"host" row:"targetHost"`
+	// Since is when the pause began, and Until when it ends; zero means that an operator has to end it.
+	Since time.Time `json:"since,omitzero" row:"since"`
+	Until time.Time `json:"until,omitzero" row:"until"`
+	// By is the user and his machine, and Reason why. Both are what the operator says.
+	By     string `json:"by,omitempty" row:"by"`
+	Reason string `json:"reason,omitempty" row:"reason"`
+	// Problem says why the row is ignored; empty if it is valid. It is not stored.
+	Problem string `json:"problem,omitempty"`
 }
 
 // PausesPartition is the PartitionKey of the rows of pauses.
@@ -59,26 +60,22 @@ func (p Pause) Text() string {
 	return text
 }
 
-func (p Pause) row() storage.Row {
-	return storage.Row{
-		Queue: PausesPartition, ID: escape(p.Host), TargetHost: p.Host, Since: p.Since, Until: p.Until, By: p.By,
-		Reason: p.Reason, Version: p.version,
-	}
+func pauseKey(host string) storage.Key {
+	return storage.Key{Partition: PausesPartition, ID: escape(host)}
 }
 
-// pauseOf reads a row, which anyone who can write to the table may have written.
-func pauseOf(r storage.Row) Pause {
+// checked returns the pause of a row, which anyone who can write to the table may have written.
+func (p Pause) checked() Pause {
 	text := func(s string) string {
 		return strings.Clone(strictjson.ReplaceUnprintable(strictjson.Clip(s, MaxPauseText)))
 	}
-	p := Pause{
-		Host: text(r.TargetHost), Since: r.Since.UTC(), Until: r.Until.UTC(), By: text(r.By), Reason: text(r.Reason),
-		version: r.Version,
-	}
-	host, err := targets.ParseHost(r.TargetHost)
-	isValid := err == nil && host == p.Host && r.ID == escape(host) && !r.Since.IsZero()
+	stored := p.Host
+	p.Host, p.By, p.Reason = text(p.Host), text(p.By), text(p.Reason)
+	p.Since, p.Until = p.Since.UTC(), p.Until.UTC()
+	host, err := targets.ParseHost(stored)
+	isValid := err == nil && host == p.Host && p.ID == escape(host) && !p.Since.IsZero()
 	if !isValid {
-		p.Host = text(r.ID)
+		p.Host = text(p.ID)
 		p.Problem = "ignored: invalid"
 	}
 	return p
@@ -89,8 +86,8 @@ func pauseOf(r storage.Row) Pause {
 func ReadPauses(ctx context.Context, table storage.Table) (pauses []Pause, err error) {
 	now := time.Now()
 	inForce, others := 0, 0
-	err = table.List(ctx, storage.Query{Queue: PausesPartition}, func(row storage.Row) error {
-		p := pauseOf(row)
+	err = rows.List(ctx, table, storage.Query{Partition: PausesPartition}, func(row Pause) error {
+		p := row.checked()
 		count := &others
 		if p.IsInForce(now) {
 			count = &inForce
@@ -110,15 +107,17 @@ var ErrPauseChanged = errors.New("another operator has paused or resumed the tar
 // WritePause pauses a target, or changes its pause, which then has begun when the earlier one did. It returns the pause
 // as it was written. The error is an [ErrPauseChanged] if the pause was changed meanwhile.
 func WritePause(ctx context.Context, table storage.Table, p Pause) (Pause, error) {
-	row, found, err := table.Get(ctx, PausesPartition, escape(p.Host))
+	key := pauseKey(p.Host)
+	row, found, err := rows.Get[Pause](ctx, table, key.Partition, key.ID)
 	if err != nil {
 		return p, err
 	}
-	if earlier := pauseOf(row); found && earlier.IsInForce(p.Since) {
+	if earlier := row.checked(); found && earlier.IsInForce(p.Since) {
 		p.Since = earlier.Since
 	}
-	p.version = row.Version
-	version, err := table.Replace(ctx, PausesPartition, p.row())
+	p.Key = key
+	p.Version = row.Version
+	version, err := rows.Replace(ctx, table, p)
 	if err == nil && version == "" {
 		err = ErrPauseChanged
 	}
@@ -129,16 +128,17 @@ func WritePause(ctx context.Context, table storage.Table, p Pause) (Pause, error
 // is an [ErrPauseChanged] if another operator has changed the pause meanwhile, or paused the host again: he was told
 // that it is paused.
 func RemovePause(ctx context.Context, table storage.Table, host string) (p Pause, found bool, err error) {
-	row, found, err := table.Get(ctx, PausesPartition, escape(host))
+	key := pauseKey(host)
+	row, found, err := rows.Get[Pause](ctx, table, key.Partition, key.ID)
 	if err != nil || !found {
 		return p, false, err
 	}
-	p = pauseOf(row)
-	err = table.Delete(ctx, PausesPartition, []storage.Key{{ID: row.ID, Version: row.Version}})
+	p = row.checked()
+	err = table.Delete(ctx, []storage.Key{row.Key})
 	if err != nil {
 		return p, true, err
 	}
-	_, isBack, err := table.Get(ctx, PausesPartition, row.ID)
+	_, isBack, err := table.Get(ctx, key.Partition, key.ID)
 	if err == nil && isBack {
 		err = ErrPauseChanged
 	}
@@ -150,13 +150,13 @@ func RemoveEnded(ctx context.Context, table storage.Table, pauses []Pause, now t
 	var keys []storage.Key
 	for _, p := range pauses {
 		if p.Problem == "" && !p.IsInForce(now) && len(keys) < maxTransaction {
-			keys = append(keys, storage.Key{ID: p.row().ID, Version: p.version})
+			keys = append(keys, p.Key)
 		}
 	}
 	if len(keys) == 0 {
 		return nil
 	}
-	return table.Delete(ctx, PausesPartition, keys)
+	return table.Delete(ctx, keys)
 }
 
 // Paused has the pauses of an account by host.
@@ -261,15 +261,14 @@ func (p *Pauses) Run(ctx context.Context) {
 func PauseReaders(ctx context.Context, table storage.Table, now time.Time) (problem string, err error) {
 	problem = "no timer function of the app has recorded a run in the last minutes"
 	isOld := false
-	err = table.List(ctx, storage.Query{Queue: storage.Heartbeats}, func(row storage.Row) error {
+	err = listHeartbeats(ctx, table, func(row Heartbeat) {
 		switch {
-		case isOld || !row.IsHeartbeat() || now.Sub(row.WrittenAt) > monitorLate:
+		case isOld || now.Sub(row.WrittenAt) > monitorLate:
 		case row.Reads == PausesPartition:
 			problem = ""
 		default:
 			isOld = true
 		}
-		return nil
 	})
 	if isOld {
 		problem = "an app of the account runs in a version that knows no pauses"

@@ -17,6 +17,7 @@ import (
 
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // pausesOf starts an instance that reads pauses.
@@ -122,7 +123,7 @@ func TestPausedTargets(t *testing.T) {
 		"xn--bcher-kva.de":   {"https://B%C3%BCcher.de/": true, "https://xn--bcher-kva.de/": true},
 		"10.0.0.1":           {"http://[::ffff:10.0.0.1]/": true, "http://10.0.0.2/": false},
 	} {
-		p := pauseOf(Pause{Host: host, Since: now}.row())
+		p := Pause{Key: pauseKey(host), Host: host, Since: now}.checked()
 		if p.Problem != "" {
 			t.Errorf("%s: %s", host, p.Problem)
 		}
@@ -141,19 +142,19 @@ func TestPausedTargets(t *testing.T) {
 func TestHostileRowsOfPauses(t *testing.T) {
 	now := time.Now()
 	long := strings.Repeat("x\u202e", 5000)
-	for name, row := range map[string]storage.Row{
-		"no_host":       {ID: "t.example", Since: now},
-		"other_id":      {ID: "other.example", TargetHost: "t.example", Since: now},
-		"upper_case":    {ID: "T.example", TargetHost: "T.example", Since: now},
-		"all":           {ID: "=2A", TargetHost: "*", Since: now},
-		"suffix":        {ID: "=2A.example", TargetHost: "*.example", Since: now},
-		"no_since":      {ID: "t.example", TargetHost: "t.example"},
-		"long":          {ID: long, TargetHost: long, Since: now, Reason: long, By: long},
-		"escape":        {ID: "t.example", TargetHost: "t.example\x1b[2J", Since: now},
-		"with_user":     {ID: escape("u@t.example"), TargetHost: "u@t.example", Since: now},
-		"valid_but_old": {ID: "t.example", TargetHost: "t.example", Since: now.Add(-time.Hour), Until: now},
+	for name, row := range map[string]Pause{
+		"no_host":       {Key: pauseKey("t.example"), Since: now},
+		"other_id":      {Key: pauseKey("other.example"), Host: "t.example", Since: now},
+		"upper_case":    {Key: pauseKey("T.example"), Host: "T.example", Since: now},
+		"all":           {Key: pauseKey("*"), Host: "*", Since: now},
+		"suffix":        {Key: pauseKey("*.example"), Host: "*.example", Since: now},
+		"no_since":      {Key: pauseKey("t.example"), Host: "t.example"},
+		"long":          {Key: storage.Key{ID: long}, Host: long, Since: now, Reason: long, By: long},
+		"escape":        {Key: pauseKey("t.example"), Host: "t.example\x1b[2J", Since: now},
+		"with_user":     {Key: pauseKey("u@t.example"), Host: "u@t.example", Since: now},
+		"valid_but_old": {Key: pauseKey("t.example"), Host: "t.example", Since: now.Add(-time.Hour), Until: now},
 	} {
-		p := pauseOf(row)
+		p := row.checked()
 		isValid := p.Problem == ""
 		shown := p.Host + p.Text()
 		if p.IsInForce(now) || isValid != (name == "valid_but_old") || len(shown) > 8*MaxPauseText ||
@@ -162,11 +163,12 @@ func TestHostileRowsOfPauses(t *testing.T) {
 		}
 	}
 	var table memory.Table
-	var rows []storage.Row
+	var many []Pause
 	for n := range 3 * maxReadRows {
-		rows = append(rows, Pause{Host: fmt.Sprintf("h%d.example", n), Since: now}.row())
+		host := fmt.Sprintf("h%d.example", n)
+		many = append(many, Pause{Key: pauseKey(host), Host: host, Since: now})
 	}
-	if err := table.Put(t.Context(), PausesPartition, rows); err != nil {
+	if err := rows.Put(t.Context(), &table, many...); err != nil {
 		t.Fatal(err)
 	}
 	pauses, err := ReadPauses(t.Context(), &table)
@@ -222,9 +224,9 @@ type pausedAgain struct {
 	again func()
 }
 
-func (p *pausedAgain) Delete(ctx context.Context, queue string, keys []storage.Key) error {
+func (p *pausedAgain) Delete(ctx context.Context, keys []storage.Key) error {
 	p.once.Do(p.again)
-	return p.Table.Delete(ctx, queue, keys)
+	return p.Table.Delete(ctx, keys)
 }
 
 // TestPauseReaders: only heartbeats of these minutes, all of versions that read pauses, say that the apps notice them.
@@ -240,7 +242,8 @@ func TestPauseReaders(t *testing.T) {
 			problems = append(problems, problem)
 		}
 		look()
-		if err := table.Put(t.Context(), storage.Heartbeats, []storage.Row{{ID: "AC-monitor"}}); err != nil {
+		old := Heartbeat{Key: storage.Key{Partition: Heartbeats, ID: "AC-monitor"}}
+		if err := rows.Put(t.Context(), &table, old); err != nil {
 			t.Fatal(err)
 		}
 		look()
@@ -266,27 +269,22 @@ func TestPauseReaders(t *testing.T) {
 // TestPausesAmongHostileRows: rows of somebody who can write to the table, or pauses that have ended, hide no pause.
 func TestPausesAmongHostileRows(t *testing.T) {
 	now := time.Now()
-	for name, hostile := range map[string]func(n int) storage.Row{
-		"invalid":    func(n int) storage.Row { return storage.Row{ID: fmt.Sprintf("0%05d", n)} },
-		"other_host": func(n int) storage.Row { return storage.Row{ID: fmt.Sprintf("0%05d", n), TargetHost: "t.example"} },
-		"no_since": func(n int) storage.Row {
-			host := fmt.Sprintf("0%05d.example", n)
-			return storage.Row{ID: escape(host), TargetHost: host}
-		},
-		"ended": func(n int) storage.Row {
-			host := fmt.Sprintf("0%05d.example", n)
+	for name, hostile := range map[string]func(host string) Pause{
+		"invalid":    func(string) Pause { return Pause{} },
+		"other_host": func(string) Pause { return Pause{Host: "t.example"} },
+		"no_since":   func(host string) Pause { return Pause{Host: host} },
+		"ended": func(host string) Pause {
 			ended := now.Add(-time.Minute)
-			return storage.Row{ID: escape(host), TargetHost: host, Since: ended.Add(-time.Hour), Until: ended}
+			return Pause{Host: host, Since: ended.Add(-time.Hour), Until: ended}
 		},
-		"long": func(n int) storage.Row {
-			return storage.Row{
-				ID: fmt.Sprintf("0%05d", n), By: strings.Repeat("x", 1<<10), Content: make([]byte, 1<<10),
-			}
-		},
+		"long": func(string) Pause { return Pause{By: strings.Repeat("x", 1<<10)} },
 	} {
 		var table memory.Table
 		for n := range 1_500 {
-			if err := table.Put(t.Context(), PausesPartition, []storage.Row{hostile(n)}); err != nil {
+			host := fmt.Sprintf("0%05d.example", n)
+			row := hostile(host)
+			row.Key = pauseKey(host)
+			if err := rows.Put(t.Context(), &table, row); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -6,8 +6,10 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -16,12 +18,14 @@ import (
 
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 const (
-	// changeBytes is the memory that a change takes beside its texts and its content.
-	changeBytes = 512
-	// maxBatch and maxBatchBytes limit the changes of one write. A table takes 100 rows of a queue at once.
+	// changeBytes is the memory that a change takes beside its values, and valueBytes that of a value beside its text.
+	changeBytes = 192
+	valueBytes  = 72
+	// maxBatch and maxBatchBytes limit the changes of one write. A table takes 100 rows of a partition at once.
 	maxBatch      = 100
 	maxBatchBytes = 128 << 10
 	// writeTimeout limits a write and its repetitions.
@@ -97,13 +101,21 @@ const (
 
 // change is a row that is written, or removed.
 type change struct {
-	row    storage.Row
+	row    storage.Entity
 	remove bool
 }
 
-func (c change) bytes() int { return changeBytes + c.row.TextBytes() }
+func (c change) bytes() int {
+	n := changeBytes + len(c.row.Partition) + len(c.row.ID) + len(c.row.Version)
+	for _, value := range c.row.Values {
+		text, _ := value.(string)
+		large, _ := value.([]byte)
+		n += valueBytes + len(text) + len(large)
+	}
+	return n
+}
 
-// NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [storage.Row]. Limit
+// NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [Scheduled]. Limit
 // is the memory in bytes that the changes may take while they wait. The caller closes the recorder.
 func NewRecorder(table storage.Table, route func(path string) string, limit int, log zerolog.Logger) *Recorder {
 	return newRecorder(table, route, limit, atOnce, texts{
@@ -115,7 +127,7 @@ func NewRecorder(table storage.Table, route func(path string) string, limit int,
 // NewOutcomeRecorder returns a recorder of outcomes. It is not that of scheduled messages, so that a sender who invents
 // tokens of runs cannot take its room.
 func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, unchanged, limit, atOnce, texts{
+	return newRecorder(table, nil, limit, atOnce, texts{
 		off:  "outcomes of messages of runs are not recorded" + offAdvice,
 		lost: "outcomes of messages of runs were not recorded in the last minute" + lostAdvice,
 	}, log)
@@ -124,13 +136,11 @@ func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Rec
 // NewHistoryRecorder returns a recorder of how calls ended. It waits for many rows of each partition, because a
 // partition costs a transaction.
 func NewHistoryRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, unchanged, limit, gather{5 * time.Second, limit / changeBytes, limit / 2}, texts{
+	return newRecorder(table, nil, limit, gather{5 * time.Second, math.MaxInt, limit / 2}, texts{
 		off:  "the history is not recorded" + strings.ReplaceAll(offAdvice, "SCHEDULED", "HISTORY"),
 		lost: "ends of calls were not recorded in the last minute" + lostAdvice,
 	}, log)
 }
-
-func unchanged(route string) string { return route }
 
 func newRecorder(
 	table storage.Table, route func(path string) string, limit int, together gather, lines texts, log zerolog.Logger,
@@ -146,31 +156,40 @@ func newRecorder(
 }
 
 // Scheduled records a message. The row's Route is the path of the call, unchanged.
-func (r *Recorder) Scheduled(row storage.Row) { r.add(change{row: row}) }
-
-// Ended records how a call ended.
-func (r *Recorder) Ended(row storage.Row) { r.add(change{row: row}) }
-
-// Outcome records what became of a message of a run.
-func (r *Recorder) Outcome(o Outcome) { r.add(change{row: o.row()}) }
-
-// Gone removes the row of a message from the record, because the message was delivered again or deleted.
-func (r *Recorder) Gone(queueName string, key storage.Key) {
-	r.add(change{row: storage.Row{Queue: queueName, ID: key.ID, Version: key.Version}, remove: true})
+func (r *Recorder) Scheduled(row Scheduled) {
+	if r != nil {
+		row.Route = r.route(rows.Text(row.Route))
+		r.add(row, false)
+	}
 }
 
-func (r *Recorder) add(c change) {
+// Ended records how a call ended, in a row that [rows.Encode] takes.
+func (r *Recorder) Ended(row any) { r.add(row, false) }
+
+// Outcome records what became of a message of a run.
+func (r *Recorder) Outcome(o Outcome) {
+	o.Key = o.key()
+	r.add(o, false)
+}
+
+// Gone removes the row of a message from the record, because the message was delivered again or deleted.
+func (r *Recorder) Gone(key storage.Key) { r.add(struct{ storage.Key }{key}, true) }
+
+// add adds the change of a row, whose texts may be small parts of a large message.
+func (r *Recorder) add(row any, remove bool) {
 	if r == nil {
 		return
 	}
-	c.row = c.row.Bounded() // a sender chooses its texts, which may be small parts of a large message
+	entity, err := rows.Encode(row)
+	c := change{entity, remove}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.off:
 		return
-	case r.bytes+c.bytes() > r.limit:
+	case err != nil || r.bytes+c.bytes() > r.limit:
 		r.lost++
+		r.err = cmp.Or(err, r.err)
 		return
 	}
 	r.waiting = append(r.waiting, c)
@@ -241,7 +260,7 @@ func (r *Recorder) wait() {
 	}
 }
 
-// take removes the next changes of one queue from those that wait.
+// take removes the next changes of one partition from those that wait.
 func (r *Recorder) take() []change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -249,7 +268,7 @@ func (r *Recorder) take() []change {
 	rest, size := r.waiting[:0], 0
 	for _, c := range r.waiting {
 		full := len(batch) == maxBatch || size > maxBatchBytes
-		if full || len(batch) > 0 && c.row.Queue != batch[0].row.Queue {
+		if full || len(batch) > 0 && c.row.Partition != batch[0].row.Partition {
 			rest = append(rest, c)
 			continue
 		}
@@ -262,8 +281,8 @@ func (r *Recorder) take() []change {
 	return batch
 }
 
-// write writes changes of one queue. If storage refuses some, the others are written. If the table does not answer, all
-// changes are lost, and those that wait: they are out of date when the table is back.
+// write writes changes of one partition. If storage refuses some, the others are written. If the table does not answer,
+// all changes are lost, and those that wait: they are out of date when the table is back.
 func (r *Recorder) write(batch []change) {
 	ctx, cancel := context.WithTimeout(r.writing, writeTimeout)
 	defer cancel()
@@ -307,29 +326,27 @@ func (r *Recorder) putEach(ctx context.Context, batch []change) (lost int, last 
 	return lost, last
 }
 
-// put writes changes of one queue. The latest change of a message counts.
+// put writes changes of one partition. The latest change of a message counts.
 func (r *Recorder) put(ctx context.Context, batch []change) error {
 	latest := map[string]change{}
 	for _, c := range batch {
 		latest[c.row.ID] = c
 	}
-	var rows []storage.Row
+	var written []storage.Entity
 	var removed []storage.Key
-	for id, c := range latest {
+	for _, c := range latest {
 		if c.remove {
-			removed = append(removed, storage.Key{ID: id, Version: c.row.Version})
-			continue
+			removed = append(removed, c.row.Key)
+		} else {
+			written = append(written, c.row)
 		}
-		c.row.Route = r.route(c.row.Route)
-		rows = append(rows, c.row)
 	}
-	queueName := batch[0].row.Queue
 	return storage.Persist(ctx, writeTimeout, func(ctx context.Context) (err error) {
-		if len(rows) > 0 {
-			err = r.table.Put(ctx, queueName, rows)
+		if len(written) > 0 {
+			err = r.table.Put(ctx, written)
 		}
 		if len(removed) > 0 && err == nil {
-			err = r.table.Delete(ctx, queueName, removed)
+			err = r.table.Delete(ctx, removed)
 		}
 		return err
 	}, storage.ErrRefused)

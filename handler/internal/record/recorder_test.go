@@ -18,7 +18,11 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
+
+// refused is the reason of a row that a slow table refuses.
+const refused = "refused"
 
 // slow is a table whose writes take some time, may fail, and are counted.
 type slow struct {
@@ -30,15 +34,15 @@ type slow struct {
 	writes []int
 }
 
-func (s *slow) Put(ctx context.Context, name string, rows []storage.Row) error {
+func (s *slow) Put(ctx context.Context, entities []storage.Entity) error {
 	s.mu.Lock()
 	s.tries++
 	var err error
 	if s.fail != nil {
 		err = s.fail(s.tries)
 	}
-	for _, row := range rows {
-		if len(row.Content) > storage.MaxPropertyBytes {
+	for _, entity := range entities {
+		if entity.Values["reason"] == refused {
 			err = fmt.Errorf("400: %w", storage.ErrRefused)
 		}
 	}
@@ -51,14 +55,14 @@ func (s *slow) Put(ctx context.Context, name string, rows []storage.Row) error {
 	if err != nil {
 		return err
 	}
-	s.writes = append(s.writes, len(rows))
-	return s.Table.Put(ctx, name, rows)
+	s.writes = append(s.writes, len(entities))
+	return s.Table.Put(ctx, entities)
 }
 
 func (s *slow) rows(t *testing.T) (ids []string) {
 	t.Helper()
 	if err := s.List(t.Context(), storage.Query{},
-		func(row storage.Row) error { ids = append(ids, row.ID); return nil }); err != nil {
+		func(entity storage.Entity) error { ids = append(ids, entity.ID); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return ids
@@ -71,8 +75,10 @@ func newRecorder(table storage.Table) (*record.Recorder, *bytes.Buffer) {
 	return record.NewRecorder(table, strings.ToUpper, limit, zerolog.New(&log)), &log
 }
 
-func row(n int) storage.Row {
-	return storage.Row{Queue: "main", ID: fmt.Sprintf("%04d", n), Route: "/a", Content: []byte("{}")}
+func row(n int) record.Scheduled {
+	return record.Scheduled{
+		Key: storage.Key{Partition: "main", ID: fmt.Sprintf("%04d", n)}, Route: "/a", Content: []byte("{}"),
+	}
 }
 
 func TestRecorderBatches(t *testing.T) {
@@ -82,12 +88,12 @@ func TestRecorderBatches(t *testing.T) {
 		for n := range 250 {
 			r.Scheduled(row(n))
 		}
-		r.Gone("main", storage.Key{ID: "0007"}) // the latest change counts
+		r.Gone(row(7).Key) // the latest change counts
 		pass(2 * time.Second)
 		if got := table.writes; len(got) > 20 || slices.Max(got) > 100 || len(table.rows(t)) != 249 {
 			t.Errorf("writes of %d rows, %d rows", got, len(table.rows(t)))
 		}
-		got, _, _ := table.Get(t.Context(), "main", "0001")
+		got, _, _ := rows.Get[record.Scheduled](t.Context(), table, "main", "0001")
 		if got.Route != "/A" {
 			t.Errorf("route %q", got.Route)
 		}
@@ -186,7 +192,7 @@ func TestRecorderClosesInTime(t *testing.T) {
 func TestNoRecorder(*testing.T) {
 	var r *record.Recorder
 	r.Scheduled(row(1))
-	r.Gone("main", storage.Key{ID: "1"})
+	r.Gone(row(1).Key)
 	r.Close(2 * time.Second)
 }
 
@@ -198,42 +204,57 @@ func pass(d time.Duration) {
 
 // TestRecorderRefusedRow: a row that storage refuses is lost alone, and is no outage.
 func TestRecorderRefusedRow(t *testing.T) {
-	bad := row(7)
-	bad.Content = make([]byte, storage.MaxPropertyBytes+1)
-	for name, refused := range map[string][]int{"one": {7}, "first_and_last": {0, 49}, "all_of_few": {0, 1, 2}} {
+	for name, bad := range map[string][]int{"one": {7}, "first_and_last": {0, 49}, "all_of_few": {0, 1, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			table := &slow{}
 			r, log := newRecorder(table)
 			n := 50
 			if name == "all_of_few" {
-				n = len(refused)
+				n = len(bad)
 			}
 			for i := range n {
 				change := row(i)
-				if slices.Contains(refused, i) {
-					change.Content = bad.Content
+				if slices.Contains(bad, i) {
+					change.Reason = refused
 				}
 				r.Scheduled(change)
 			}
-			r.Gone("main", storage.Key{ID: "none"})
+			r.Gone(storage.Key{Partition: "main", ID: "none"})
 			pass(2 * time.Second)
 			r.Scheduled(row(100)) // after the refusal
 			pass(2 * time.Second)
-			if got, want := len(table.rows(t)), n-len(refused)+1; got != want {
+			if got, want := len(table.rows(t)), n-len(bad)+1; got != want {
 				t.Errorf("%s: %d rows, want %d", name, got, want)
 			}
-			if lost, err := r.Lost(); lost != len(refused) || !errors.Is(err, storage.ErrRefused) {
+			if lost, err := r.Lost(); lost != len(bad) || !errors.Is(err, storage.ErrRefused) {
 				t.Errorf("%s: lost %d, %v", name, lost, err)
 			}
 			if table.tries > n+4 {
 				t.Errorf("%s: %d tries", name, table.tries)
 			}
 			r.Close(2 * time.Second)
-			if !strings.Contains(log.String(), fmt.Sprintf(`"messages":%d`, len(refused))) {
+			if !strings.Contains(log.String(), fmt.Sprintf(`"messages":%d`, len(bad))) {
 				t.Errorf("%s: log %s", name, log)
 			}
 		})
 	}
+}
+
+// TestRecorderTooLarge: a row that is too large for any table is lost alone, at once.
+func TestRecorderTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := &slow{}
+		r, _ := newRecorder(table)
+		large := row(0)
+		large.Content = make([]byte, storage.MaxPropertyBytes+1)
+		r.Scheduled(large)
+		r.Scheduled(row(1))
+		r.Close(2 * time.Second)
+		if lost, err := r.Lost(); lost != 1 || err == nil || !strings.Contains(err.Error(), "content") ||
+			len(table.rows(t)) != 1 || table.tries != 1 {
+			t.Errorf("lost %d, %v; %d rows in %d tries", lost, err, len(table.rows(t)), table.tries)
+		}
+	})
 }
 
 // TestRecorderRefusedAndAway: when the table goes away while rows are written one by one, the rest is lost as in any
@@ -264,17 +285,17 @@ func TestRecorderRefusedAndAway(t *testing.T) {
 // TestRecorderMemory: while the table hangs, the rows that wait take no more memory than the limit, whatever text a
 // sender fills, and hold no large messages.
 func TestRecorderMemory(t *testing.T) {
-	for name, set := range map[string]func(*storage.Row, string){
-		"organization": func(r *storage.Row, text string) { r.Organization = text },
-		"environment":  func(r *storage.Row, text string) { r.Environment = text },
-		"request_id":   func(r *storage.Row, text string) { r.RequestID = text },
-		"host":         func(r *storage.Row, text string) { r.TargetHost = text },
-		"route":        func(r *storage.Row, text string) { r.Route = text },
-		"reason":       func(r *storage.Row, text string) { r.Reason = text },
-		"answer":       func(r *storage.Row, text string) { r.Answer = text },
-		"part":         func(r *storage.Row, text string) { r.RequestID = text[:10] },
-		"id":           func(r *storage.Row, text string) { r.ID += text[:20] },
-		"content":      func(r *storage.Row, text string) { r.Content = []byte(text)[:20] },
+	for name, set := range map[string]func(*record.Scheduled, string){
+		"organization": func(r *record.Scheduled, text string) { r.Organization = text },
+		"environment":  func(r *record.Scheduled, text string) { r.Environment = text },
+		"request_id":   func(r *record.Scheduled, text string) { r.RequestID = text },
+		"host":         func(r *record.Scheduled, text string) { r.TargetHost = text },
+		"route":        func(r *record.Scheduled, text string) { r.Route = text },
+		"reason":       func(r *record.Scheduled, text string) { r.Reason = text },
+		"answer":       func(r *record.Scheduled, text string) { r.Answer = text },
+		"part":         func(r *record.Scheduled, text string) { r.RequestID = text[:10] },
+		"id":           func(r *record.Scheduled, text string) { r.ID += text[:20] },
+		"content":      func(r *record.Scheduled, text string) { r.Content = []byte(text)[:20] },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			table := &slow{took: time.Hour}

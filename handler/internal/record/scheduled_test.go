@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/record"
 )
 
 func TestStale(t *testing.T) {
@@ -16,13 +16,13 @@ func TestStale(t *testing.T) {
 	}{
 		"waiting":        {time.Second, 0, false, false},
 		"due_now":        {0, 0, true, false},
-		"just_due":       {-storage.StaleAfter, 0, true, false},
-		"gone":           {-storage.StaleAfter - 1, 0, true, true},
+		"just_due":       {-record.StaleAfter, 0, true, false},
+		"gone":           {-record.StaleAfter - 1, 0, true, true},
 		"overtaken":      {-24 * time.Hour, -23 * time.Hour, true, true},
 		"behind_a_queue": {-24 * time.Hour, -24 * time.Hour, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			row := storage.Row{NextAttemptAt: now.Add(test.due)}
+			row := record.Scheduled{NextAttemptAt: now.Add(test.due)}
 			if got := row.IsStale(now.Add(test.front)); got != test.wantsStale {
 				t.Errorf("stale %t, want %t", got, test.wantsStale)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 const (
@@ -31,30 +32,28 @@ var errEnough = errors.New("enough")
 func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err error) {
 	limited, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	var partition string
 	var keys []storage.Key
 	remove := func() error {
 		if len(keys) == 0 {
 			return nil
 		}
-		err := table.Delete(limited, partition, keys)
+		err := table.Delete(limited, keys)
 		if err == nil {
 			swept += len(keys)
 		}
 		keys = keys[:0]
 		return err
 	}
-	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept)}
-	err = table.List(limited, old, func(row storage.Row) (err error) {
-		isRun := row.Queue == RunsPartition || row.Queue == UndonePartition
+	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept), Select: []string{}}
+	err = table.List(limited, old, func(row storage.Entity) (err error) {
+		isRun := row.Partition == RunsPartition || row.Partition == UndonePartition
 		if isRun && row.WrittenAt.After(time.Now().Add(-runsKept)) {
 			return nil
 		}
-		if row.Queue != partition || len(keys) == maxTransaction {
+		if len(keys) == maxTransaction || len(keys) > 0 && row.Partition != keys[0].Partition {
 			err = remove()
-			partition = row.Queue
 		}
-		keys = append(keys, storage.Key{ID: row.ID, Version: row.Version})
+		keys = append(keys, row.Key)
 		if err == nil && swept >= maxSwept {
 			err = errEnough
 		}
@@ -77,13 +76,13 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 func SweepApps(ctx context.Context, table storage.Table, partition string) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	old := storage.Query{Queue: partition, WrittenBefore: time.Now().Add(-appsKept)}
+	old := storage.Query{Partition: partition, WrittenBefore: time.Now().Add(-appsKept)}
 	var keys []storage.Key
-	err := table.List(ctx, old, func(row storage.Row) error {
+	err := rows.List(ctx, table, old, func(row Heartbeat) error {
 		if row.RequestID != "" { // a message of a queue with this name
 			return nil
 		}
-		keys = append(keys, storage.Key{ID: row.ID, Version: row.Version})
+		keys = append(keys, row.Key)
 		if len(keys) == maxTransaction { // the next pass goes on
 			return errEnough
 		}
@@ -92,5 +91,5 @@ func SweepApps(ctx context.Context, table storage.Table, partition string) error
 	if err != nil && !errors.Is(err, errEnough) {
 		return fmt.Errorf("list old rows of %s: %w", partition, err)
 	}
-	return table.Delete(ctx, partition, keys)
+	return table.Delete(ctx, keys)
 }

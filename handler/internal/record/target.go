@@ -8,29 +8,30 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/strictjson"
 )
 
-// Target is a target that fails, as the instances of an app have seen it together.
+// Target is the row of a target that fails, as the instances of an app have seen it together.
 type Target struct {
+	storage.Key `json:"-"`
+
 	// App is the app that calls it: apps that share an account need not have the same network. Host is its host, in
 	// lower case, with a port if the URL has one, at most 128 bytes.
-	App  string `json:"app"`
-	Host string `json:"host"`
+	App  string `json:"app" row:"app"`
+	Host string `json:"host" row:"targetHost"`
 	// Reason is why the latest call failed, and Cause says so in a few words. Status is that of the answer, 0 if there
 	// was none.
-	Reason string `json:"reason"`
-	Cause  string `json:"cause"`
-	Status int    `json:"status,omitempty"`
+	Reason string `json:"reason" row:"reason"`
+	Cause  string `json:"cause" row:"cause"`
+	Status int    `json:"status,omitempty" row:"status"`
 	// Since is when the first call that failed since the last success began, and Latest when the latest one began.
-	Since  time.Time `json:"since"`
-	Latest time.Time `json:"latest"`
+	Since  time.Time `json:"since" row:"since"`
+	Latest time.Time `json:"latest" row:"at"`
 	// OpenAt is when an instance last had its circuit breaker open; zero if none had.
-	OpenAt time.Time `json:"openAt,omitzero"`
+	OpenAt time.Time `json:"openAt,omitzero" row:"openAt"`
 	// Answer is the beginning of the latest answer, with its secrets masked.
-	Answer string `json:"answer,omitempty"`
-
-	version string
+	Answer string `json:"answer,omitempty" row:"answer"`
 }
 
 // TargetsPartition is the PartitionKey of the rows of targets.
@@ -55,23 +56,20 @@ func RowHost(host string) string {
 // targetPrefix returns the beginning of the IDs of the rows of an app.
 func targetPrefix(app string) string { return escape(app) + "," }
 
-func (t Target) row() storage.Row {
-	return storage.Row{
-		Queue: TargetsPartition, ID: targetPrefix(t.App) + escape(t.Host), App: t.App, TargetHost: t.Host,
-		Reason: t.Reason, Cause: t.Cause, Status: t.Status, Answer: t.Answer,
-		Since: t.Since, At: t.Latest, OpenAt: t.OpenAt, Version: t.version,
-	}
+// key returns the key of a version of the row.
+func (t Target) key() storage.Key {
+	return storage.Key{Partition: TargetsPartition, ID: targetPrefix(t.App) + escape(t.Host), Version: t.Version}
 }
 
 // maxRowText is longer than the texts that a handler writes. Somebody else may have written the row.
 const maxRowText = 300
 
-func targetOf(r storage.Row) Target {
-	text := func(s string) string { return strings.Clone(strictjson.Clip(s, maxRowText)) }
-	return Target{
-		App: text(r.App), Host: text(r.TargetHost), Reason: text(r.Reason), Cause: text(r.Cause), Status: r.Status,
-		Answer: text(r.Answer), Since: r.Since.UTC(), Latest: r.At.UTC(), OpenAt: r.OpenAt.UTC(), version: r.Version,
+// bounded returns the target with texts of a limited length.
+func (t Target) bounded() Target {
+	for _, text := range []*string{&t.App, &t.Host, &t.Reason, &t.Cause, &t.Answer} {
+		*text = strings.Clone(strictjson.Clip(*text, maxRowText))
 	}
+	return t
 }
 
 // The targets of an app for which there are rows, and those of an account that are read. A sender can invent hosts.
@@ -88,16 +86,15 @@ func ReadTargets(ctx context.Context, table storage.Table) (failing []Target, er
 
 // readTargets reads the rows whose ID has a prefix.
 func readTargets(ctx context.Context, table storage.Table, prefix string) (failing []Target, err error) {
-	q := storage.Query{Queue: TargetsPartition, IDPrefix: prefix}
-	err = table.List(ctx, q, func(row storage.Row) error {
-		target := targetOf(row)
+	q := storage.Query{Partition: TargetsPartition, IDPrefix: prefix}
+	err = rows.List(ctx, table, q, func(target Target) error {
 		if target.App == "" || target.Host == "" || target.Latest.IsZero() {
 			return nil
 		}
 		if len(failing) == maxReadRows {
 			return errEnough
 		}
-		failing = append(failing, target)
+		failing = append(failing, target.bounded())
 		return nil
 	})
 	if errors.Is(err, errEnough) {
@@ -138,6 +135,6 @@ func merge(known, seen *Target, success time.Time) *Target {
 	if merged.Answer == "" { // the latest call got none
 		merged.Answer = cmp.Or(seen.Answer, known.Answer)
 	}
-	merged.version = known.version
+	merged.Version = known.Version
 	return &merged
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 const (
@@ -73,7 +74,7 @@ func (t *Targets) Failed(f Target) {
 	}
 	f.App = t.app
 	for _, text := range []*string{&f.Reason, &f.Cause, &f.Answer} {
-		*text = storage.RowText(*text) // small parts of a large message
+		*text = rows.Text(*text) // small parts of a large message
 	}
 	before := t.seen[f.Host]
 	if before == nil && len(t.seen) >= maxTargets {
@@ -212,10 +213,10 @@ func (t *Targets) plan(rows []Target, now time.Time) (changes []targetChange) {
 	}
 	for host, known := range t.known {
 		change := t.changes[host]
-		if change.version != "" && change.version != known.version || change.at.IsZero() {
+		if change.version != "" && change.version != known.Version || change.at.IsZero() {
 			change.at = now
 		}
-		t.changes[host] = rowChange{known.version, change.at}
+		t.changes[host] = rowChange{known.Version, change.at}
 		next := merge(known, t.seen[host], t.success[host])
 		isNew := t.seen[host] != nil || next != nil && !next.Since.Equal(known.Since)
 		if next == nil || isNew && t.mayWrite(host, now) {
@@ -251,14 +252,15 @@ func (t *Targets) oldestFirst() []*Target {
 func (t *Targets) write(ctx context.Context, changes []targetChange, now time.Time) error {
 	for _, c := range changes {
 		if c.next == nil {
-			key := storage.Key{ID: c.known.row().ID, Version: c.known.version}
-			if err := t.table.Delete(ctx, TargetsPartition, []storage.Key{key}); err != nil {
+			if err := t.table.Delete(ctx, []storage.Key{c.known.key()}); err != nil {
 				return err
 			}
 			t.forget(c.known)
 			continue
 		}
-		version, err := t.table.Replace(ctx, TargetsPartition, c.next.row())
+		next := *c.next
+		next.Key = next.key()
+		version, err := rows.Replace(ctx, t.table, next)
 		if isRefusal(err) { // it must not hurt the others
 			t.drop(c.next.Host)
 			continue

@@ -15,6 +15,7 @@ import (
 
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // bench has a table and the instances of apps that share it.
@@ -31,18 +32,18 @@ type countingTable struct {
 	late          func()
 }
 
-func (c *countingTable) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
+func (c *countingTable) List(ctx context.Context, q storage.Query, see func(storage.Entity) error) error {
 	c.lists.Add(1)
 	return c.Table.List(ctx, q, see)
 }
 
-func (c *countingTable) Replace(ctx context.Context, queue string, row storage.Row) (string, error) {
+func (c *countingTable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
 	if late := c.late; late != nil {
 		c.late = nil
 		late()
 	}
 	c.writes.Add(1)
-	return c.Table.Replace(ctx, queue, row)
+	return c.Table.Replace(ctx, entity)
 }
 
 // inBubble runs a test with a fake clock.
@@ -358,10 +359,10 @@ func TestSweepTargets(t *testing.T) {
 func TestTargetsAmongHostileRows(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		for n := range 1_500 {
-			rows := []storage.Row{{ID: fmt.Sprintf("0%05d", n)}, Target{
-				App: "0", Host: fmt.Sprint(n), Since: time.Now(), Latest: time.Now(),
-			}.row()}
-			if err := b.table.Put(t.Context(), TargetsPartition, rows); err != nil {
+			empty := Target{Key: storage.Key{Partition: TargetsPartition, ID: fmt.Sprintf("0%05d", n)}}
+			other := Target{App: "0", Host: fmt.Sprint(n), Since: time.Now(), Latest: time.Now()}
+			other.Key = other.key()
+			if err := rows.Put(t.Context(), b.table, empty, other); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -370,9 +371,9 @@ func TestTargetsAmongHostileRows(t *testing.T) {
 			targets.Failed(Target{Host: "down.example", Since: time.Now(), Latest: time.Now(), Cause: "503"})
 			<-time.After(2 * time.Minute)
 		}
-		rows, err := readTargets(t.Context(), b.table, targetPrefix("app"))
-		if err != nil || len(rows) != 1 || rows[0].Host != "down.example" {
-			t.Errorf("rows %v, %v", rows, err)
+		failing, err := readTargets(t.Context(), b.table, targetPrefix("app"))
+		if err != nil || len(failing) != 1 || failing[0].Host != "down.example" {
+			t.Errorf("rows %v, %v", failing, err)
 		}
 		if n := b.table.writes.Load(); n > 12 {
 			t.Errorf("%d writes", n)
@@ -386,11 +387,11 @@ type refusingTable struct {
 	host string
 }
 
-func (r *refusingTable) Replace(ctx context.Context, queue string, row storage.Row) (string, error) {
-	if row.TargetHost == r.host {
+func (r *refusingTable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
+	if entity.Values["targetHost"] == r.host {
 		return "", fmt.Errorf("400: %w", storage.ErrRefused)
 	}
-	return r.Table.Replace(ctx, queue, row)
+	return r.Table.Replace(ctx, entity)
 }
 
 // TestTargetsRefusedRow: the row of a target that storage refuses does not keep those of others from being written.

@@ -102,7 +102,7 @@ func (t timers) keeper() ingress.Task {
 			return errors.Join(err,
 				record.SweepApps(ctx, t.app, record.TargetsPartition),
 				record.SweepApps(ctx, t.app, limit.Partition),
-				record.SweepApps(ctx, table, storage.Heartbeats),
+				record.SweepApps(ctx, table, record.Heartbeats),
 				t.beat(ctx, table, functionapp.KeeperTimer))
 		})
 		outcomesErr := withTable(t.outcomes, func(table storage.Table) error {

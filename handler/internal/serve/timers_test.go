@@ -22,6 +22,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // timerApp is an app whose timer functions work on an account and tables in memory.
@@ -36,7 +37,7 @@ type timerApp struct {
 	ctx      context.Context
 }
 
-func newTimers(t *testing.T, rows ...storage.Row) *timerApp {
+func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
 	t.Helper()
 	app := &timerApp{store: memory.New()}
 	for _, name := range []string{"async-caller", "async-caller-poison"} {
@@ -44,10 +45,8 @@ func newTimers(t *testing.T, rows ...storage.Row) *timerApp {
 			t.Fatal(err)
 		}
 	}
-	for _, row := range rows {
-		if err := app.rows.Put(t.Context(), row.Queue, []storage.Row{row}); err != nil {
-			t.Fatal(err)
-		}
+	if err := rows.Put(t.Context(), &app.rows, scheduled...); err != nil {
+		t.Fatal(err)
 	}
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
@@ -68,10 +67,11 @@ func newTimers(t *testing.T, rows ...storage.Row) *timerApp {
 }
 
 // rowAt returns a row whose message is due after a while.
-func rowAt(id, host string, wait time.Duration) storage.Row {
+func rowAt(id, host string, wait time.Duration) record.Scheduled {
 	now := time.Now()
-	return storage.Row{
-		Queue: "async-caller", ID: id, RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host,
+	return record.Scheduled{
+		Key:       storage.Key{Partition: "async-caller", ID: id},
+		RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host,
 		CreatedAt: now.Add(-time.Hour), NextAttemptAt: now.Add(wait), Deadline: now.Add(48 * time.Hour),
 	}
 }
@@ -121,7 +121,7 @@ func TestMonitorLines(t *testing.T) {
 		contains(t, app.run(functionapp.MonitorTimer), `"depth":1,"poison":1,"scheduled":2,"oldest":"`,
 			`"age":18000000`)
 		const id = functionapp.MonitorTimer + ",local"
-		if row, found, err := app.rows.Get(t.Context(), storage.Heartbeats, id); !found ||
+		if row, found, err := app.rows.Get(t.Context(), record.Heartbeats, id); !found ||
 			time.Since(row.WrittenAt) > 0 {
 			t.Errorf("heartbeat %v, %v", row, err)
 		}
@@ -268,7 +268,8 @@ func TestKeeperSweepsOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newTimers(t)
 		table := &app.outcomes
-		if err := table.Put(t.Context(), "T0KEN", []storage.Row{{ID: "r1.1.called", Action: "finish"}}); err != nil {
+		row := record.Outcome{Key: storage.Key{Partition: "T0KEN", ID: "r1.1.called"}, Action: "finish"}
+		if err := rows.Put(t.Context(), table, row); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(23 * time.Hour)
@@ -289,7 +290,7 @@ func TestKeeperSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waiting, overtaken := rowAt("dddddddd-4", "t.example", 30*time.Minute),
 			rowAt("eeeeeeee-5", "t.example", -time.Hour)
-		waiting.Queue, overtaken.Queue = "busy", "busy"
+		waiting.Partition, overtaken.Partition = "busy", "busy"
 		app := newTimers(t, rowAt("aaaaaaaa-1", "t.example", -2*time.Hour), rowAt("bbbbbbbb-2", "t.example",
 			270*time.Minute), rowAt("cccccccc-3", "t.example", 6*time.Hour), waiting, overtaken)
 		if err := app.store.Create(t.Context(), "busy"); err != nil {
@@ -301,7 +302,7 @@ func TestKeeperSweeps(t *testing.T) {
 		contains(t, app.run(functionapp.KeeperTimer), "removed 2 rows of scheduled messages that are gone error: <nil>")
 		var left []string
 		if err := app.rows.List(t.Context(), storage.Query{},
-			func(r storage.Row) error { left = append(left, r.ID); return nil }); err != nil {
+			func(r storage.Entity) error { left = append(left, r.ID); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-poison-keeper,local]" {

@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // scheduledResult is the JSON output of a command that changes scheduled messages.
@@ -284,10 +286,11 @@ func (f *fixture) putRows(total, hosts int) {
 	table, err := azure.OpenTable(connection, storage.ScheduledTable)
 	f.must(err)
 	defer table.Close()
-	rows := make([]storage.Row, 0, total)
+	all := make([]record.Scheduled, 0, total)
 	for n := range total {
-		rows = append(rows, storage.Row{
-			ID: fmt.Sprintf("%08d-0000-4000-8000-000000000000", n), RequestID: fmt.Sprint("order-", n),
+		key := storage.Key{Partition: mainQueue, ID: fmt.Sprintf("%08d-0000-4000-8000-000000000000", n)}
+		all = append(all, record.Scheduled{
+			Key: key, RequestID: fmt.Sprint("order-", n),
 			TargetHost: fmt.Sprintf("host-%d.example", n%hosts),
 			Route:      "/orders/{n}", Reason: "temporary_status", Status: 503, Attempts: 4, NextAttemptAt: time.Now().
 					Add(time.Duration(n) * time.Second),
@@ -295,8 +298,8 @@ func (f *fixture) putRows(total, hosts int) {
 			Content: bytes.Repeat([]byte("x"), 1<<10),
 		})
 	}
-	for batch := range slices.Chunk(rows, 100) {
-		f.must(table.Put(f.t.Context(), mainQueue, batch))
+	for batch := range slices.Chunk(all, 100) {
+		f.must(rows.Put(f.t.Context(), table, batch...))
 	}
 }
 

@@ -168,7 +168,7 @@ func TestTableStates(t *testing.T) {
 		t.Cleanup(s.tableProxy.Close)
 		table := mustOpenTable(t, s.tableEndpoint())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err := table.Delete(ctx, "async-caller", []storage.Key{{ID: "test"}})
+		err := table.Delete(ctx, []storage.Key{{Partition: "async-caller", ID: "test"}})
 		cancel()
 		r.mu.Lock() // the proxy may still hold a request
 		requests := r.ofTable(state).requests

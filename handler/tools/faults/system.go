@@ -203,7 +203,7 @@ func (s *system) createHistory() error {
 		return err
 	}
 	defer table.Close()
-	return table.Put(s.ctx, "faults", []storage.Row{{ID: "created"}})
+	return table.Put(s.ctx, []storage.Entity{{Key: storage.Key{Partition: "faults", ID: "created"}}})
 }
 
 func (s *system) startProxies() (err error) {

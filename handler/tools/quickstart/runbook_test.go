@@ -15,6 +15,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/tools/azurite/azuritetest"
 	"asynccaller/handler/tools/testbed"
 )
@@ -132,12 +133,13 @@ func fillAccount(t *testing.T, connectionString string) {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d",`+
 			`"call":{"url":"https://%[2]s/orders/%[1]d"},"callback":{"url":"https://example.com/done"}}`, id, host)
 		m := put(mainQueue, storage.Base64.Encode(content), storage.Item{Delay: delay})
-		must(t, table.Put(t.Context(), mainQueue, []storage.Row{{
-			ID: m.ID, PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("order-%d", id), TargetHost: host,
+		must(t, rows.Put(t.Context(), table, record.Scheduled{
+			Key:        storage.Key{Partition: mainQueue, ID: m.ID},
+			PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("order-%d", id), TargetHost: host,
 			Route: "/orders/{n}", Status: status, Attempts: 1,
 			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(delay),
 			Deadline: time.Now().Add(24 * time.Hour), Content: content,
-		}}))
+		}))
 	}
 	for i := range 48 {
 		schedule(6000+i, "crm.example.com", 503*(i%2), []time.Duration{
@@ -155,10 +157,10 @@ func fillAccount(t *testing.T, connectionString string) {
 	must(t, err)
 	defer targets.Close()
 	fails := func(host, cause, answer string, since time.Duration, openAt time.Time) {
-		must(t, targets.Put(t.Context(), record.TargetsPartition, []storage.Row{{
-			ID: host, App: "acme", TargetHost: host, Cause: cause, Answer: answer, Since: time.Now().Add(-since),
-			At: time.Now(), OpenAt: openAt,
-		}}))
+		must(t, rows.Put(t.Context(), targets, record.Target{
+			Key: storage.Key{Partition: record.TargetsPartition, ID: host}, App: "acme", Host: host,
+			Cause: cause, Answer: answer, Since: time.Now().Add(-since), Latest: time.Now(), OpenAt: openAt,
+		}))
 	}
 	fails("crm.example.com", "503", `{"error":"maintenance until 14:00"}`, 150*time.Minute, time.Now())
 	fails("old.example.com", "certificate has expired or is not valid yet", "", 73*time.Hour, time.Time{})

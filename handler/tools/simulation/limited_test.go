@@ -97,18 +97,18 @@ func (s *slowTable) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *slowTable) Get(ctx context.Context, queue, id string) (storage.Row, bool, error) {
+func (s *slowTable) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
 	if err := s.wait(ctx); err != nil {
-		return storage.Row{}, false, err
+		return storage.Entity{}, false, err
 	}
-	return s.Table.Get(ctx, queue, id)
+	return s.Table.Get(ctx, partition, id)
 }
 
-func (s *slowTable) Replace(ctx context.Context, queue string, row storage.Row) (string, error) {
+func (s *slowTable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
 	if err := s.wait(ctx); err != nil {
 		return "", err
 	}
-	return s.Table.Replace(ctx, queue, row)
+	return s.Table.Replace(ctx, entity)
 }
 
 // instanceTable is the table as an instance sees it: nothing that it writes after its death arrives.
@@ -117,11 +117,11 @@ type instanceTable struct {
 	i *limitedInstance
 }
 
-func (t instanceTable) Replace(ctx context.Context, queue string, row storage.Row) (string, error) {
+func (t instanceTable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
 	if t.i.isDead() && !t.i.w.isOver() {
 		return "", errors.New("dead")
 	}
-	return t.slowTable.Replace(ctx, queue, row)
+	return t.slowTable.Replace(ctx, entity)
 }
 
 // limitedInstance is an instance of the host with its handler.

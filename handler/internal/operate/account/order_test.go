@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // TestListByNextAttempt: the list is sorted and complete, however much memory there is for it.
@@ -22,12 +24,13 @@ func TestListByNextAttempt(t *testing.T) {
 	for i := range 300 {
 		due := now.Add(time.Duration(random.IntN(100)) * time.Second) // some at the same time
 		queue, id := fmt.Sprint("queue-", i%3), fmt.Sprintf("%03d", random.IntN(1000))
-		key := due.Format(time.RFC3339) + " " + queue + " " + id
-		if !slices.Contains(want, key) {
-			want = append(want, key)
+		text := due.Format(time.RFC3339) + " " + queue + " " + id
+		if !slices.Contains(want, text) {
+			want = append(want, text)
 		}
-		row := storage.Row{ID: id + due.Format("150405"), RequestID: id, NextAttemptAt: due}
-		if err := table.Put(t.Context(), queue, []storage.Row{row}); err != nil {
+		key := storage.Key{Partition: queue, ID: id + due.Format("150405")}
+		row := record.Scheduled{Key: key, RequestID: id, NextAttemptAt: due}
+		if err := rows.Put(t.Context(), table, row); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -82,15 +83,12 @@ func (a *Account) ListScheduled(
 	if a.Table == nil {
 		return 0, ErrNoTable
 	}
-	query := storage.Query{Content: content, DueBefore: s.DueBefore}
+	query := record.ScheduledQuery{Content: content, DueBefore: s.DueBefore}
 	if len(s.Queues) == 1 {
 		query.Queue = s.Queues[0]
 	}
 	seen := 0
-	err = a.Table.List(ctx, query, func(row storage.Row) error {
-		if row.IsHeartbeat() {
-			return nil
-		}
+	err = record.ListScheduled(ctx, a.Table, query, func(row record.Scheduled) error {
 		seen++
 		a.Scanned(storage.ScheduledTable, seen, seen)
 		m := message.FromRow(row)
@@ -175,7 +173,7 @@ func (a *Account) nextLines(
 	size := 0
 	var left *dueLine // the first line that is left for later
 	_, err = a.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
-		l := dueLine{due: m.Row.NextAttemptAt, queue: m.Row.Queue, id: m.Row.ID}
+		l := dueLine{due: m.Row.NextAttemptAt, queue: m.Row.Partition, id: m.Row.ID}
 		if l.compare(latest) <= 0 || left != nil && l.compare(*left) >= 0 {
 			return nil
 		}

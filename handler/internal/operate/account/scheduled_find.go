@@ -7,7 +7,9 @@ import (
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // maxQueues limits the queues that are peeked at: a writer to the table can invent any number of them.
@@ -16,16 +18,16 @@ const maxQueues = 1000
 // StaleCheck returns a function that reports whether the message of a row is gone. The function peeks at a queue once,
 // when it meets the first row that is long due. If the queue cannot be read, no row of it is stale. The function is not
 // safe for concurrent use.
-func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(storage.Row) bool {
+func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(record.Scheduled) bool {
 	waiting := map[string]time.Time{}
-	return func(row storage.Row) bool {
+	return func(row record.Scheduled) bool {
 		if !row.IsStale(now) {
 			return false
 		}
-		since, ok := waiting[row.Queue]
-		if !ok && len(waiting) < maxQueues && storage.ValidName(row.Queue) {
-			since = a.waitingSince(ctx, row.Queue, now)
-			waiting[row.Queue] = since
+		since, ok := waiting[row.Partition]
+		if !ok && len(waiting) < maxQueues && storage.ValidName(row.Partition) {
+			since = a.waitingSince(ctx, row.Partition, now)
+			waiting[row.Partition] = since
 		}
 		return row.IsStale(since)
 	}
@@ -68,7 +70,7 @@ func (a *Account) FindScheduled(ctx context.Context, s ScheduledSource, id strin
 		return message.Scheduled{}, err
 	}
 	found := match.Row
-	row, ok, err := a.Table.Get(ctx, found.Queue, found.ID)
+	row, ok, err := rows.Get[record.Scheduled](ctx, a.Table, found.Partition, found.ID)
 	switch {
 	case err != nil:
 		return message.Scheduled{}, fmt.Errorf("read the record of %s: %w", match.ID, err)

@@ -4,22 +4,22 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/record"
 )
 
 // Scheduled is a scheduled message as its row describes it.
 type Scheduled struct {
 	Message
-	Row storage.Row
+	Row record.Scheduled
 	// Answered is the beginning of the target's latest answer.
 	Answered string
 }
 
 // FromRow describes the scheduled message of a row, as far as the row says it without the content. Since is when the
 // call was created, so that filters by time select by age. Anyone who can write to the table can have written the row.
-func FromRow(r storage.Row) Scheduled {
+func FromRow(r record.Scheduled) Scheduled {
 	return Scheduled{Row: r, Answered: shown(r.Answer, MaxAnswerText), Message: Message{
-		Queue: shown(r.Queue, maxHost), ID: shown(r.ID, maxReason), Main: shown(r.Queue, maxHost),
+		Queue: shown(r.Partition, maxHost), ID: shown(r.ID, maxReason), Main: shown(r.Partition, maxHost),
 		Reason: shown(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: shown(r.RequestID, maxTenant),
 		Organization: shown(r.Organization, maxTenant), Environment: shown(r.Environment, maxTenant),
 		Attempts: r.Attempts, Status: r.Status, Host: shown(strings.ToLower(r.TargetHost), maxHost),
@@ -27,18 +27,15 @@ func FromRow(r storage.Row) Scheduled {
 	}}
 }
 
-// maxRowHost is the length to which the handler cuts the host of a row.
-const maxRowHost = 128
-
 // CheckRow compares the host and the request id of a row, by which an operator chooses it, with its content, which the
 // handler will process. It returns a warning for each that differs.
-func CheckRow(r storage.Row) (warnings []string) {
+func CheckRow(r record.Scheduled) (warnings []string) {
 	e, err := envelope.Parse(r.Content)
 	if err != nil {
 		return []string{"the content of the row is not an envelope, so that the handler has not written it"}
 	}
 	host := strings.ToLower(e.Call.Target.Host)
-	if !strings.EqualFold(r.TargetHost, host[:min(len(host), maxRowHost)]) {
+	if !strings.EqualFold(r.TargetHost, host[:min(len(host), record.MaxHost)]) {
 		warnings = append(warnings, "the message calls "+shown(host, maxHost)+", which is not the target of its row")
 	}
 	switch {

@@ -7,7 +7,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/record"
 )
 
 // cancelCommand is the command of a run that deletes scheduled messages.
@@ -17,7 +17,7 @@ const cancelCommand = "cancel"
 // unless a second message of the call may exist, so that the call may still be made.
 func (rs *Runs) PlanCancel(ctx context.Context, s account.ScheduledSource, callback bool) (*Plan, error) {
 	now := time.Now()
-	cancel := func(p *Plan, in decision.Intake, row storage.Row, second bool) (journal.Step, error) {
+	cancel := func(p *Plan, in decision.Intake, row record.Scheduled, second bool) (journal.Step, error) {
 		step := journal.Step{Take: &journal.Take{Due: row.NextAttemptAt}}
 		e := in.Envelope
 		if !callback || e == nil || e.Callback == nil {
@@ -31,7 +31,7 @@ func (rs *Runs) PlanCancel(ctx context.Context, s account.ScheduledSource, callb
 			GivenUp: true, Reason: decision.Cancelled, Status: e.LatestStatus(), State: e.State,
 		}, now)
 		content, err := e.CallbackWith(report, in.Limit)
-		step.Then = &journal.Put{Queue: row.Queue, Text: rs.Rules.Encoding.Encode(content.Bytes)}
+		step.Then = &journal.Put{Queue: row.Partition, Text: rs.Rules.Encoding.Encode(content.Bytes)}
 		return step, err
 	}
 	return rs.planScheduled(ctx, journal.Run{Command: cancelCommand}, s, cancel)

@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 const day = 24 * time.Hour
@@ -55,7 +56,7 @@ func TestExpediteKeepsDeadline(t *testing.T) {
 					want := before.GiveUpAt(appRules.Expiration)
 					row := schedule(t, store, table, []byte(content()), later)
 					row.Deadline = want // as the handler records it
-					if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
+					if err := rows.Put(t.Context(), table, row); err != nil {
 						t.Fatal(err)
 					}
 					if r := execute(t,
@@ -84,7 +85,7 @@ func TestUnknownDeadline(t *testing.T) {
 			time.Now().Add(later).UTC().Format(time.RFC3339))
 		row := schedule(t, store, table, content, later)
 		row.Deadline = time.Time{}
-		if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
+		if err := rows.Put(t.Context(), table, row); err != nil {
 			t.Fatal(err)
 		}
 		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))

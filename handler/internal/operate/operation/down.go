@@ -10,7 +10,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -26,7 +26,7 @@ type hostUse struct {
 }
 
 // add adds a message, unless its target has no circuit breaker.
-func (h hosts) add(row storage.Row, profile targets.Profile) {
+func (h hosts) add(row record.Scheduled, profile targets.Profile) {
 	if profile.Breaker.Off {
 		return
 	}

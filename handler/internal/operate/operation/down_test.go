@@ -9,19 +9,21 @@ import (
 
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/targets"
 )
 
 // downRow records that the circuit breaker of a host was open.
 func downRow(t *testing.T, table storage.Table, id, host string, due time.Duration) {
 	t.Helper()
-	row := storage.Row{
-		ID: id, PopReceipt: "x", RequestID: id, TargetHost: host, Reason: "target_down", NextAttemptAt: time.Now().
-			Add(due),
+	row := record.Scheduled{
+		Key:        storage.Key{Partition: mainQueue, ID: id},
+		PopReceipt: "x", RequestID: id, TargetHost: host, Reason: "target_down", NextAttemptAt: time.Now().Add(due),
 		Content: []byte(`{"asyncCaller":1,"call":{"url":"https://` + host + `/"}}`),
 	}
-	if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
+	if err := rows.Put(t.Context(), table, row); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -55,7 +57,7 @@ func TestExpediteWhileDown(t *testing.T) {
 				if test.off {
 					a.Rules.Decision.Profiles = mustProfiles(t, `{"t.example":{"breaker":"off"}}`)
 				}
-				selected := rows(t, table)[:2]
+				selected := allRows(t, table)[:2]
 				at := time.Now()
 				downRow(t, table, "down", test.host, test.due)
 				advance(time.Minute)

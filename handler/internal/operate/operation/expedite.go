@@ -14,7 +14,6 @@ import (
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/storage"
 )
 
 // PlanExpedite prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets
@@ -52,7 +51,7 @@ func (rs *Runs) planExpedite(
 			return nil, err
 		}
 	}
-	expedite := func(p *Plan, in decision.Intake, row storage.Row, _ bool) (journal.Step, error) {
+	expedite := func(p *Plan, in decision.Intake, row record.Scheduled, _ bool) (journal.Step, error) {
 		if in.Envelope != nil {
 			target := in.Envelope.Call.Target
 			if pause, isPaused := paused.Of(target, now); isPaused {

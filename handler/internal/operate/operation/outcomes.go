@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -33,8 +34,8 @@ func (rs *Runs) checkOutcomes(ctx context.Context, pace journal.Pace) error {
 	defer cancel()
 	writer, err := record.OutcomeWriter(limited, rs.Table)
 	if err == nil {
-		none := storage.Query{Queue: record.Partition("none")}
-		err = rs.Outcomes.List(limited, none, func(storage.Row) error { return nil })
+		none := storage.Query{Partition: record.Partition("none")}
+		err = rs.Outcomes.List(limited, none, func(storage.Entity) error { return nil })
 	}
 	switch {
 	case errors.Is(err, storage.ErrDenied):
@@ -78,10 +79,10 @@ type messageOutcome struct {
 	// delivered says that a call was answered 2xx. Failed is the latest call that was not, and refused the latest
 	// refusal without a call; their WrittenAt is zero if there was none.
 	delivered       bool
-	failed, refused storage.Row
+	failed, refused record.Outcome
 }
 
-func (o *messageOutcome) add(row storage.Row) {
+func (o *messageOutcome) add(row record.Outcome) {
 	waits := row.Action == string(decision.Reschedule) || row.Action == string(decision.Hold)
 	switch {
 	case row.Reason == string(decision.Delivered), row.Reason == string(decision.Duplicate): // or delivered before
@@ -93,7 +94,7 @@ func (o *messageOutcome) add(row storage.Row) {
 	}
 }
 
-func later(a, b storage.Row) storage.Row {
+func later(a, b record.Outcome) record.Outcome {
 	if b.WrittenAt.Before(a.WrittenAt) {
 		return a
 	}
@@ -118,12 +119,12 @@ const rereadTime = time.Minute
 
 // update reads the rows that were written since the latest update. It ignores messages that are not watched.
 func (o *outcomes) update(ctx context.Context, watched func(requestID string) bool) error {
-	query := storage.Query{Queue: record.Partition(o.token)}
+	query := storage.Query{Partition: record.Partition(o.token)}
 	if !o.read.IsZero() {
 		query.WrittenAfter = o.read.Add(-rereadTime)
 	}
 	_, err := storage.Retry(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, o.table.List(ctx, query, func(row storage.Row) error {
+		return struct{}{}, rows.List(ctx, o.table, query, func(row record.Outcome) error {
 			if row.WrittenAt.After(o.read) {
 				o.read = row.WrittenAt
 			}
@@ -152,19 +153,19 @@ func (o *outcomes) of(requestID string) messageOutcome {
 }
 
 // failedText says how the call of a message has failed. The row may be anyone's who writes to the table.
-func failedText(row storage.Row) string {
+func failedText(row record.Outcome) string {
 	text := printable(row.RequestID) + ": " + printable(row.Reason)
 	if row.Status != 0 {
 		text += fmt.Sprintf(", status %d", row.Status)
 	}
 	if row.Action == string(decision.Reschedule) {
-		text += fmt.Sprintf("; it waits for attempt %d", row.Attempts+1)
+		text += fmt.Sprintf("; it waits for attempt %d", row.Attempt+1)
 	}
 	return text
 }
 
 // refusedText says why a message was not called yet.
-func refusedText(row storage.Row) string {
+func refusedText(row record.Outcome) string {
 	host := cmp.Or(printable(row.TargetHost), "its target")
 	why := ""
 	switch decision.Reason(row.Reason) { //nolint:exhaustive // the others explain themselves

@@ -10,6 +10,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // slowTable is a table whose deletions take some time.
@@ -18,9 +19,9 @@ type slowTable struct {
 	takes time.Duration
 }
 
-func (s *slowTable) Delete(ctx context.Context, name string, keys []storage.Key) error {
+func (s *slowTable) Delete(ctx context.Context, keys []storage.Key) error {
 	advance(s.takes)
-	return s.Table.Delete(ctx, name, keys)
+	return s.Table.Delete(ctx, keys)
 }
 
 // TestSweepOutcomes checks that outcomes of the last day and rows of other kinds stay.
@@ -28,8 +29,8 @@ func TestSweepOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table memory.Table
 		put := func(partition, id, action string) {
-			row := storage.Row{ID: id, RequestID: id, Action: action}
-			if err := table.Put(t.Context(), partition, []storage.Row{row}); err != nil {
+			row := record.Outcome{Key: storage.Key{Partition: partition, ID: id}, RequestID: id, Action: action}
+			if err := rows.Put(t.Context(), &table, row); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -44,7 +45,7 @@ func TestSweepOutcomes(t *testing.T) {
 		advance(2 * time.Hour)
 		swept, err := record.SweepOutcomes(t.Context(), &table)
 		var left []string
-		for _, row := range rows(t, &table) {
+		for _, row := range allRows(t, &table) {
 			left = append(left, row.ID)
 		}
 		if text := fmt.Sprint(left); err != nil || swept != 499 || text != "[new old0 20261121-091500-requeue-k3xw]" {
@@ -59,8 +60,8 @@ func TestSweepOutcomesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slowTable{takes: time.Second}
 		for i := range 80 {
-			rows := []storage.Row{{ID: "r1", Action: "finish"}}
-			if err := table.Put(t.Context(), fmt.Sprint("invented", i), rows); err != nil {
+			row := record.Outcome{Key: storage.Key{Partition: fmt.Sprint("invented", i), ID: "r1"}, Action: "finish"}
+			if err := rows.Put(t.Context(), table, row); err != nil {
 				t.Fatal(err)
 			}
 		}

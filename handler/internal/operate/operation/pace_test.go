@@ -353,7 +353,7 @@ func TestCanaryOfOthers(t *testing.T) {
 // anything.
 func TestNoOutcomes(t *testing.T) {
 	denied := fmt.Errorf("list rows: %w", storage.ErrDenied)
-	old := []storage.Row{{ID: functionapp.MonitorTimer}}
+	old := []storage.Entity{{Key: storage.Key{Partition: record.Heartbeats, ID: functionapp.MonitorTimer}}}
 	for name, c := range map[string]struct {
 		prepare func(*operation.Runs)
 		words   []string
@@ -372,7 +372,7 @@ func TestNoOutcomes(t *testing.T) {
 			[]string{"no timer function", "AC-monitor"},
 		},
 		"old_app": {func(a *operation.Runs) {
-			if err := a.Table.Put(t.Context(), storage.Heartbeats, old); err != nil {
+			if err := a.Table.Put(t.Context(), old); err != nil {
 				t.Error(err)
 			}
 		}, []string{"too old", "deploy this version"}},

@@ -11,7 +11,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 func byID(ids ...string) account.ScheduledSource {
@@ -35,11 +35,11 @@ func warned(warnings []operation.Warning, why string) (ids []string) {
 func TestSecondMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 3)
-		first := rows(t, table)[0]
+		first := allRows(t, table)[0]
 		second := schedule(t, store, table, plannedCall("r0", later), later)
 		foreign := schedule(t, store, table, plannedCall("r0", later), later)
 		foreign.Organization = "another sender, who uses the same id"
-		if err := table.Put(t.Context(), mainQueue, []storage.Row{foreign}); err != nil {
+		if err := rows.Put(t.Context(), table, foreign); err != nil {
 			t.Fatal(err)
 		}
 		for name, plan := range map[string]func(s account.ScheduledSource) (*operation.Plan, error){
@@ -111,7 +111,7 @@ func TestGoneSecondMessage(t *testing.T) {
 func TestManySecondMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 1)
-		first := rows(t, table)[0]
+		first := allRows(t, table)[0]
 		for range 500 {
 			schedule(t, store, table, plannedCall("r0", later), later)
 		}
@@ -128,9 +128,9 @@ func TestManySecondMessages(t *testing.T) {
 func TestRepeatedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, table := newScheduled(t, 2)
-		row := rows(t, table)[0]
+		row := allRows(t, table)[0]
 		row.Repeated = true
-		if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
+		if err := rows.Put(t.Context(), table, row); err != nil {
 			t.Fatal(err)
 		}
 		p := mustPlan(t)(a.PlanCancel(t.Context(), everything(), true))
@@ -145,7 +145,7 @@ func TestRepeatedWrite(t *testing.T) {
 		r := execute(t, p)
 		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
 		repeated := 0
-		for _, row := range rows(t, table) {
+		for _, row := range allRows(t, table) {
 			if row.Repeated {
 				repeated++
 			}
@@ -170,7 +170,7 @@ func TestUndoLostAnswer(t *testing.T) {
 			return errNoAnswer
 		}}
 		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
-		if all := rows(t, table); len(all) != 1 || !all[0].Repeated || len(store.All(mainQueue)) != 2 {
+		if all := allRows(t, table); len(all) != 1 || !all[0].Repeated || len(store.All(mainQueue)) != 2 {
 			t.Errorf("%d messages, %+v", len(store.All(mainQueue)), all)
 		}
 	})

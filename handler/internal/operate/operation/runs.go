@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -22,6 +23,13 @@ type RunSummary struct {
 	End time.Time `json:"end,omitzero"`
 	// Here says that this machine has the journal, so that the run can be resumed and undone here.
 	Here bool `json:"here"`
+}
+
+// runRow is the row of the run with its ID. Content is its [RunSummary] as JSON.
+type runRow struct {
+	storage.Key
+
+	Content []byte `row:"content"`
 }
 
 const (
@@ -42,8 +50,7 @@ func (rs *Runs) publish(ctx context.Context, s run.Summary, end time.Time) error
 	content, err := json.Marshal(RunSummary{Summary: s, End: end})
 	if err == nil {
 		err = storage.Persist(ctx, runRowTimeout/3, func(ctx context.Context) error {
-			row := storage.Row{ID: s.Run, Content: content}
-			return rs.Outcomes.Put(ctx, record.RunsPartition, []storage.Row{row})
+			return rows.Put(ctx, rs.Outcomes, runRow{storage.Key{Partition: record.RunsPartition, ID: s.Run}, content})
 		}, storage.ErrRefused)
 	}
 	if err != nil {
@@ -76,13 +83,13 @@ func (rs *Runs) Summaries(ctx context.Context) (all []RunSummary, missing, err e
 		return nil, nil, err
 	}
 	run.MarkUndone(here) // the rows are not used for runs of this machine
-	rows, missing := rs.published(ctx)
+	published, missing := rs.published(ctx)
 	for _, s := range here {
-		all = append(all, RunSummary{Summary: *s, End: rows[s.Run].End, Here: true})
-		delete(rows, s.Run)
+		all = append(all, RunSummary{Summary: *s, End: published[s.Run].End, Here: true})
+		delete(published, s.Run)
 	}
-	for _, row := range rows {
-		all = append(all, row)
+	for _, s := range published {
+		all = append(all, s)
 	}
 	slices.SortFunc(all, func(x, y RunSummary) int { return strings.Compare(y.Run, x.Run) })
 	var elsewhere []*run.Summary
@@ -97,20 +104,20 @@ func (rs *Runs) Summaries(ctx context.Context) (all []RunSummary, missing, err e
 
 // published reads the rows of runs. Anyone who can write to the table may have written them.
 func (rs *Runs) published(ctx context.Context) (map[string]RunSummary, error) {
-	rows := map[string]RunSummary{}
+	published := map[string]RunSummary{}
 	if rs.Outcomes == nil {
-		return rows, nil
+		return published, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, runRowTimeout)
 	defer cancel()
-	query := storage.Query{Queue: record.RunsPartition, Content: true}
-	err := rs.Outcomes.List(ctx, query, func(row storage.Row) error {
+	query := storage.Query{Partition: record.RunsPartition}
+	err := rows.ListWhole(ctx, rs.Outcomes, query, func(row runRow) error {
 		var s RunSummary
 		if err := json.Unmarshal(row.Content, &s); err == nil && s.Run == row.ID && s.Account == rs.Name {
 			s.Here = false
-			rows[row.ID] = s
+			published[row.ID] = s
 		}
 		return nil
 	})
-	return rows, err
+	return published, err
 }

@@ -32,8 +32,10 @@ func TestRunsOfOthers(t *testing.T) {
 		advance(time.Second)
 		mine := execute(t, mustPlan(t)(bob.PlanMove(t.Context(), account.Source{}, move))).Run
 		forged := fmt.Appendf(nil, `{"run":"x","account":"test","of":%q,"done":1,"total":1,"state":"finished"}`, mine)
-		row := storage.Row{ID: "x", Content: forged}
-		if err := table.Put(t.Context(), record.RunsPartition, []storage.Row{row}); err != nil {
+		row := storage.Entity{
+			Key: storage.Key{Partition: record.RunsPartition, ID: "x"}, Values: map[string]any{"content": forged},
+		}
+		if err := table.Put(t.Context(), []storage.Entity{row}); err != nil {
 			t.Fatal(err)
 		}
 		want := map[string]string{mine: "finished bob true", undo: "finished ada false", moved: "undone ada false"}

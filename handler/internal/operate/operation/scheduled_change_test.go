@@ -18,8 +18,10 @@ import (
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // later is the delay of the scheduled messages of these tests.
@@ -40,15 +42,16 @@ func plannedCall(requestID string, delay time.Duration) []byte {
 // schedule puts a message with a delay on the main queue, and records it.
 func schedule(
 	t *testing.T, store storage.Queues, table storage.Table, content []byte, delay time.Duration,
-) storage.Row {
+) record.Scheduled {
 	t.Helper()
 	text := storage.Base64.Encode(content)
 	m, err := store.Put(t.Context(), mainQueue, storage.Item{Text: text, Delay: delay})
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := storage.Row{
-		Queue: mainQueue, ID: m.ID, PopReceipt: m.PopReceipt, RequestID: requestID(text), TargetHost: "t.example",
+	row := record.Scheduled{
+		Key:        storage.Key{Partition: mainQueue, ID: m.ID},
+		PopReceipt: m.PopReceipt, RequestID: requestID(text), TargetHost: "t.example",
 		Route:  "/orders/{n}",
 		Reason: "temporary_status", Status: 503, Attempts: 3, CreatedAt: time.Now().Add(-time.Hour),
 		NextAttemptAt: time.Now().Add(delay),
@@ -57,7 +60,7 @@ func schedule(
 	if e, err := envelope.Parse(content); err == nil {
 		row.Deadline = e.GiveUpAt(week)
 	}
-	if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
+	if err := rows.Put(t.Context(), table, row); err != nil {
 		t.Fatal(err)
 	}
 	return row
@@ -75,10 +78,10 @@ func newScheduled(t *testing.T, n int) (*operation.Runs, *memory.Queues, *memory
 	return a, store, table
 }
 
-// rows returns the rows of a table.
-func rows(t *testing.T, table storage.Table) (all []storage.Row) {
+// allRows returns the rows of a table.
+func allRows(t *testing.T, table storage.Table) (all []record.Scheduled) {
 	t.Helper()
-	err := table.List(context.Background(), storage.Query{Content: true}, func(row storage.Row) error {
+	err := rows.ListWhole(context.Background(), table, storage.Query{}, func(row record.Scheduled) error {
 		all = append(all, row)
 		return nil
 	})
@@ -99,8 +102,9 @@ func TestExpediteScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 30)
 		r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
-		if r.Done != 30 || r.PossibleDuplicates != 0 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
-			t.Fatalf("%+v, %d are invisible, %d rows", r, len(hidden(store, mainQueue)), len(rows(t, table)))
+		if r.Done != 30 || r.PossibleDuplicates != 0 || len(hidden(store, mainQueue)) != 0 ||
+			len(allRows(t, table)) != 0 {
+			t.Fatalf("%+v, %d are invisible, %d rows", r, len(hidden(store, mainQueue)), len(allRows(t, table)))
 		}
 		for _, m := range store.All(mainQueue) {
 			content := a.Rules.Content(m.Text)
@@ -201,7 +205,7 @@ func TestExpediteSpread(t *testing.T) {
 				want[m.ID] = m.NextVisibleAt
 			}
 		}
-		for _, row := range rows(t, table) {
+		for _, row := range allRows(t, table) {
 			if d := want[row.ID].Sub(row.NextAttemptAt); d.Abs() > time.Second {
 				t.Errorf("the row of %s says %v", row.RequestID, row.NextAttemptAt)
 			}
@@ -236,10 +240,10 @@ func TestCancelScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 120)
 		schedule(t, store, table, []byte("not an envelope \x00"), later)
-		before, recorded := texts(store, mainQueue), rows(t, table)
+		before, recorded := texts(store, mainQueue), allRows(t, table)
 		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
-		if r.Done != 121 || len(store.All(mainQueue)) != 0 || len(rows(t, table)) != 0 {
-			t.Fatalf("%+v, %d are left, %d rows", r, len(store.All(mainQueue)), len(rows(t, table)))
+		if r.Done != 121 || len(store.All(mainQueue)) != 0 || len(allRows(t, table)) != 0 {
+			t.Fatalf("%+v, %d are left, %d rows", r, len(store.All(mainQueue)), len(allRows(t, table)))
 		}
 		advance(time.Hour)
 		undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
@@ -251,7 +255,7 @@ func TestCancelScheduled(t *testing.T) {
 				t.Fatalf("it waits for %v", wait)
 			}
 		}
-		again := rows(t, table)
+		again := allRows(t, table)
 		if len(again) != len(recorded) || again[0].Reason != "temporary_status" ||
 			!again[0].NextAttemptAt.Equal(recorded[0].NextAttemptAt) {
 			t.Errorf("%d rows: %+v", len(again), again)
@@ -269,9 +273,9 @@ func TestCancelUndoneLate(t *testing.T) {
 		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
 		advance(2 * later)
 		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
-		if len(store.All(mainQueue)) != 3 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
+		if len(store.All(mainQueue)) != 3 || len(hidden(store, mainQueue)) != 0 || len(allRows(t, table)) != 0 {
 			t.Errorf("%d messages, %d invisible, %d rows", len(store.All(mainQueue)), len(hidden(store, mainQueue)),
-				len(rows(t, table)))
+				len(allRows(t, table)))
 		}
 	})
 }
@@ -311,14 +315,15 @@ func TestRefuseScheduled(t *testing.T) {
 	ctx := t.Context()
 	a, store, table := newScheduled(t, 0)
 	schedule(t, store, table, []byte("not an envelope"), later)
-	for _, row := range []storage.Row{
-		{ID: "no-content", PopReceipt: "x"},
-		{ID: "no-receipt", Content: []byte("x")},
-		{ID: "\x1b[31m", PopReceipt: "x", Content: []byte("x")},
-		{ID: "$(touch x)", PopReceipt: "x", Content: []byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)},
-		{ID: "too-large", PopReceipt: "x", Content: make([]byte, storage.MaxTextBytes)},
+	for id, row := range map[string]record.Scheduled{
+		"no-content": {PopReceipt: "x"},
+		"no-receipt": {Content: []byte("x")},
+		"\x1b[31m":   {PopReceipt: "x", Content: []byte("x")},
+		"$(touch x)": {PopReceipt: "x", Content: []byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)},
+		"too-large":  {PopReceipt: "x", Content: make([]byte, storage.MaxTextBytes)},
 	} {
-		if err := table.Put(ctx, mainQueue, []storage.Row{row}); err != nil {
+		row.Key = storage.Key{Partition: mainQueue, ID: id}
+		if err := rows.Put(ctx, table, row); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -373,7 +378,7 @@ func TestStale(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				for _, row := range rows(t, table) {
+				for _, row := range allRows(t, table) {
 					if slices.ContainsFunc(received, func(m storage.Message) bool { return m.ID == row.ID }) {
 						t.Errorf("a row with a stale receipt is left: %s", row.ID)
 					}
@@ -442,9 +447,9 @@ func TestChangeRaces(t *testing.T) {
 						progress.State, progress.Why)
 				}
 			}
-			if r.Done+r.Skipped != messages || len(store.All(mainQueue)) != 0 || len(rows(t, table)) != 0 {
+			if r.Done+r.Skipped != messages || len(store.All(mainQueue)) != 0 || len(allRows(t, table)) != 0 {
 				t.Errorf("%d done, %d skipped, %d messages and %d rows left", r.Done, r.Skipped,
-					len(store.All(mainQueue)), len(rows(t, table)))
+					len(store.All(mainQueue)), len(allRows(t, table)))
 			}
 			t.Logf("%d changed, %d were being delivered", r.Done, r.Skipped)
 		})
@@ -480,9 +485,9 @@ func TestScheduledCanary(t *testing.T) {
 func TestScheduledCanarySkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 20)
-		for _, row := range rows(t, table)[:4] {
+		for _, row := range allRows(t, table)[:4] {
 			row.PopReceipt = "stale"
-			if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
+			if err := rows.Put(t.Context(), table, row); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -517,7 +522,8 @@ func TestCancelledInHistory(t *testing.T) {
 			var tables memory.Tables
 			a.History, a.HistoryRetention = &tables, 90*24*time.Hour
 			if isKept {
-				err := tables.Table(history.TablePrefix+"199912").Put(t.Context(), "0", []storage.Row{{ID: "x"}})
+				call := storage.Entity{Key: storage.Key{Partition: "0", ID: "x"}}
+				err := tables.Table(history.TablePrefix+"199912").Put(t.Context(), []storage.Entity{call})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -21,7 +21,7 @@ import (
 
 // scheduledChange returns the step of a scheduled message. Second says that a second message of the call may exist,
 // which the plan does not change. The error is the reason to refuse the message, or errLeftOut.
-type scheduledChange func(p *Plan, in decision.Intake, row storage.Row, second bool) (journal.Step, error)
+type scheduledChange func(p *Plan, in decision.Intake, row record.Scheduled, second bool) (journal.Step, error)
 
 // errLeftOut means that a message is not selected after all, as its content shows.
 var errLeftOut = errors.New("not selected")
@@ -66,7 +66,7 @@ func (rs *Runs) planScheduled(
 		if step.Take == nil {
 			step.Take = &journal.Take{}
 		}
-		step.Take.Queue, step.Take.ID, step.Take.Text = row.Queue, row.ID, text
+		step.Take.Queue, step.Take.ID, step.Take.Text = row.Partition, row.ID, text
 		step.Take.Receipt, step.Take.ByReceipt = row.PopReceipt, true
 		if row.Repeated {
 			p.warn(repeatedWrite, nameOf(row))
@@ -82,8 +82,8 @@ func (rs *Runs) planScheduled(
 }
 
 // checkRow returns why the message of a row cannot be changed.
-func checkRow(row storage.Row, text string) error {
-	valid := storage.ValidName(row.Queue) && storage.ValidID(row.ID)
+func checkRow(row record.Scheduled, text string) error {
+	valid := storage.ValidName(row.Partition) && storage.ValidID(row.ID)
 	if !valid || row.PopReceipt == "" || len(row.Content) == 0 {
 		return errors.New("its row is incomplete, or has no id of a message")
 	}
@@ -140,7 +140,7 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 		return
 	}
 	if s.Take != nil {
-		h.rows.Gone(row.Queue, storage.Key{ID: row.ID, Version: row.Version})
+		h.rows.Gone(row.Key)
 	}
 }
 

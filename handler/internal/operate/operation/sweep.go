@@ -19,17 +19,18 @@ const sweepAfter = time.Hour
 func Sweep(ctx context.Context, a *account.Account, table storage.Table) (swept int, err error) {
 	now := time.Now()
 	stale := a.StaleCheck(ctx, now)
-	rows := newRecorder(table) //nolint:contextcheck // Close ends it
-	err = table.List(ctx, storage.Query{DueBefore: now.Add(-sweepAfter)}, func(row storage.Row) error {
+	recorder := newRecorder(table) //nolint:contextcheck // Close ends it
+	query := record.ScheduledQuery{DueBefore: now.Add(-sweepAfter)}
+	err = record.ListScheduled(ctx, table, query, func(row record.Scheduled) error {
 		row.NextAttemptAt = row.NextAttemptAt.Add(sweepAfter)
 		if stale(row) {
 			swept++
-			rows.Gone(row.Queue, storage.Key{ID: row.ID, Version: row.Version})
+			recorder.Gone(row.Key)
 		}
 		return nil
 	})
-	rows.Close(record.RunClose)
-	lost, lostErr := rows.Lost()
+	recorder.Close(record.RunClose)
+	lost, lostErr := recorder.Lost()
 	err = errors.Join(err, lostErr)
 	if err != nil {
 		err = fmt.Errorf("remove rows of scheduled messages that are gone: %w", err)

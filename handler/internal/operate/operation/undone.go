@@ -9,26 +9,35 @@ import (
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // errUndoneElsewhere means that a command with other journals has undone the run.
 var errUndoneElsewhere = fmt.Errorf("%w: it was undone with the journals of another machine or folder",
 	run.ErrNothingLeft)
 
+// undoneRow is the row that says by whom, and by which undo, the run with its ID was undone.
+type undoneRow struct {
+	storage.Key
+
+	By   string `row:"by"`
+	Undo []byte `row:"content"`
+}
+
 // checkUndone returns an errUndoneElsewhere if the row of a run says so, and an error if that is not known. Without
 // permission to use the table the journals alone decide.
 func (rs *Runs) checkUndone(ctx context.Context, id string) error {
-	return rs.askUndone(ctx, id, func(context.Context, storage.Row) error { return nil })
+	return rs.askUndone(ctx, id, func(context.Context, undoneRow) error { return nil })
 }
 
 // claimUndo writes the row that says which undo of a run begins, or returns an errUndoneElsewhere if there is one of
 // another undo. The journals of this folder have said that the run may be undone.
 func (rs *Runs) claimUndo(ctx context.Context, id, undo string) error {
-	return rs.askUndone(ctx, id, func(ctx context.Context, found storage.Row) error {
-		row := storage.Row{
-			ID: id, By: rs.Operator.User + "@" + rs.Operator.Machine, Content: []byte(undo), Version: found.Version,
-		}
-		version, err := rs.Outcomes.Replace(ctx, record.UndonePartition, row)
+	return rs.askUndone(ctx, id, func(ctx context.Context, found undoneRow) error {
+		version, err := rows.Replace(ctx, rs.Outcomes, undoneRow{
+			Key: storage.Key{Partition: record.UndonePartition, ID: id, Version: found.Version},
+			By:  rs.Operator.User + "@" + rs.Operator.Machine, Undo: []byte(undo),
+		})
 		if err == nil && version == "" {
 			err = errors.New("another command has written the row at the same time") // it is read again
 		}
@@ -39,7 +48,7 @@ func (rs *Runs) claimUndo(ctx context.Context, id, undo string) error {
 // askUndone reads the row of a run, and passes one that does not forbid an undo. A try without an answer may have
 // written the row.
 func (rs *Runs) askUndone(
-	ctx context.Context, id string, allowed func(ctx context.Context, found storage.Row) error,
+	ctx context.Context, id string, allowed func(ctx context.Context, found undoneRow) error,
 ) error {
 	if rs.Outcomes == nil {
 		return nil
@@ -47,8 +56,8 @@ func (rs *Runs) askUndone(
 	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
 	err := storage.Persist(ctx, account.ReachTimeout/3, func(ctx context.Context) error {
-		row, found, err := rs.Outcomes.Get(ctx, record.UndonePartition, id)
-		undo := string(row.Content)
+		row, found, err := rows.Get[undoneRow](ctx, rs.Outcomes, record.UndonePartition, id)
+		undo := string(row.Undo)
 		switch {
 		case err != nil:
 			return err
@@ -75,5 +84,6 @@ func (rs *Runs) releaseUndo(ctx context.Context, id string, done run.Result) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runRowTimeout)
 	defer cancel()
-	_ = rs.Outcomes.Delete(ctx, record.UndonePartition, []storage.Key{{ID: id}}) // the journals here say the same
+	key := storage.Key{Partition: record.UndonePartition, ID: id}
+	_ = rs.Outcomes.Delete(ctx, []storage.Key{key}) // the journals here say the same
 }

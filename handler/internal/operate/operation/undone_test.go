@@ -95,20 +95,32 @@ func TestUndoOnce(t *testing.T) {
 	}
 }
 
+// putUndone writes the row that says that a run was undone.
+func putUndone(t *testing.T, table storage.Table, id string, values map[string]any) {
+	t.Helper()
+	row := storage.Entity{Key: storage.Key{Partition: record.UndonePartition, ID: id}, Values: values}
+	if err := table.Put(t.Context(), []storage.Entity{row}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestUndoOfCopiedJournals: a copy of the folder of journals does not undo or resume a run that was undone with the
 // original, if the account has tables.
 func TestUndoOfCopiedJournals(t *testing.T) {
 	for name, test := range map[string]struct {
 		table func(*memory.Table)
-		row   storage.Row
+		row   map[string]any
 		want  string
 		done  int
 	}{
-		"undone":        {want: "it was undone with the journals of another machine or folder by ann@vm, run "},
-		"no_answer":     {table: func(t *memory.Table) { t.Fail(errors.New("no answer")) }, want: "not known whether it"},
-		"denied":        {table: func(t *memory.Table) { t.Fail(storage.ErrDenied) }, done: 3},
-		"hostile_row":   {row: storage.Row{By: "\x1b[2J", Content: []byte(strings.Repeat("\x1b", 500))}, want: "SCHEDULED=off"},
-		"row_of_nobody": {row: storage.Row{Content: []byte("../../x")}, want: "SCHEDULED=off"},
+		"undone":    {want: "it was undone with the journals of another machine or folder by ann@vm, run "},
+		"no_answer": {table: func(t *memory.Table) { t.Fail(errors.New("no answer")) }, want: "not known whether it"},
+		"denied":    {table: func(t *memory.Table) { t.Fail(storage.ErrDenied) }, done: 3},
+		"hostile_row": {
+			row:  map[string]any{"by": "\x1b[2J", "content": []byte(strings.Repeat("\x1b", 500))},
+			want: "SCHEDULED=off",
+		},
+		"row_of_nobody": {row: map[string]any{"content": []byte("../../x")}, want: "SCHEDULED=off"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -116,13 +128,10 @@ func TestUndoOfCopiedJournals(t *testing.T) {
 				table := &memory.Table{}
 				a.Outcomes, a.Operator = table, journal.Operator{User: "ann", Machine: "vm"}
 				b := copied(t, a)
-				if test.row.Content == nil {
+				if test.row == nil {
 					execute(t, mustPlan(t)(a.PlanUndo(t.Context(), id)))
 				} else {
-					test.row.ID = id
-					if err := table.Put(t.Context(), record.UndonePartition, []storage.Row{test.row}); err != nil {
-						t.Fatal(err)
-					}
+					putUndone(t, table, id, test.row)
 				}
 				before := len(store.All(poisonQueue))
 				if test.table != nil {
@@ -212,10 +221,7 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 				killed, undo := copied(t, a), p.Run
 				p.Discard(t.Context())
 				if test.row {
-					row := storage.Row{ID: id, Content: []byte(undo)}
-					if err := table.Put(t.Context(), record.UndonePartition, []storage.Row{row}); err != nil {
-						t.Fatal(err)
-					}
+					putUndone(t, table, id, map[string]any{"content": []byte(undo)})
 				}
 				if test.confirmed {
 					writeJournal(t, killed, undo, append(readJournal(t, killed, undo), "{\"is\":\"go\"}\n"...))
@@ -261,7 +267,8 @@ func TestMarkBeforeTheUndo(t *testing.T) {
 		var marked atomic.Int32 // the writes are made in parallel
 		a.Store = &watched{Queues: store, put: func() {
 			row, _, _ := table.Get(context.Background(), record.UndonePartition, id)
-			if string(row.Content) == p.Run && bytes.Contains(readJournal(t, a, id), []byte(`"id":"`+p.Run+`"`)) {
+			undo, _ := row.Values["content"].([]byte)
+			if string(undo) == p.Run && bytes.Contains(readJournal(t, a, id), []byte(`"id":"`+p.Run+`"`)) {
 				marked.Add(1)
 			}
 		}}

@@ -9,7 +9,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
-	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/record"
 )
 
 // Name identifies a message.
@@ -57,13 +57,13 @@ func addWarning(warnings []Warning, why string, m Name) []Warning {
 }
 
 // nameOf returns the name of the message of a row, whose texts are printable.
-func nameOf(row storage.Row) Name {
+func nameOf(row record.Scheduled) Name {
 	m := message.FromRow(row)
 	return Name{Queue: m.Queue, ID: m.ID, RequestID: m.RequestID}
 }
 
 // callOf returns the key of the call of a row.
-func callOf(row storage.Row) message.RequestKey {
+func callOf(row record.Scheduled) message.RequestKey {
 	return message.RequestKey{Organization: row.Organization, Environment: row.Environment, RequestID: row.RequestID}
 }
 
@@ -78,7 +78,7 @@ func (p *Plan) findSecond(ctx context.Context, s account.ScheduledSource) (
 	type key struct{ queue, id string }
 	selected, calls := map[key]bool{}, map[message.RequestKey]bool{}
 	_, err = p.runs.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
-		selected[key{m.Row.Queue, m.Row.ID}] = true
+		selected[key{m.Row.Partition, m.Row.ID}] = true
 		calls[callOf(m.Row)] = true
 		return nil
 	})
@@ -89,7 +89,7 @@ func (p *Plan) findSecond(ctx context.Context, s account.ScheduledSource) (
 	stale := p.runs.StaleCheck(ctx, time.Now())
 	_, err = p.runs.ListScheduled(ctx, account.ScheduledSource{}, false, func(m message.Scheduled) error {
 		call := callOf(m.Row)
-		isSecond := call.RequestID != "" && calls[call] && !selected[key{m.Row.Queue, m.Row.ID}]
+		isSecond := call.RequestID != "" && calls[call] && !selected[key{m.Row.Partition, m.Row.ID}]
 		if isSecond && !stale(m.Row) {
 			found[call] = true
 			p.warn(secondMessage, nameOf(m.Row))

@@ -11,6 +11,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -181,7 +182,7 @@ func (w *watch) Canaries(ctx context.Context, wait time.Duration) error {
 // The latest rows say why.
 type counts struct {
 	delivered, failed, refused int
-	lastFailed, lastRefused    storage.Row
+	lastFailed, lastRefused    record.Outcome
 }
 
 func (w *watch) count() (c counts) {

@@ -3,22 +3,21 @@ package azure
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"time"
 	"unicode"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/history"
 	routes "asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
-
-	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // The limits of Table Storage on an entity, apart from that on a property
@@ -66,10 +65,11 @@ func FuzzHistoryRow(f *testing.F) {
 		if err != nil || len(names) != 1 {
 			t.Fatalf("tables %v, %v", names, err)
 		}
-		err = tables.Table(names[0]).List(t.Context(), storage.Query{Content: true}, func(row storage.Row) error {
-			checkEntity(t, row)
+		err = tables.Table(names[0]).List(t.Context(), storage.Query{}, func(entity storage.Entity) error {
+			checkEntity(t, entity)
+			content, _ := entity.Values["content"].([]byte)
 			var details struct{ Trail []json.RawMessage }
-			if err := json.Unmarshal(row.Content, &details); err != nil || len(details.Trail) != len(e.Trail) {
+			if err := json.Unmarshal(content, &details); err != nil || len(details.Trail) != len(e.Trail) {
 				t.Errorf("%d of %d attempts, %v", len(details.Trail), len(e.Trail), err)
 			}
 			return nil
@@ -85,37 +85,44 @@ func FuzzScheduledRow(f *testing.F) {
 	f.Add("id", "\x00\ufffe<\xff", []byte("content"))
 	f.Add("id", strings.Repeat("\u20ac", 30_000), make([]byte, 64<<10))
 	f.Fuzz(func(t *testing.T, id, text string, content []byte) {
-		checkEntity(t, storage.Row{
-			ID: id, PopReceipt: text, RequestID: text, TargetHost: text, Route: text, Reason: text, Organization: text,
-			Environment: text, Action: text, Writes: text, Reads: text, Cause: text, Answer: text, App: text, By: text,
+		entity, err := rows.Encode(record.Scheduled{
+			Key: storage.Key{ID: id}, PopReceipt: text, RequestID: text, TargetHost: text, Route: text, Reason: text,
+			Organization: text, Environment: text, Cause: text, Answer: text,
 			Content: content[:min(len(content), storage.MaxPropertyBytes)],
-		}.Bounded())
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		checkEntity(t, entity)
 	})
 }
 
-func checkEntity(t *testing.T, row storage.Row) {
+func checkEntity(t *testing.T, entity storage.Entity) {
 	t.Helper()
-	entity := encodeRow(row.Queue, row)
-	encoded, err := json.Marshal(entity)
-	if err != nil || len(encoded) > maxEntityBytes {
-		t.Errorf("entity of %d bytes, %v", len(encoded), err)
+	encoded := encode(entity)
+	if len(encoded) > maxEntityBytes {
+		t.Errorf("entity of %d bytes", len(encoded))
 	}
-	if len(row.Queue) > maxKeyBytes || strings.ContainsAny(row.Queue, "/\\#?\t\n\r") {
-		t.Errorf("key %q", row.Queue)
+	if len(entity.Partition) > maxKeyBytes || strings.ContainsAny(entity.Partition, "/\\#?\t\n\r") {
+		t.Errorf("key %q", entity.Partition)
 	}
-	for name, value := range maps.All(entity.Properties) {
-		text, length := fmt.Sprint(value), 0
+	for name, value := range entity.Values {
+		length := 0
 		switch v := value.(type) {
 		case string:
 			length = 2 * len(v) // UTF-16
 			if strings.ContainsFunc(v, unicode.IsControl) || strings.ContainsAny(v, "\ufffd\ufffe\uffff") {
-				t.Errorf("%s is %q", name, text)
+				t.Errorf("%s is %q", name, v)
 			}
-		case aztables.EDMBinary:
+		case []byte:
 			length = len(v)
 		}
 		if length > storage.MaxPropertyBytes {
 			t.Errorf("%s has %d bytes", name, length)
 		}
+	}
+	decoded, err := (&Table{}).decode(encoded)
+	if diff := cmp.Diff(entity.Values, decoded.Values); diff != "" || err != nil {
+		t.Errorf("%v, (-encoded +decoded):\n%s", err, diff)
 	}
 }

@@ -176,30 +176,31 @@ func TestForeignAnswersToQueues(t *testing.T) {
 	})
 }
 
-// tableOperations are those of a table that has the row.
-func tableOperations(tables *Tables, name string, row storage.Row) map[string]func(context.Context) error {
+// tableOperations are those of a table that has the entity.
+func tableOperations(tables *Tables, name string, key storage.Key) map[string]func(context.Context) error {
 	table := tables.table(name)
-	const partition = "main"
-	rows, keys := []storage.Row{row, {ID: "other"}}, []storage.Key{{ID: row.ID}, {ID: "other"}}
+	entity := func(id string) storage.Entity { return storage.Entity{Key: storage.Key{Partition: "main", ID: id}} }
+	known := storage.Entity{Key: key}
+	entities, keys := []storage.Entity{known, entity("other")}, []storage.Key{entity(key.ID).Key, entity("other").Key}
 	return map[string]func(context.Context) error{
-		"put":         func(ctx context.Context) error { return table.Put(ctx, partition, rows[:1]) },
-		"transaction": func(ctx context.Context) error { return table.Put(ctx, partition, rows) },
+		"put":         func(ctx context.Context) error { return table.Put(ctx, entities[:1]) },
+		"transaction": func(ctx context.Context) error { return table.Put(ctx, entities) },
 		"insert": func(ctx context.Context) error {
-			_, err := table.Replace(ctx, partition, storage.Row{ID: "new"})
+			_, err := table.Replace(ctx, entity("new"))
 			return err
 		},
 		"replace": func(ctx context.Context) error {
-			_, err := table.Replace(ctx, partition, row)
+			_, err := table.Replace(ctx, known)
 			return err
 		},
-		"delete":     func(ctx context.Context) error { return table.Delete(ctx, partition, keys[:1]) },
-		"delete_all": func(ctx context.Context) error { return table.Delete(ctx, partition, keys) },
+		"delete":     func(ctx context.Context) error { return table.Delete(ctx, keys[:1]) },
+		"delete_all": func(ctx context.Context) error { return table.Delete(ctx, keys) },
 		"get": func(ctx context.Context) error {
-			_, _, err := table.Get(ctx, partition, row.ID)
+			_, _, err := table.Get(ctx, key.Partition, key.ID)
 			return err
 		},
 		"list": func(ctx context.Context) error {
-			return table.List(ctx, storage.Query{}, func(storage.Row) error { return nil })
+			return table.List(ctx, storage.Query{}, func(storage.Entity) error { return nil })
 		},
 		"names": func(ctx context.Context) error {
 			_, err := tables.TableNames(ctx, "a")
@@ -219,8 +220,8 @@ func TestForeignAnswersToTables(t *testing.T) {
 	}
 	t.Cleanup(tables.Close)
 	const name = "asynccallertest"
-	row := storage.Row{ID: "row"}
-	row.Version, err = tables.table(name).Replace(t.Context(), "main", row)
+	key := storage.Key{Partition: "main", ID: "row"}
+	key.Version, err = tables.table(name).Replace(t.Context(), storage.Entity{Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func TestForeignAnswersToTables(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			watcher.before.Store(&order)
 			defer watcher.before.Store(nil)
-			for operation, run := range tableOperations(tables, name, row) {
+			for operation, run := range tableOperations(tables, name, key) {
 				err := run(t.Context())
 				mustBeForeign(t, operation, err)
 				if err != nil && !strings.Contains(err.Error(), "the answer is not Table Storage's") {
@@ -252,11 +253,11 @@ func TestForeignAnswersToTables(t *testing.T) {
 		watcher.after.Store(&storageproxy.Order{Cut: true})
 		defer watcher.after.Store(nil)
 		for _, operation := range []string{"transaction", "get", "list", "names"} {
-			mustBeForeign(t, operation, tableOperations(tables, name, row)[operation](t.Context()))
+			mustBeForeign(t, operation, tableOperations(tables, name, key)[operation](t.Context()))
 		}
 	})
 	t.Run("storage", func(t *testing.T) {
-		operations := tableOperations(tables, name, row)
+		operations := tableOperations(tables, name, key)
 		for _, operation := range []string{
 			"transaction", "put", "insert", "replace", "get", "list", "names", "create", "delete", "delete_all", "drop",
 		} {
@@ -297,7 +298,8 @@ func TestEndpointOfAnotherService(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tables.Close()
-			for operation, run := range tableOperations(tables, "asynccallertest", storage.Row{ID: "r", Version: "v"}) {
+			key := storage.Key{Partition: "main", ID: "r", Version: "v"}
+			for operation, run := range tableOperations(tables, "asynccallertest", key) {
 				mustBeForeign(t, operation, run(t.Context()))
 			}
 		})
@@ -332,7 +334,7 @@ func TestReachFollowsNoRedirect(t *testing.T) {
 // TestTableBeingDeleted: rows wait until storage has deleted the table, and a table that is being deleted is dropped.
 func TestTableBeingDeleted(t *testing.T) {
 	table, _ := tableServer(t, answering(409, "TableBeingDeleted", "{}"))
-	err := table.Put(t.Context(), "main", []storage.Row{{ID: "1"}})
+	err := table.Put(t.Context(), []storage.Entity{{Key: storage.Key{Partition: "main", ID: "1"}}})
 	if err == nil || errors.Is(err, storage.ErrRefused) ||
 		!strings.HasSuffix(err.Error(), "409 TableBeingDeleted: storage is deleting the table; try again in a minute") {
 		t.Errorf("error %v", err)

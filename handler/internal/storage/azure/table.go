@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 )
 
-// Table is the record of scheduled messages, or another table of such rows, in Table Storage. Its requests and errors
+// Table is a table in Table Storage. Its requests and errors
 // are like those of [Queues].
 type Table struct {
 	name    string
@@ -128,16 +129,14 @@ func (t *Table) do(doing string, run func() error) error {
 	return describe(doing+" table "+t.name, t.checked(run()))
 }
 
-// Put implements [storage.Table]. One row alone is no transaction: that takes less time, and the answer says why a row
+// Put implements [storage.Table]. One entity alone is no transaction: that takes less time, and the answer says why it
 // was refused.
-func (t *Table) Put(ctx context.Context, queueName string, rows []storage.Row) error {
-	actions := make([]aztables.TransactionAction, len(rows))
-	for i, row := range rows {
-		encoded, err := json.Marshal(encodeRow(queueName, row))
-		if err != nil {
-			return fmt.Errorf("encode row %s: %w", row.ID, err)
+func (t *Table) Put(ctx context.Context, entities []storage.Entity) error {
+	actions := make([]aztables.TransactionAction, len(entities))
+	for i, entity := range entities {
+		actions[i] = aztables.TransactionAction{
+			ActionType: aztables.TransactionTypeInsertReplace, Entity: encode(entity),
 		}
-		actions[i] = aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: encoded}
 	}
 	write := func() error { return t.submit(ctx, actions) }
 	if len(actions) == 1 {
@@ -161,14 +160,10 @@ func (t *Table) upsert(ctx context.Context, entity []byte) error {
 }
 
 // Replace implements [storage.Table].
-func (t *Table) Replace(ctx context.Context, queueName string, row storage.Row) (version string, err error) {
-	encoded, err := json.Marshal(encodeRow(queueName, row))
-	if err != nil {
-		return "", fmt.Errorf("encode row %s: %w", row.ID, err)
-	}
+func (t *Table) Replace(ctx context.Context, entity storage.Entity) (version string, err error) {
 	err = t.do("write", func() error {
 		var err error
-		version, err = t.replace(ctx, encoded, row.Version)
+		version, err = t.replace(ctx, encode(entity), entity.Version)
 		isOther := isMissing(err) || hasCode(err, aztables.EntityAlreadyExists) ||
 			hasCode(err, aztables.UpdateConditionNotSatisfied)
 		if isOther {
@@ -208,17 +203,11 @@ func (t *Table) create(ctx context.Context) error {
 }
 
 // Delete implements [storage.Table].
-func (t *Table) Delete(ctx context.Context, queueName string, keys []storage.Key) error {
+func (t *Table) Delete(ctx context.Context, keys []storage.Key) error {
 	actions := make([]aztables.TransactionAction, len(keys))
 	for i, key := range keys {
-		encoded, err := json.Marshal(aztables.Entity{PartitionKey: queueName, RowKey: key.ID})
-		if err != nil {
-			return fmt.Errorf("encode row %s: %w", key.ID, err)
-		}
 		actions[i] = aztables.TransactionAction{
-			ActionType: aztables.TransactionTypeDelete,
-			Entity:     encoded,
-			IfMatch:    etag(key),
+			ActionType: aztables.TransactionTypeDelete, Entity: encode(storage.Entity{Key: key}), IfMatch: etag(key),
 		}
 	}
 	return t.do("delete from", func() error {
@@ -226,16 +215,16 @@ func (t *Table) Delete(ctx context.Context, queueName string, keys []storage.Key
 		if len(keys) > 1 {
 			err = t.submit(ctx, actions)
 		}
-		if errors.Is(err, errTransaction) || isMissing(err) { // a row is missing, or has another version
-			err = t.deleteEach(ctx, queueName, keys)
+		if errors.Is(err, errTransaction) || isMissing(err) { // an entity is missing, or has another version
+			err = t.deleteEach(ctx, keys)
 		}
 		return err
 	})
 }
 
-func (t *Table) deleteEach(ctx context.Context, queueName string, keys []storage.Key) error {
+func (t *Table) deleteEach(ctx context.Context, keys []storage.Key) error {
 	for _, key := range keys {
-		_, err := t.table.DeleteEntity(ctx, queueName, key.ID, &aztables.DeleteEntityOptions{IfMatch: etag(key)})
+		_, err := t.table.DeleteEntity(ctx, key.Partition, key.ID, &aztables.DeleteEntityOptions{IfMatch: etag(key)})
 		if err != nil && !isMissing(err) && !hasCode(err, aztables.UpdateConditionNotSatisfied) {
 			return err
 		}
@@ -247,8 +236,8 @@ func etag(key storage.Key) *azcore.ETag {
 	return new(azcore.ETag(cmp.Or(key.Version, string(azcore.ETagAny))))
 }
 
-// errTransaction means that the service refused a row of a transaction, and with it the others.
-var errTransaction = fmt.Errorf("a row of the transaction: %w", storage.ErrRefused)
+// errTransaction means that the service refused an entity of a transaction, and with it the others.
+var errTransaction = fmt.Errorf("an entity of the transaction: %w", storage.ErrRefused)
 
 // submit makes a transaction.
 func (t *Table) submit(ctx context.Context, actions []aztables.TransactionAction) (err error) {
@@ -265,42 +254,40 @@ func (t *Table) submit(ctx context.Context, actions []aztables.TransactionAction
 }
 
 // Get implements [storage.Table].
-func (t *Table) Get(ctx context.Context, queueName, id string) (row storage.Row, found bool, err error) {
+func (t *Table) Get(ctx context.Context, partition, id string) (entity storage.Entity, found bool, err error) {
 	err = t.do("read", func() error {
-		resp, err := t.table.GetEntity(ctx, queueName, id, nil)
+		resp, err := t.table.GetEntity(ctx, partition, id, nil)
 		switch {
 		case isMissing(err):
 			return nil
 		case err == nil:
-			row, err = t.decodeRow(resp.Value)
+			entity, err = t.decode(resp.Value)
 			found = err == nil
 		}
 		return err
 	})
-	return row, found, err
+	return entity, found, err
 }
 
-// selected are the properties of a row without its content.
-const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt,nextAttemptAt," +
-	"deadline,organization,environment,popReceipt,repeated,called,action,writes,reads,at,cause,answer," +
-	"app,since,openAt,by,until,Timestamp"
-
 // List implements [storage.Table].
-func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
+func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Entity) error) error {
 	var options aztables.ListEntitiesOptions
-	if !q.Content {
-		options.Select = new(selected)
+	if q.Select != nil {
+		keys := []string{"PartitionKey", "RowKey", "Timestamp"}
+		options.Select = new(strings.Join(append(keys, q.Select...), ","))
 	}
 	var conditions []string
-	if q.Queue != "" {
-		conditions = append(conditions, "PartitionKey eq '"+strings.ReplaceAll(q.Queue, "'", "''")+"'")
+	if q.Partition != "" {
+		conditions = append(conditions, "PartitionKey eq '"+strings.ReplaceAll(q.Partition, "'", "''")+"'")
 	}
 	if q.IDPrefix != "" {
 		conditions = append(conditions, withPrefix("RowKey", q.IDPrefix))
 	}
-	for comparison, at := range map[string]time.Time{
-		"nextAttemptAt lt": q.DueBefore, "Timestamp gt": q.WrittenAfter, "Timestamp lt": q.WrittenBefore,
-	} {
+	comparisons := map[string]time.Time{"Timestamp gt": q.WrittenAfter, "Timestamp lt": q.WrittenBefore}
+	for name, at := range q.Before {
+		comparisons[name+" lt"] = at
+	}
+	for comparison, at := range comparisons {
 		if !at.IsZero() {
 			conditions = append(conditions, comparison+" datetime'"+at.UTC().Format(time.RFC3339Nano)+"'")
 		}
@@ -317,10 +304,10 @@ func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row)
 		if t.checked(err) != nil {
 			return describe("list table "+t.name, err)
 		}
-		for _, entity := range page.Entities {
-			row, err := t.decodeRow(entity)
+		for _, encoded := range page.Entities {
+			entity, err := t.decode(encoded)
 			if err == nil {
-				err = see(row)
+				err = see(entity)
 			}
 			if err != nil {
 				return err
@@ -330,75 +317,44 @@ func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row)
 	return nil
 }
 
-// encodeRow returns the entity of a row, with its texts as [storage.RowText] returns them.
-func encodeRow(queueName string, row storage.Row) aztables.EDMEntity {
-	properties := map[string]any{
-		"status": saturate(float64(row.Status)), "attempts": saturate(float64(row.Attempts)),
-		"repeated": row.Repeated,
-	}
-	if row.Content != nil {
-		properties["content"] = aztables.EDMBinary(row.Content)
-	}
-	for name, text := range map[string]string{
-		"requestId": row.RequestID, "targetHost": row.TargetHost, "route": row.Route, "reason": row.Reason,
-		"organization": row.Organization, "environment": row.Environment, "popReceipt": row.PopReceipt,
-		"action": row.Action, "writes": row.Writes, "cause": row.Cause, "answer": row.Answer, "app": row.App,
-		"reads": row.Reads, "by": row.By,
-	} {
-		if text != "" {
-			properties[name] = storage.RowText(text)
+// encode returns an entity as JSON.
+func encode(entity storage.Entity) []byte {
+	properties := map[string]any{"PartitionKey": entity.Partition, "RowKey": entity.ID}
+	for name, value := range entity.Values {
+		properties[name] = value
+		switch v := value.(type) {
+		case time.Time:
+			properties[name], properties[name+"@odata.type"] = aztables.EDMDateTime(v.UTC()), "Edm.DateTime"
+		case []byte:
+			properties[name+"@odata.type"] = "Edm.Binary"
 		}
 	}
-	if row.Called {
-		properties["called"] = true
-	}
-	for name, at := range map[string]time.Time{
-		"createdAt": row.CreatedAt, "nextAttemptAt": row.NextAttemptAt, "deadline": row.Deadline, "at": row.At,
-		"since": row.Since, "openAt": row.OpenAt, "until": row.Until,
-	} {
-		at = at.UTC()
-		if at.Year() > minYear && at.Year() <= maxYear { // a sender chooses the times
-			properties[name] = aztables.EDMDateTime(at)
-		}
-	}
-	return aztables.EDMEntity{Entity: aztables.Entity{PartitionKey: queueName, RowKey: row.ID}, Properties: properties}
+	encoded, _ := strictjson.Line(properties) // texts, numbers and times that JSON can write
+	return encoded
 }
 
-// The service stores times after the year 1601.
-const minYear, maxYear = 1601, 9999
-
-// decodeRow returns the row of an entity.
-func (t *Table) decodeRow(encoded []byte) (storage.Row, error) {
-	var entity aztables.EDMEntity
-	if err := json.Unmarshal(encoded, &entity); err != nil {
-		return storage.Row{}, describe("decode row of table "+t.name, err)
+// decode returns an entity of JSON.
+func (t *Table) decode(encoded []byte) (storage.Entity, error) {
+	var decoded aztables.EDMEntity
+	if err := json.Unmarshal(encoded, &decoded); err != nil {
+		return storage.Entity{}, describe("decode entity of table "+t.name, err)
 	}
-	text := func(name string) string {
-		s, _ := entity.Properties[name].(string)
-		return s
+	values := decoded.Properties
+	for name, value := range values {
+		switch v := value.(type) {
+		case string, int32, bool:
+		case aztables.EDMDateTime:
+			values[name] = time.Time(v)
+		case aztables.EDMBinary:
+			values[name] = []byte(v)
+		default: // of another type
+			delete(values, name)
+		}
 	}
-	number := func(name string) int {
-		n, _ := entity.Properties[name].(int32)
-		return int(n)
-	}
-	at := func(name string) time.Time {
-		t, _ := entity.Properties[name].(aztables.EDMDateTime)
-		return time.Time(t)
-	}
-	content, _ := entity.Properties["content"].(aztables.EDMBinary)
-	repeated, _ := entity.Properties["repeated"].(bool)
-	called, _ := entity.Properties["called"].(bool)
-	return storage.Row{
-		Queue: entity.PartitionKey, ID: entity.RowKey, PopReceipt: text("popReceipt"),
-		RequestID: text("requestId"), TargetHost: text("targetHost"), Route: text("route"),
-		Reason: text("reason"), Status: number("status"), Attempts: number("attempts"),
-		CreatedAt: at("createdAt"), NextAttemptAt: at("nextAttemptAt"), Deadline: at("deadline"),
-		Organization: text("organization"), Environment: text("environment"), Repeated: repeated,
-		Called: called, Action: text("action"), Writes: text("writes"), At: at("at"),
-		Cause: text("cause"), Answer: text("answer"), App: text("app"), Since: at("since"), OpenAt: at("openAt"),
-		Reads: text("reads"), By: text("by"), Until: at("until"),
-		Content: content, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).UTC(),
-	}, nil
+	return storage.Entity{Values: values, Key: storage.Key{
+		Partition: decoded.PartitionKey, ID: decoded.RowKey,
+		Version: decoded.ETag, WrittenAt: time.Time(decoded.Timestamp).UTC(),
+	}}, nil
 }
 
 func hasCode(err error, code aztables.TableErrorCode) bool {
@@ -406,7 +362,7 @@ func hasCode(err error, code aztables.TableErrorCode) bool {
 	return ok && response.ErrorCode == string(code)
 }
 
-// isMissing reports whether the table or the row does not exist.
+// isMissing reports whether the table or the entity does not exist.
 func isMissing(err error) bool {
 	return hasCode(err, aztables.TableNotFound) || hasCode(err, aztables.ResourceNotFound) ||
 		hasCode(err, aztables.EntityNotFound)

@@ -82,7 +82,9 @@ func answering(status int, code, body string) http.HandlerFunc {
 // TestTableErrors: errors say what failed and what kind it is, make no second try, and show no secret.
 func TestTableErrors(t *testing.T) {
 	const canary = "canary"
-	row := storage.Row{ID: "1", RequestID: canary, Content: []byte(canary)}
+	entity := storage.Entity{Key: storage.Key{Partition: "main", ID: "1"}, Values: map[string]any{
+		"requestId": canary, "content": []byte(canary),
+	}}
 	for name, test := range map[string]struct {
 		handle http.HandlerFunc
 		kind   error
@@ -106,7 +108,7 @@ func TestTableErrors(t *testing.T) {
 			table, requests := tableServer(t, test.handle)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			err := table.Put(ctx, "main", []storage.Row{row})
+			err := table.Put(ctx, []storage.Entity{entity})
 			if err == nil || !strings.Contains(err.Error(), "write table asynccallerscheduled: ") ||
 				!strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), canary) {
 				t.Errorf("error %v", err)
@@ -122,7 +124,7 @@ func TestTableErrors(t *testing.T) {
 	}
 }
 
-// TestRefusedRows: a row that is refused prevents those that are put with it, and the error says so.
+// TestRefusedRows: an entity that is refused prevents those that are put with it, and the error says so.
 func TestRefusedRows(t *testing.T) {
 	server := azuritetest.Run(t)
 	conn, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
@@ -134,13 +136,16 @@ func TestRefusedRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	good := storage.Row{ID: "good", Content: make([]byte, storage.MaxPropertyBytes)}
-	bad := storage.Row{ID: "bad", Content: make([]byte, storage.MaxPropertyBytes+1)}
-	for name, rows := range map[string][]storage.Row{
-		"alone": {bad}, "first": {bad, good}, "last": {good, bad}, "key": {{ID: "a/b"}, good},
-		"long_key": {{ID: strings.Repeat("x", 2_000)}, good},
+	entity := func(id string, length int) storage.Entity {
+		key := storage.Key{Partition: "main", ID: id}
+		return storage.Entity{Key: key, Values: map[string]any{"content": make([]byte, length)}}
+	}
+	good, bad := entity("good", storage.MaxPropertyBytes), entity("bad", storage.MaxPropertyBytes+1)
+	for name, entities := range map[string][]storage.Entity{
+		"alone": {bad}, "first": {bad, good}, "last": {good, bad}, "key": {entity("a/b", 1), good},
+		"long_key": {entity(strings.Repeat("x", 2_000), 1), good},
 	} {
-		err := table.Put(t.Context(), "main", rows)
+		err := table.Put(t.Context(), entities)
 		if !errors.Is(err, storage.ErrRefused) || errors.Is(err, storage.ErrDenied) {
 			t.Errorf("%s: error %v", name, err)
 		}
@@ -148,7 +153,7 @@ func TestRefusedRows(t *testing.T) {
 			t.Errorf("%s: written %t, %v", name, found, err)
 		}
 	}
-	if err := table.Put(t.Context(), "main", []storage.Row{good}); err != nil {
+	if err := table.Put(t.Context(), []storage.Entity{good}); err != nil {
 		t.Error(err)
 	}
 }
@@ -160,18 +165,19 @@ func TestNoTableEndpoint(t *testing.T) {
 	}
 }
 
-// TestTableTransactions: 100 rows of a queue are one request.
+// TestTableTransactions: 100 entities of a partition are one request.
 func TestTableTransactions(t *testing.T) {
 	const accepted = "--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\nContent-Type: " +
 		"application/http\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n\r\n--c--\r\n--b--\r\n"
 	table, requests := tableServer(t, answering(202, "", accepted))
-	rows, keys := make([]storage.Row, 100), make([]storage.Key, 100)
-	for i := range rows {
-		rows[i].ID, keys[i].ID = fmt.Sprint(i), fmt.Sprint(i)
+	entities, keys := make([]storage.Entity, 100), make([]storage.Key, 100)
+	for i := range entities {
+		keys[i] = storage.Key{Partition: "main", ID: fmt.Sprint(i)}
+		entities[i].Key = keys[i]
 	}
 	for operation, run := range map[string]func() error{
-		"put":    func() error { return table.Put(t.Context(), "main", rows) },
-		"delete": func() error { return table.Delete(t.Context(), "main", keys) },
+		"put":    func() error { return table.Put(t.Context(), entities) },
+		"delete": func() error { return table.Delete(t.Context(), keys) },
 	} {
 		requests.Store(0)
 		if err := run(); err != nil || requests.Load() != 1 {

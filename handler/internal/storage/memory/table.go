@@ -16,13 +16,16 @@ import (
 // Table is a table in memory. The zero value is empty.
 type Table struct {
 	mu       sync.Mutex
-	rows     map[key]storage.Row
+	entities map[name]storage.Entity
 	versions int
 	// err, unless nil, is the error of every operation.
 	err error
 }
 
-type key struct{ queue, id string }
+// name is the key of an entity without a version.
+type name struct{ partition, id string }
+
+func nameOf(k storage.Key) name { return name{k.Partition, k.ID} }
 
 var _ storage.Table = (*Table)(nil)
 
@@ -34,86 +37,84 @@ func (t *Table) Fail(err error) {
 }
 
 // Put implements [storage.Table].
-func (t *Table) Put(ctx context.Context, queue string, rows []storage.Row) error {
+func (t *Table) Put(ctx context.Context, entities []storage.Entity) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.check(ctx); err != nil {
 		return err
 	}
-	for _, row := range rows {
-		t.put(queue, row)
+	for _, entity := range entities {
+		t.put(entity)
 	}
 	return nil
 }
 
-func (t *Table) put(queue string, row storage.Row) {
-	if t.rows == nil {
-		t.rows = map[key]storage.Row{}
+func (t *Table) put(entity storage.Entity) (version string) {
+	if t.entities == nil {
+		t.entities = map[name]storage.Entity{}
 	}
 	t.versions++
-	row.Queue, row.Version, row.WrittenAt = queue, strconv.Itoa(t.versions), time.Now().UTC()
-	t.rows[key{queue, row.ID}] = row
+	entity.Version, entity.WrittenAt = strconv.Itoa(t.versions), time.Now().UTC()
+	t.entities[nameOf(entity.Key)] = entity
+	return entity.Version
 }
 
 // Replace implements [storage.Table].
-func (t *Table) Replace(ctx context.Context, queue string, row storage.Row) (version string, err error) {
+func (t *Table) Replace(ctx context.Context, entity storage.Entity) (version string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.check(ctx); err != nil {
+	if err := t.check(ctx); err != nil || t.entities[nameOf(entity.Key)].Version != entity.Version {
 		return "", err
 	}
-	if t.rows[key{queue, row.ID}].Version != row.Version {
-		return "", nil
-	}
-	t.put(queue, row)
-	return t.rows[key{queue, row.ID}].Version, nil
+	return t.put(entity), nil
 }
 
 // Delete implements [storage.Table].
-func (t *Table) Delete(ctx context.Context, queue string, keys []storage.Key) error {
+func (t *Table) Delete(ctx context.Context, keys []storage.Key) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.check(ctx); err != nil {
 		return err
 	}
 	for _, k := range keys {
-		row, ok := t.rows[key{queue, k.ID}]
-		if ok && (k.Version == "" || k.Version == row.Version) {
-			delete(t.rows, key{queue, k.ID})
+		if k.Version == "" || k.Version == t.entities[nameOf(k)].Version {
+			delete(t.entities, nameOf(k))
 		}
 	}
 	return nil
 }
 
 // Get implements [storage.Table].
-func (t *Table) Get(ctx context.Context, queue, id string) (storage.Row, bool, error) {
+func (t *Table) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	row, ok := t.rows[key{queue, id}]
-	return row, ok, t.check(ctx)
+	entity, ok := t.entities[name{partition, id}]
+	return entity, ok, t.check(ctx)
 }
 
 // List implements [storage.Table].
-func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
+func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Entity) error) error {
 	t.mu.Lock()
 	err := t.check(ctx)
-	keys := slices.SortedFunc(maps.Keys(t.rows), func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.id, b.id))
+	entities := slices.SortedFunc(maps.Values(t.entities), func(a, b storage.Entity) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.ID, b.ID))
 	})
-	rows := maps.Clone(t.rows)
 	t.mu.Unlock()
-	for _, k := range keys {
-		row := rows[k]
-		ofQueue := (q.Queue == "" || q.Queue == k.queue) && strings.HasPrefix(k.id, q.IDPrefix)
-		isDue := isWithin(row.NextAttemptAt, time.Time{}, q.DueBefore)
-		wasWritten := isWithin(row.WrittenAt, q.WrittenAfter, q.WrittenBefore)
-		if err != nil || !ofQueue || !isDue || !wasWritten {
+	for _, entity := range entities {
+		isSelected := (q.Partition == "" || q.Partition == entity.Partition) &&
+			strings.HasPrefix(entity.ID, q.IDPrefix) && isWithin(entity.WrittenAt, q.WrittenAfter, q.WrittenBefore)
+		for name, before := range q.Before {
+			at, _ := entity.Values[name].(time.Time)
+			isSelected = isSelected && isWithin(at, time.Time{}, before)
+		}
+		if err != nil || !isSelected {
 			continue
 		}
-		if !q.Content {
-			row.Content = nil
+		if q.Select != nil {
+			entity.Values = maps.Clone(entity.Values)
+			maps.DeleteFunc(entity.Values, func(name string, _ any) bool { return !slices.Contains(q.Select, name) })
 		}
-		err = see(row)
+		err = see(entity)
 	}
 	return err
 }
@@ -150,12 +151,12 @@ func (t *Tables) Open(name string) *Table {
 	return t.tables[name]
 }
 
-// TableNames implements [storage.Tables]. A table without rows was not created.
+// TableNames implements [storage.Tables]. A table without entities was not created.
 func (t *Tables) TableNames(ctx context.Context, prefix string) (names []string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name, table := range t.tables {
-		if strings.HasPrefix(name, prefix) && len(table.rows) > 0 {
+		if strings.HasPrefix(name, prefix) && len(table.entities) > 0 {
 			names = append(names, name)
 		}
 	}
@@ -170,7 +171,7 @@ func (t *Tables) Drop(ctx context.Context, name string) error {
 	if table := t.tables[name]; table != nil && ctx.Err() == nil {
 		table.mu.Lock()
 		defer table.mu.Unlock()
-		table.rows = nil
+		table.entities = nil
 	}
 	return ctx.Err()
 }

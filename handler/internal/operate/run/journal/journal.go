@@ -19,7 +19,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -85,7 +85,7 @@ type Step struct {
 	// Set replaces the text of Take and makes it due.
 	Set *Set `json:"set,omitempty"`
 	// Row is the row of a scheduled message, without its content, for those who keep the record.
-	Row *storage.Row `json:"row,omitempty"`
+	Row *record.Scheduled `json:"row,omitempty"`
 }
 
 // Take is a message on a queue.

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -72,7 +73,13 @@ var written = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
 // steps returns steps of every kind, with texts that JSON has to escape.
 func steps() []journal.Step {
-	row := &storage.Row{RequestID: "c5", Queue: "q", ID: "m5", PopReceipt: "r5", NextAttemptAt: written, Version: "v"}
+	key := storage.Key{Partition: "q", ID: "m5", Version: "W/\"datetime'2026'\"", WrittenAt: written}
+	row := &record.Scheduled{
+		Key: key, PopReceipt: "r5+/=", RequestID: "c5", TargetHost: "t.example", Route: "/<&>", Reason: "busy",
+		Status: 503, Cause: "\u2028", Answer: "\"\\", Attempts: 3, CreatedAt: written, NextAttemptAt: written.Add(100),
+		Deadline: written.Add(time.Hour), Organization: "o", Environment: "e", Repeated: true,
+		Content: []byte("\xff\x00"),
+	}
 	return []journal.Step{
 		{
 			N: 0, RequestID: "c0", Put: &journal.Put{Queue: "q", Text: "å\t\""},
