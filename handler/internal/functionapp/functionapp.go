@@ -96,16 +96,12 @@ type Host struct {
 	Queues          QueueOptions
 	Logging         Logging
 	Handler         CustomHandler
-	Bundle          Bundle
+	// BundleID is `extensionBundle.id`, as written. An app that brings its own extensions has none.
+	BundleID string
 	// AllowList are the functions that the host loads, in any case, by the list `functions`; empty means all.
 	AllowList []string
 	// Misspelt are members that the host ignores, each with a question that names a similar one.
 	Misspelt []string
-}
-
-// Bundle is host.json `extensionBundle`, as written. An app that brings its own extensions has none.
-type Bundle struct {
-	ID, Version string
 }
 
 // QueueOptions is host.json `extensions.queues`, with the host's defaults for missing members.
