@@ -61,40 +61,6 @@ func TestRequeueFlags(t *testing.T) {
 	}
 }
 
-// TestDryRun checks that a dry run changes nothing, and succeeds although a message would be refused.
-func TestDryRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t, append(dead(1), "no envelope")...)
-		set, err := edit.ParseSet("call.headers.Authorization=CANARY")
-		if err != nil {
-			t.Fatal(err)
-		}
-		request := operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}}
-		if err := d.dryRun(t.Context(), account.Source{}, request, false); err != nil {
-			t.Fatal(err)
-		}
-		out := d.stdout.String()
-		if !strings.Contains(out, "async-caller-poison to async-caller\n--- ") ||
-			!strings.Contains(out, " would be refused\n  ") {
-			t.Error(out)
-		}
-		if strings.Contains(out, "CANARY") {
-			t.Errorf("shows a secret: %s", out)
-		}
-		if got, want := d.err.String(),
-			"would requeue 1 message in test and refuse 1; nothing was changed\n"; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-		if got := d.store.All("async-caller-poison"); len(got) != 2 || got[0].DequeueCount != 0 {
-			t.Errorf("%+v", got)
-		}
-		if got := codeOf(d.dryRun(t.Context(), account.Source{IDs: []string{"nobody"}}, request,
-			false)); got != exitNothing {
-			t.Errorf("exit code %d for nothing", got)
-		}
-	})
-}
-
 // TestWarningsAreLimited: an edit that gives each message another member does not flood the terminal.
 func TestWarningsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
