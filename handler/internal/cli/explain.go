@@ -410,16 +410,6 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	printField(out, "policy", policyText(e.Policy, e.MaxAttempts, e.Limited))
 }
 
-func policyText(name string, maxAttempts int, limited string) string {
-	if maxAttempts > 0 {
-		name += fmt.Sprintf(", at most %d attempts", maxAttempts)
-	}
-	if limited != "" {
-		name += " (limited by the operator: " + limited + ")"
-	}
-	return name
-}
-
 func printAfterCall(out io.Writer, s explain.Step, e *explain.Envelope) {
 	printLine(out, "  rule", "%s", s.Rule)
 	printStep(out, s)
@@ -461,14 +451,4 @@ func printNext(out io.Writer, n *explain.Next, at time.Time) {
 	if n.Latest.Sub(at) > time.Duration(n.Longest) {
 		printLine(out, "", "the message is rescheduled several times, by at most %s", exactly(n.Longest))
 	}
-}
-
-// consequence describes the effect of giving up.
-func consequence(a decision.Action) string {
-	return map[decision.Action]string{
-		decision.Callback:   "the callback reports it to the sender",
-		decision.DeadLetter: "it becomes a dead letter",
-		decision.Drop:       "it is dropped",
-		decision.Fault:      "the host gets an error, and in the end moves the message to the poison queue",
-	}[a]
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/signal"
 	"syscall"
 
@@ -14,7 +13,6 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionshost"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/logview"
 )
 
 func newHost(env Env) *cobra.Command {
@@ -76,12 +74,4 @@ func runHost(ctx context.Context, env Env, folder string, options functionshost.
 		fmt.Fprintf(env.Stderr, "running %s on %s, a line for each delivery\n", folder, options.Account)
 	}
 	return functionshost.New(options).Run(ctx)
-}
-
-// logOutput returns a writer for log lines in JSON. On a terminal it shows them to a person.
-func logOutput(out io.Writer) io.Writer {
-	if !isTerminal(out) {
-		return out
-	}
-	return logview.NewWriter(out)
 }

@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,19 +13,6 @@ import (
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
 )
-
-func TestParseRate(t *testing.T) {
-	for text, want := range map[string]float64{"50": 50, "50/s": 50, "0.5/s": 0.5, "1e3": 1000} {
-		if got, err := parseRate(text); got != want || err != nil {
-			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "0", "-1", "fast", "50/m", "NaN", "Inf", "1e9", "/s", " 5"} {
-		if got, err := parseRate(text); err == nil {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
-	}
-}
 
 // TestRequeueFlags checks that each flag sets its option.
 func TestRequeueFlags(t *testing.T) {
@@ -77,15 +61,4 @@ func TestWarningsAreLimited(t *testing.T) {
 			t.Errorf("%d warnings, want 20:\n%s", n, &d.err)
 		}
 	})
-}
-
-// TestReadFile checks that a file is read only up to a limit.
-func TestReadFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(path, bytes.Repeat([]byte(" "), 2<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readFile(Env{}, path); err == nil || !strings.Contains(err.Error(), "larger than any message") {
-		t.Errorf("%v", err)
-	}
 }

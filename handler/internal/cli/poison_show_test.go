@@ -70,17 +70,6 @@ func TestPreviewRequeue(t *testing.T) {
 	}
 }
 
-func TestAttemptResult(t *testing.T) {
-	for want, a := range map[string]attempt{
-		"answered 503": {Status: 503}, "dns": {Error: "dns"},
-		"answered 200, body_cut": {Status: 200, Error: "body_cut"}, "no answer": {},
-	} {
-		if got := a.result(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
 // TestQueuesWarn checks the warnings about messages that expire and messages that are invisible.
 func TestQueuesWarn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
