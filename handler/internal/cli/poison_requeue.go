@@ -39,9 +39,9 @@ A message of a route is the content of a call. It goes back to the queue of the 
 takes no edits, and no other destination than a queue with a route.
 
 --dedupe sends only the latest message of each request id; the others stay where they are. For many
-messages, --canary sends a few first and waits until they are delivered, --rate and --spread limit
-the load on the target, and --stop-at-failure-ratio stops if too many calls fail. For --canary and
---stop-at-failure-ratio, the app must record outcomes.`,
+messages, --canary sends a few first and waits up to 3 minutes until they are delivered, --rate
+limits the load on the target, and --stop-at-failure-ratio stops if too many calls fail. For
+--canary and --stop-at-failure-ratio, the app must record outcomes.`,
 		Example: `  async-caller poison requeue 4f1c2a9e
   async-caller poison requeue --all --replace-host old.example.com=new.example.com --dry-run
   async-caller poison requeue --reason expired --canary 5 --rate 50/s --stop-at-failure-ratio 0.1`,
@@ -84,7 +84,6 @@ func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
 	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")
 	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")
 	addPace(flags, &o.Pace)
-	durationFlag(flags, &o.Pace.Delay, "delay", "`duration` before the messages are delivered")
 }
 
 const createUsage = "with --to: create a queue that does not exist, even if no function reads it"

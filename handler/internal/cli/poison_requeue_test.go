@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +20,7 @@ func TestRequeueFlags(t *testing.T) {
 	flags := flagsOf(command)
 	o.addTo(flags, &sharedFlags{})
 	if err := command.ParseFlags([]string{
-		"--canary", "5", "--rate", "50/s", "--stop-at-failure-ratio", "0.1", "--delay", "1m", "--spread", "1h",
+		"--canary", "5", "--rate", "50/s", "--stop-at-failure-ratio", "0.1",
 		"--to", "other",
 		"--keep-state", "--fix-encoding", "--set", "priority=1", "--delete-header", "X-A", "--set-header", "X-B: 1",
 		"--jq", ".", "--replace-host", "a=b",
@@ -32,11 +31,7 @@ func TestRequeueFlags(t *testing.T) {
 	if err := flags.err(); err != nil {
 		t.Fatal(err)
 	}
-	want := journal.Pace{
-		Canary: 5, CanaryWait: 3 * time.Minute, Rate: 50, StopAt: 0.1, Delay: time.Minute,
-		Spread: time.Hour,
-	}
-	if o.Pace != want {
+	if want := (journal.Pace{Canary: 5, Rate: 50, StopAt: 0.1}); o.Pace != want {
 		t.Errorf("%+v, want %+v", o.Pace, want)
 	}
 	if o.To != "other" || !o.Edit.KeepState || !o.Edit.FixEncoding ||
