@@ -406,47 +406,8 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	if e.DeadlineLimited != "" {
 		printLine(out, "", "limited by the operator: %s", e.DeadlineLimited)
 	}
-	printLine(out, "profile", "%s", profileText(e.Profile))
+	printField(out, "profile", e.Profile)
 	printField(out, "policy", policyText(e.Policy, e.MaxAttempts, e.Limited))
-}
-
-// profileText describes what targets.json says about a target.
-func profileText(p explain.Profile) string {
-	parts := []string{p.Pattern}
-	add := func(is bool, format string, args ...any) {
-		if is {
-			parts = append(parts, fmt.Sprintf(format, args...))
-		}
-	}
-	add(p.Concurrency > 0, "%d calls at a time", p.Concurrency)
-	add(p.Rate != "", "%s in bursts of %d", p.Rate, p.Burst)
-	add(p.Timeout > 0, "timeout %s", exactly(p.Timeout))
-	add(p.Retry != "", "retry policy %s", p.Retry)
-	s := p.Statuses
-	if s != nil {
-		add(s.Retry != nil, "retry status %s", strings.Trim(fmt.Sprint(s.Retry), "[]"))
-		add(s.Reject != nil, "reject status %s", strings.Trim(fmt.Sprint(s.Reject), "[]"))
-	}
-	add(p.Headers != nil, "headers %s", strings.Join(p.Headers, " "))
-	if p.Pattern == "" {
-		parts = []string{"none, no limits except the share"}
-	}
-	if b := p.Breaker; b != nil {
-		add(true, "circuit breaker after %d failures, %s to %s", b.Failures, exactly(b.MinDelay), exactly(b.MaxDelay))
-	} else {
-		add(true, "no circuit breaker")
-	}
-	return strings.Join(parts, "; ")
-}
-
-func policyText(name string, maxAttempts int, limited string) string {
-	if maxAttempts > 0 {
-		name += fmt.Sprintf(", at most %d attempts", maxAttempts)
-	}
-	if limited != "" {
-		name += " (limited by the operator: " + limited + ")"
-	}
-	return name
 }
 
 func printAfterCall(out io.Writer, s explain.Step, e *explain.Envelope) {
@@ -477,20 +438,7 @@ func printStep(out io.Writer, s explain.Step) {
 	for _, ignored := range s.Ignored {
 		printLine(out, "  ignored", "%s", ignored)
 	}
-	if s.Write != nil {
-		printLine(out, "  writes", "%s", writeText(*s.Write))
-	}
-}
-
-func writeText(w explain.Write) string {
-	if w.Problem != "" {
-		return "cannot be written: " + w.Problem
-	}
-	text := fmt.Sprintf("%d of %d bytes to %s, %d left", w.Bytes, w.Max, w.Queue, w.Max-w.Bytes)
-	if w.LeftOut != "" {
-		text += "; left out: " + w.LeftOut
-	}
-	return text
+	printField(out, "  writes", s.Writes)
 }
 
 func printNext(out io.Writer, n *explain.Next, at time.Time) {
@@ -503,14 +451,4 @@ func printNext(out io.Writer, n *explain.Next, at time.Time) {
 	if n.Latest.Sub(at) > time.Duration(n.Longest) {
 		printLine(out, "", "the message is rescheduled several times, by at most %s", exactly(n.Longest))
 	}
-}
-
-// consequence describes the effect of giving up.
-func consequence(a decision.Action) string {
-	return map[decision.Action]string{
-		decision.Callback:   "the callback reports it to the sender",
-		decision.DeadLetter: "it becomes a dead letter",
-		decision.Drop:       "it is dropped",
-		decision.Fault:      "the host gets an error, and in the end moves the message to the poison queue",
-	}[a]
 }

@@ -233,16 +233,3 @@ func resultText(e history.Entry) string {
 	}
 	return text
 }
-
-// historyCommand returns the command that shows what became of earlier calls with the request id of a message, or
-// nothing if the id could be taken for a flag.
-func historyCommand(requestID, organization, environment string) string {
-	if !envelope.ValidRequestID(requestID) || requestID[0] == '-' {
-		return ""
-	}
-	command := "history show " + shellWord(requestID)
-	if organization != "" || environment != "" {
-		command += " --organization=" + shellWord(organization) + " --environment=" + shellWord(environment)
-	}
-	return command
-}

@@ -310,19 +310,3 @@ func TestHistoryDenied(t *testing.T) {
 		t.Errorf("exit code %d\n%s%s", code, &stdout, &stderr)
 	}
 }
-
-// TestHistoryCommand: the ids of senders, and of writers to a table, are words of the command and no more.
-func TestHistoryCommand(t *testing.T) {
-	for _, test := range []struct{ id, organization, environment, want string }{
-		{"order-1", "", "", "history show order-1"},
-		{"$(touch x)", "", "", ""},
-		{"$(x)", "a'b", "", `history show '$(x)' --organization='a'\''b' --environment=''`},
-		{"--json", "", "", ""},
-		{"", "", "", ""},
-		{"1", "acme", "--app", "history show 1 --organization=acme --environment=--app"},
-	} {
-		if got := historyCommand(test.id, test.organization, test.environment); got != test.want {
-			t.Errorf("%q shows %q, want %q", test.id, got, test.want)
-		}
-	}
-}

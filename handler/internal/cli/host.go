@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"os/signal"
 	"syscall"
 
@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/functionshost"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/tools/host"
 )
 
 func newHost(env Env) *cobra.Command {
@@ -26,7 +26,7 @@ runs the timers in UTC, and speaks the same HTTP.
 It does not create queues; "async-caller send" does. It stops as the Functions host does: after
 SIGTERM it waits at most 10 s for calls in progress, and never kills a handler that still makes
 calls. Ctrl-C reaches the handler too, which interrupts and reschedules its calls. The output of
-the handler is passed through.
+the handler is passed through. On a terminal, the log is shown as by "async-caller log".
 
 The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 		Example: `  make build && dist/async-caller host --app dist
@@ -34,13 +34,13 @@ The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 		Args: cobra.NoArgs,
 	}
 	var app string
-	var options host.Options
+	var options functionshost.Options
 	flags := flagsOf(command)
 	flags.StringVar(&app, "app", ".", "app folder with host.json")
-	options.Lease = host.DefaultLease
+	options.Lease = functionshost.DefaultLease
 	durationFlag(flags, &options.Lease, "lease",
 		"`duration` that a message stays invisible during an invocation")
-	flags.IntVar(&options.MaxHandlerErrors, "max-handler-errors", host.DefaultHandlerErrors,
+	flags.IntVar(&options.MaxHandlerErrors, "max-handler-errors", functionshost.DefaultHandlerErrors,
 		"crashes of the handler, at most 30 minutes apart, that stop the host; -1 for no limit")
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := flags.err(); err != nil {
@@ -51,13 +51,13 @@ The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 	return command
 }
 
-func runHost(ctx context.Context, env Env, folder string, options host.Options) error {
+func runHost(ctx context.Context, env Env, folder string, options functionshost.Options) error {
 	a := config.ReadApp(folder, env.Environ, config.Operator)
 	if a.LocalErr != nil {
 		return usageError(a.LocalErr)
 	}
 	store, err := openStore(a)
-	err = errors.Join(a.FunctionsErr, host.CheckTimers(a.Functions), err)
+	err = errors.Join(a.FunctionsErr, functionshost.CheckTimers(a.Functions), err)
 	if err != nil {
 		return usageError(err)
 	}
@@ -70,13 +70,8 @@ func runHost(ctx context.Context, env Env, folder string, options host.Options) 
 	options.Stdout = logOutput(env.Stdout)
 	options.Stderr = env.Stderr
 	options.Log = logs.New(logOutput(env.Stderr), zerolog.InfoLevel)
-	return host.New(options).Run(ctx)
-}
-
-// logOutput returns a writer for log lines in JSON. On a terminal it shows them as text.
-func logOutput(out io.Writer) io.Writer {
-	if !isTerminal(out) {
-		return out
+	if isTerminal(env.Stderr) {
+		fmt.Fprintf(env.Stderr, "running %s on %s, a line for each delivery\n", folder, options.Account)
 	}
-	return logs.Readable(out)
+	return functionshost.New(options).Run(ctx)
 }

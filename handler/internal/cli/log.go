@@ -110,3 +110,11 @@ func readPieces(ctx context.Context, in io.Reader, pieces chan<- piece) {
 		}
 	}
 }
+
+// logOutput returns a writer for log lines in JSON. On a terminal it shows them to a person.
+func logOutput(out io.Writer) io.Writer {
+	if !isTerminal(out) {
+		return out
+	}
+	return logview.NewWriter(out)
+}

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -91,56 +90,6 @@ func (d *testSession) mustPlan(t *testing.T) *operation.Plan {
 	return plan
 }
 
-// TestExecute checks the exit code and the messages for each result of a run.
-func TestExecute(t *testing.T) {
-	for name, test := range map[string]struct {
-		contents         []string
-		yes              bool
-		code             int
-		printed, failure string
-		moved            int
-	}{
-		"done": {dead(2), true, exitDone, "requeued 2 of 2 in test\nundo: `async-caller poison undo ", "", 2},
-		"not_asked": {
-			dead(2), false, exitUsage,
-			"requeue 2 messages from async-caller-poison to async-caller in test\n", "nothing was changed", 0,
-		},
-		"nothing": {nil, true, exitNothing, "", "no message matches in test", 0},
-		"some_refused": {
-			append(dead(1), "no envelope"), true, exitPartly, "1 message cannot be requeued:\n  ",
-			"not requeued: 1 message", 1,
-		},
-		"all_refused": {
-			[]string{"no envelope"},
-			true, exitFailed, "1 message cannot be requeued:\n  ",
-			"nothing to requeue in test: all matching messages were refused", 0,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newTestSession(t, test.contents...)
-				d.yes = test.yes
-				err := d.execute(t.Context(), d.mustPlan(t), nil)
-				if got := codeOf(err); got != test.code {
-					t.Errorf("exit code %d, want %d: %v", got, test.code, err)
-				}
-				if !strings.Contains(d.err.String(), test.printed) {
-					t.Errorf("printed %q, want %q", d.err.String(), test.printed)
-				}
-				if err != nil && !strings.Contains(err.Error(), test.failure) {
-					t.Errorf("%v, want %q", err, test.failure)
-				}
-				if got := len(d.store.All("async-caller")); got != test.moved {
-					t.Errorf("%d messages were sent, want %d", got, test.moved)
-				}
-				if runs, _ := d.runs.Journals.List(); (len(runs) > 0) != (test.moved > 0) {
-					t.Errorf("journals: %v", runs)
-				}
-			})
-		})
-	}
-}
-
 // TestExecuteInterrupted checks that a run that Ctrl-C interrupts before the first message can be resumed.
 func TestExecuteInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -152,27 +101,6 @@ func TestExecuteInterrupted(t *testing.T) {
 		if codeOf(err) != exitFailed ||
 			!strings.Contains(err.Error(), "interrupted\ncontinue: `async-caller poison resume "+plan.Run+"`") {
 			t.Errorf("%d: %v", codeOf(err), err)
-		}
-	})
-}
-
-// TestResultJSON checks that the result is one JSON object with the number of refused messages.
-func TestResultJSON(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t, append(dead(2), "no envelope")...)
-		d.json = true
-		_ = d.execute(t.Context(), d.mustPlan(t), nil)
-		var got struct {
-			Command, Account     string
-			Total, Done, Refused int
-			Refusals             []struct{ Why string }
-		}
-		if err := json.Unmarshal(d.stdout.Bytes(), &got); err != nil {
-			t.Fatalf("%v: %s", err, d.stdout.String())
-		}
-		if got.Command != "requeue" || got.Account != "test" || got.Total != 2 || got.Done != 2 || got.Refused != 1 ||
-			len(got.Refusals) != 1 || got.Refusals[0].Why == "" {
-			t.Errorf("%+v", got)
 		}
 	})
 }
@@ -385,17 +313,6 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestPastTense(t *testing.T) {
-	for command, want := range map[string]string{
-		"requeue": "requeued", "move": "moved", "delete": "deleted", "import": "imported", "keep": "kept",
-		"undo": "undone", "export": "exported",
-	} {
-		if got := pastTense(command); got != want {
-			t.Errorf("%s: %q, want %q", command, got, want)
-		}
-	}
-}
-
 func TestPrintRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -453,21 +370,6 @@ func TestCompleteRuns(t *testing.T) {
 		}
 		if got, _ := complete(nil, []string{plan.Run}, ""); len(got) > 0 {
 			t.Errorf("after a run: %q", got)
-		}
-	})
-}
-
-// TestListGroups checks that the suggested command is quoted for a shell.
-func TestListGroups(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t,
-			`{"asyncCaller":1,"call":{"url":"https://t.example/"},"deadLetter":{"reason":"it's $(reboot)"}}`)
-		if err := d.listGroups(t.Context(), account.Source{}, message.ByReason); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := d.err.String(), "1 message\nlist the first group: `async-caller poison list --group "+
-			"'reason=it'\\''s $(reboot)'`\n"; got != want {
-			t.Errorf("%q, want %q", got, want)
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +16,6 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/storage"
 )
 
 func newPoisonList(shared *sharedFlags) *cobra.Command {
@@ -124,15 +122,6 @@ func printMessage(rows *table, m message.Message, sameAs string) {
 		strconv.Itoa(m.Attempts), call)
 }
 
-// shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match. A text
-// that is no id becomes a word that a person can copy without harm.
-func shortID(id string) string {
-	if !storage.ValidID(id) {
-		return "invalid"
-	}
-	return strings.ToLower(id[:min(len(id), 8)])
-}
-
 // listGroups counts messages by a property.
 func (s *session) listGroups(ctx context.Context, source account.Source, by message.By) error {
 	groups := message.NewGroups(by)
@@ -156,16 +145,6 @@ func printGroups(out io.Writer, groups []message.Row) {
 	for _, g := range groups {
 		rows.row(thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), shortID(g.Sample.ID), g.Key)
 	}
-}
-
-// shellWord quotes a text for a shell if necessary. Every command that is printed with a text from elsewhere uses it.
-func shellWord(text string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
-	isPlain := strings.Trim(text, plain) == ""
-	if text != "" && isPlain {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 func newPoisonQueues(shared *sharedFlags) *cobra.Command {
@@ -226,22 +205,6 @@ func printQueues(out io.Writer, summaries []account.QueueSummary) {
 	}
 	printTable(out, rows, nameColumn("QUEUE"), rightColumn("MESSAGES", 0), rightColumn("OLDEST", 0),
 		rightColumn("NEWEST", 0), leftColumn("EXPIRES", 0), flexColumn("REASONS", 0))
-}
-
-// mostReasons is the largest number of reasons that a line lists. A sender of dead letters can invent any number of
-// them.
-const mostReasons = 5
-
-func reasonsText(counts []account.ReasonCount) string {
-	var parts []string
-	for i, c := range counts {
-		if i == mostReasons {
-			parts = append(parts, thousands(len(counts)-i)+" others")
-			break
-		}
-		parts = append(parts, c.Reason+" "+thousands(c.Count))
-	}
-	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
 func newPoisonExport(shared *sharedFlags) *cobra.Command {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/itchyny/gojq"
@@ -25,65 +23,6 @@ import (
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/storage"
 )
-
-// TestMessagePrinter checks that each queue has a heading and titles.
-func TestMessagePrinter(t *testing.T) {
-	s := newTestSession(t)
-	show := s.messagePrinter(account.Source{}, &message.RequestIDs{})
-	for _, name := range []string{"a-poison", "a-poison", "b-poison"} {
-		show(account.Found{Message: message.Message{Queue: name, ID: "AAAAAAAA-1"}})
-	}
-	lines := strings.Split(s.stdout.String(), "\n")
-	for i, want := range []string{"a-poison", "ID ", "aaaaaaaa ", "aaaaaaaa ", "", "b-poison", "ID ", "aaaaaaaa ", ""} {
-		if !strings.HasPrefix(lines[i], want) {
-			t.Errorf("line %d is %q, want %q", i, lines[i], want)
-		}
-	}
-}
-
-// TestPrintMessage checks that a message keeps to its columns, whatever it contains.
-func TestPrintMessage(t *testing.T) {
-	long := strings.Repeat("x", 300)
-	for name, test := range map[string]struct {
-		message message.Message
-		want    string
-	}{
-		"call": {
-			message.Message{
-				Format: envelope.FormatNative, Method: "POST", Host: "t.example", Path: "/a",
-				Reason: "expired", Status: 503, Attempts: 9,
-			},
-			"id          3h  expired            503     9  POST t.example/a",
-		},
-		"no_envelope": {
-			message.Message{Reason: "malformed", Detail: "not JSON"},
-			"id          3h  malformed            -     0  not JSON",
-		},
-		"large": {
-			message.Message{
-				Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long,
-				Status: 999, Attempts: 1 << 40,
-			},
-			"id          3h  " + long[:8] + "…" + long[:5] + "     999  1099511627776  " +
-				long[:29] + "…" + long[:15],
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var out bytes.Buffer
-			test.message.ID, test.message.Since = "id", time.Now().Add(-3*time.Hour)
-			rows := newMessageTable(&out)
-			out.Reset()
-			printMessage(rows, test.message, "")
-			got := strings.TrimSuffix(out.String(), "\n")
-			if got != test.want {
-				t.Errorf("\n%s, want\n%s", got, test.want)
-			}
-			if width := utf8.RuneCountInString(got); width > textColumns {
-				t.Errorf("%d columns", width)
-			}
-		})
-	}
-}
 
 // TestSharedRequestIDs checks that a list marks messages that have the request id of an earlier one, for people
 // and for programs.
@@ -117,22 +56,6 @@ func TestSharedRequestIDs(t *testing.T) {
 			t.Error(d.stdout.String())
 		}
 	})
-}
-
-func TestReasonsText(t *testing.T) {
-	many := make([]account.ReasonCount, 1000)
-	for i := range many {
-		many[i] = account.ReasonCount{Reason: fmt.Sprint("r", i), Count: 1200}
-	}
-	for want, counts := range map[string][]account.ReasonCount{
-		"-":                     nil,
-		"rejected 2, expired 1": {{Reason: "rejected", Count: 2}, {Reason: "expired", Count: 1}},
-		"r0 1,200, r1 1,200, r2 1,200, r3 1,200, r4 1,200, 995 others": many,
-	} {
-		if got := reasonsText(counts); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
 }
 
 // fullDisk is a writer that fails.
@@ -186,36 +109,6 @@ func TestExportToTable(t *testing.T) {
 		want := []any{`"r1","t.example","/a",400,"answered ""400"""`, `,,,,"call.url: missing"`}
 		if diff := cmp.Diff(want, rows); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
-		}
-	})
-}
-
-// TestExportFile checks that an incomplete file is removed, and that an existing file is not changed.
-func TestExportFile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, path := newTestSession(t, dead(3)...), filepath.Join(t.TempDir(), "file")
-		export := func(s account.Source) error {
-			return exportFile(path, func(file io.Writer) error { return d.export(t.Context(), s, file) })
-		}
-		nobody := account.Source{Filter: message.Filter{Reasons: []string{"drowned"}}}
-		if got := codeOf(withExitCode(t.Context(), export(nobody))); got != exitNothing {
-			t.Errorf("exit code %d", got)
-		}
-		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the file is there: %v", err)
-		}
-		if err := export(account.Source{}); err != nil {
-			t.Fatal(err)
-		}
-		content, err := os.ReadFile(path)
-		if err != nil || bytes.Count(content, []byte("\n")) != 3 {
-			t.Errorf("%s, %v", content, err)
-		}
-		if got := codeOf(export(account.Source{})); got != exitUsage {
-			t.Errorf("exit code %d", got)
-		}
-		if again, err := os.ReadFile(path); !bytes.Equal(again, content) || err != nil {
-			t.Errorf("the file has changed: %v", err)
 		}
 	})
 }

@@ -10,19 +10,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/storage"
 )
 
 // requeueOptions are the flags of requeue.
@@ -43,9 +39,9 @@ A message of a route is the content of a call. It goes back to the queue of the 
 takes no edits, and no other destination than a queue with a route.
 
 --dedupe sends only the latest message of each request id; the others stay where they are. For many
-messages, --canary sends a few first and waits until they are delivered, --rate and --spread limit
-the load on the target, and --stop-at-failure-ratio stops if too many calls fail. For --canary and
---stop-at-failure-ratio, the app must record outcomes.`,
+messages, --canary sends a few first and waits up to 3 minutes until they are delivered, --rate
+limits the load on the target, and --stop-at-failure-ratio stops if too many calls fail. For
+--canary and --stop-at-failure-ratio, the app must record outcomes.`,
 		Example: `  async-caller poison requeue 4f1c2a9e
   async-caller poison requeue --all --replace-host old.example.com=new.example.com --dry-run
   async-caller poison requeue --reason expired --canary 5 --rate 50/s --stop-at-failure-ratio 0.1`,
@@ -88,34 +84,6 @@ func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
 	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")
 	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")
 	addPace(flags, &o.Pace)
-	durationFlag(flags, &o.Pace.Delay, "delay", "`duration` before the messages are delivered")
-}
-
-// addPace declares the flags that limit the load on the targets.
-func addPace(flags *flagSet, pace *journal.Pace) {
-	parsed(flags, &pace.Canary, "canary", "send this `number` first, and the others once those are delivered",
-		atLeast(0))
-	pace.CanaryWait = 3 * time.Minute
-	durationFlag(flags, &pace.CanaryWait, "canary-wait",
-		"`duration` that the delivery of the first messages may take")
-	parsed(flags, &pace.Rate, "rate",
-		"at most this `number` per second, such as 50 or 0.5/s (default unlimited)", parseRate)
-	flags.Float64Var(&pace.StopAt, "stop-at-failure-ratio", 0,
-		"stop when more than this share, 0 to 1, of the calls fails")
-	durationFlag(flags, &pace.Spread, "spread", "spread the deliveries evenly over this `duration`")
-}
-
-// checkPace refuses a pace that is not possible.
-func checkPace(flags *flagSet, pace journal.Pace) {
-	flags.refuse(pace.Canary > 0 && pace.CanaryWait <= 0, "--canary-wait: want a duration above 0, such as 3m")
-	shares := bounds.New(0, 1.0)
-	flags.refuse(!shares.Contains(pace.StopAt),
-		fmt.Sprintf("--stop-at-failure-ratio: want a share %v, such as 0.1", shares))
-	// the sum of two long durations can overflow
-	delays := bounds.New(0, storage.MaxDelay)
-	possible := delays.Contains(pace.Delay) && bounds.New(0, storage.MaxDelay-pace.Delay).Contains(pace.Spread)
-	flags.refuse(!possible,
-		fmt.Sprintf("--delay and --spread: want at least 0s and at most %v together", storage.MaxDelay))
 }
 
 const createUsage = "with --to: create a queue that does not exist, even if no function reads it"
@@ -140,12 +108,6 @@ func parseSet(argument string) (edit.Edit, error) {
 		}
 	}
 	return edit.ParseSet(argument)
-}
-
-// parseRate reads a number per second.
-func parseRate(text string) (float64, error) {
-	number := func(text string) (float64, error) { return strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64) }
-	return within(bounds.New(0.001, 1e6), "a number of messages per second, such as 50 or 0.5/s", number)(text)
 }
 
 func (s *session) requeue(ctx context.Context, source account.Source, o requeueOptions) error {

@@ -6,20 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
 )
 
 func newPoisonShow(shared *sharedFlags) *cobra.Command {
@@ -63,23 +59,6 @@ type messageDetails struct {
 	Requeue requeuePreview `json:"requeue"`
 }
 
-// contentDetails is what show says about the content of a message.
-type contentDetails struct {
-	// Trail, Answer and Call describe an envelope, Content a message that is none.
-	Trail   []attempt       `json:"trail,omitempty"`
-	Answer  *message.Answer `json:"answer,omitempty"`
-	Call    *message.Call   `json:"call,omitempty"`
-	Content string          `json:"content,omitempty"`
-}
-
-// attempt is one call of the trail.
-type attempt struct {
-	At     time.Time `json:"at"`
-	Status int       `json:"status,omitempty"`
-	Error  string    `json:"error,omitempty"`
-	TookMs int64     `json:"tookMs"`
-}
-
 // requeuePreview describes how requeue would process a message.
 type requeuePreview struct {
 	To string `json:"to,omitempty"`
@@ -96,25 +75,6 @@ func (s *session) details(ctx context.Context, f account.Found, secrets message.
 		d.Content = string(message.ShowContent(f.Content, secrets))
 	} else {
 		d.contentDetails = newContentDetails(f.Content, secrets)
-	}
-	return d
-}
-
-func newContentDetails(content []byte, secrets message.Secrets) (d contentDetails) {
-	e, err := envelope.Parse(content)
-	if err != nil {
-		d.Content = string(message.ShowContent(content, secrets))
-		return d
-	}
-	d.Call = new(message.ShowCall(e, secrets))
-	d.Answer = message.ShowAnswer(e, secrets)
-	for _, a := range e.Trail {
-		d.Trail = append(d.Trail, attempt{
-			At:     a.At,
-			Status: a.Status,
-			Error:  strictjson.ReplaceUnprintable(a.Error),
-			TookMs: a.Took.Milliseconds(),
-		})
 	}
 	return d
 }
@@ -175,39 +135,6 @@ func (d messageDetails) print(out io.Writer) {
 	printCommands(out, m.ID, m.Queue, d.nextCommands(), historyCommand(m.RequestID, m.Organization, m.Environment))
 }
 
-func (d contentDetails) print(out io.Writer) {
-	if len(d.Trail) > 0 {
-		fmt.Fprint(out, "\nattempts\n")
-		for _, a := range d.Trail {
-			took := time.Duration(a.TookMs) * time.Millisecond
-			label, at := age(time.Since(a.At))+" ago", moment(a.At)
-			if a.At.IsZero() {
-				label, at = "", "at an unknown time"
-			}
-			printLine(out, "  "+label, "%s, %s, took %v", at, a.result(), took)
-		}
-	}
-	if d.Answer != nil {
-		fmt.Fprint(out, "\nlatest answer\n")
-		printAnswer(out, *d.Answer)
-	}
-	if d.Call != nil {
-		fmt.Fprint(out, "\ncall\n")
-		printCall(out, *d.Call)
-	}
-	if d.Content != "" {
-		fmt.Fprint(out, "\ncontent\n")
-		printBlock(out, d.Content)
-	}
-}
-
-func (a attempt) result() string {
-	if a.Status == 0 {
-		return cmp.Or(a.Error, "no answer")
-	}
-	return strings.TrimSuffix(fmt.Sprintf("answered %d, %s", a.Status, a.Error), ", ")
-}
-
 func printMessageFields(out io.Writer, m message.Message) {
 	printLine(out, "message", "%s on %s", m.ID, m.Queue)
 	printLine(out, "reason", "%s", strings.TrimSuffix(m.Reason+": "+m.Detail, ": "))
@@ -236,70 +163,6 @@ func printMessageFields(out io.Writer, m message.Message) {
 	printLine(out, "attempts", "%s", attempts)
 }
 
-func tenantText(organization, environment string) string {
-	return strings.Trim(organization+"/"+environment, "/")
-}
-
-func attemptsText(n, latestStatus int) string {
-	if latestStatus == 0 {
-		return strconv.Itoa(n)
-	}
-	return fmt.Sprintf("%d, latest status %d", n, latestStatus)
-}
-
-func printCall(out io.Writer, c message.Call) {
-	printLine(out, "  request", "%s %s", c.Method, c.URL)
-	label := "  headers"
-	for _, h := range c.Headers {
-		printLine(out, label, "%s: %s", h.Name, h.Value)
-		label = ""
-	}
-	body := bodyText(c.BodyKind, c.BodyBytes, c.Body)
-	if c.Truncated {
-		body += ", truncated here"
-	}
-	printLine(out, "  body", "%s", body)
-	printBlock(out, c.Body)
-	printField(out, "  callback", c.Callback)
-	if c.Context != "" {
-		printLine(out, "  context", "json")
-		printBlock(out, c.Context)
-	}
-}
-
-// bodyText describes a body, of which shown is shown.
-func bodyText(kind message.BodyKind, length int, shown string) string {
-	if kind == message.BodyNone {
-		return "none"
-	}
-	text := fmt.Sprintf("%s, %d bytes", kind, length)
-	if shown == "" {
-		text += ", not shown without --reveal"
-	}
-	return text
-}
-
-func printAnswer(out io.Writer, a message.Answer) {
-	printLine(out, "  status", "%d", a.Status)
-	printField(out, "  media type", a.MediaType)
-	body := bodyText(a.BodyKind, a.BodyBytes, a.Body)
-	switch {
-	case a.Truncated && a.BodyBytes == 0:
-		body = "not kept: it broke off, or its encoding is not supported"
-	case a.Truncated:
-		body += ", only the beginning"
-	}
-	printLine(out, "  body", "%s", body)
-	printBlock(out, a.Body)
-}
-
-// printBlock writes an indented text without wrapping it.
-func printBlock(out io.Writer, text string) {
-	for line := range strings.Lines(text) {
-		fmt.Fprintf(out, "    %s\n", strings.TrimSuffix(line, "\n"))
-	}
-}
-
 func (r requeuePreview) print(out io.Writer) {
 	if r.Refused != "" {
 		printLine(out, "  refused", "%s", r.Refused)
@@ -325,25 +188,4 @@ func (d messageDetails) nextCommands() []string {
 	target := commandTarget(d.Message.ID, d.Message.Queue)
 	requeue := strings.Join(append([]string{"requeue", target}, d.Requeue.Flags...), " ")
 	return []string{"poison " + requeue, "poison delete " + target}
-}
-
-// commandTarget names a message in a command. The queue saves reading the others.
-func commandTarget(id, queueName string) string {
-	return shellWord(id) + " --queue " + shellWord(queueName)
-}
-
-// printCommands prints commands for a message, which a person may copy to a shell; history may be empty. There are none
-// for an id or a queue that storage cannot have given: somebody has forged the row, or the account.
-func printCommands(out io.Writer, id, queueName string, commands []string, history string) {
-	fmt.Fprint(out, "\nnext\n")
-	if !storage.ValidID(id) || !storage.ValidName(queueName) {
-		printLine(out, "  warning", "no commands are shown: storage gives no such id, or has no such queue")
-		return
-	}
-	if history != "" {
-		commands = append(commands, history)
-	}
-	for _, command := range commands {
-		fmt.Fprintf(out, "  %s %s\n", programName, command)
-	}
 }

@@ -1,14 +1,12 @@
 package cli
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
@@ -70,64 +68,6 @@ func TestPreviewRequeue(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestAttemptResult(t *testing.T) {
-	for want, a := range map[string]attempt{
-		"answered 503": {Status: 503}, "dns": {Error: "dns"},
-		"answered 200, body_cut": {Status: 200, Error: "body_cut"}, "no answer": {},
-	} {
-		if got := a.result(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
-// TestPrintMessageFields checks the text about each kind of message.
-func TestPrintMessageFields(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		now := time.Now() // midnight on 1 January 2000
-		for name, test := range map[string]struct {
-			message message.Message
-			want    []string
-		}{
-			"dead_letter": {
-				message.Message{
-					ID: "1", Queue: "a-poison", Main: "a", Reason: "expired", Detail: "answered 503",
-					Since: now.Add(-time.Hour), InsertedAt: now,
-					Format: envelope.FormatNexus, Bytes: 7, RequestID: "r1", Organization: "acme", Environment: "prd",
-					Attempts: 3, Status: 503, Error: "dns",
-				},
-				[]string{
-					"message        1 on a-poison", "reason         expired: answered 503",
-					"since          1999-12-31T23:00:00Z, 1h ago",
-					"enqueued       2000-01-01T00:00:00Z", "expires        never", "main queue     a",
-					"envelope       yes, nexus, 7 bytes",
-					"request id     r1", "tenant         acme/prd",
-					"attempts       3, latest status 503, latest error dns",
-				},
-			},
-			"moved_by_the_host": {
-				message.Message{
-					ID: "1", Queue: "a-poison", Main: "a", Reason: "undecodable", Since: now,
-					InsertedAt: now, ExpiresAt: now.Add(72 * time.Hour),
-				},
-				[]string{
-					"message        1 on a-poison", "reason         undecodable",
-					"since          2000-01-01T00:00:00Z, 0s ago",
-					"expires        2000-01-04T00:00:00Z, in 3d: storage then deletes it; `async-caller poison keep`",
-					"               prevents that",
-					"main queue     a", "envelope       no, 0 bytes", "attempts       0",
-				},
-			},
-		} {
-			var out bytes.Buffer
-			printMessageFields(&out, test.message)
-			if got, want := strings.TrimSpace(out.String()), strings.Join(test.want, "\n"); got != want {
-				t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
-			}
-		}
-	})
 }
 
 // TestQueuesWarn checks the warnings about messages that expire and messages that are invisible.

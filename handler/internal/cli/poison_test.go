@@ -22,17 +22,6 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-func TestShellWord(t *testing.T) {
-	for text, want := range map[string]string{
-		"reason=expired": "reason=expired", "": "''", "route=/orders/{n}": "'route=/orders/{n}'", "it's": `'it'\''s'`,
-		"$(reboot)": "'$(reboot)'", "a b": "'a b'", "`x`": "'`x`'",
-	} {
-		if got := shellWord(text); got != want {
-			t.Errorf("%q: %s, want %s", text, got, want)
-		}
-	}
-}
-
 // TestWithExitCode checks the exit code of each kind of error.
 func TestWithExitCode(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())

@@ -14,11 +14,11 @@ func newScheduledExpedite(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "expedite [ID]...",
 		Short: "Make scheduled messages due now",
-		Long: `Make the next attempt of scheduled messages due at once, or spread it evenly over --spread. Attempts
-and deadline stay. --rate limits the load on the target, --canary expedites a few first and waits
-until they are delivered, and --stop-at-failure-ratio stops if too many calls fail. For these two,
-the app must record outcomes. A message that is already being delivered is left alone and reported;
-the exit code is then 4. Messages that were expedited cannot be scheduled again.`,
+		Long: `Make the next attempt of scheduled messages due at once. Attempts and deadline stay. --rate limits
+the load on the target, --canary expedites a few first and waits up to 3 minutes until they are
+delivered, and --stop-at-failure-ratio stops if too many calls fail. For these two, the app must
+record outcomes. A message that is already being delivered is left alone and reported; the exit code
+is then 4. Messages that were expedited cannot be scheduled again.`,
 		Example: `  async-caller scheduled expedite --host crm.example.com --canary 3 --rate 50/s
   async-caller scheduled expedite order-4711 --yes`,
 	}

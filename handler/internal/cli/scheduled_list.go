@@ -145,25 +145,6 @@ func (s *session) listScheduled(ctx context.Context, source account.ScheduledSou
 	return s.summarize(account.Listed{Matched: matched})
 }
 
-// statusText formats the latest status; 0 means none.
-func statusText(status int) string {
-	if status == 0 {
-		return "-"
-	}
-	return strconv.Itoa(status)
-}
-
-// remaining formats the time until a moment, which may be unknown or past.
-func remaining(at, now time.Time) string {
-	switch {
-	case at.IsZero():
-		return "-"
-	case !at.After(now):
-		return "past"
-	}
-	return age(at.Sub(now))
-}
-
 // groupScheduled counts scheduled messages by a property.
 func (s *session) groupScheduled(ctx context.Context, source account.ScheduledSource, by message.By) error {
 	groups := message.ScheduledGroups{By: by, Now: time.Now()}

@@ -152,3 +152,30 @@ func TestShowRowThatDiffers(t *testing.T) {
 func contentFor(host string) []byte {
 	return []byte(`{"asyncCaller":1,"requestId":"r-1","attempts":1,"call":{"url":"https://` + host + `/orders/7"}}`)
 }
+
+func TestShellWord(t *testing.T) {
+	for text, want := range map[string]string{
+		"reason=expired": "reason=expired", "": "''", "route=/orders/{n}": "'route=/orders/{n}'", "it's": `'it'\''s'`,
+		"$(reboot)": "'$(reboot)'", "a b": "'a b'", "`x`": "'`x`'",
+	} {
+		if got := shellWord(text); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestHistoryCommand: the ids of senders, and of writers to a table, are words of the command and no more.
+func TestHistoryCommand(t *testing.T) {
+	for _, test := range []struct{ id, organization, environment, want string }{
+		{"order-1", "", "", "history show order-1"},
+		{"$(touch x)", "", "", ""},
+		{"$(x)", "a'b", "", `history show '$(x)' --organization='a'\''b' --environment=''`},
+		{"--json", "", "", ""},
+		{"", "", "", ""},
+		{"1", "acme", "--app", "history show 1 --organization=acme --environment=--app"},
+	} {
+		if got := historyCommand(test.id, test.organization, test.environment); got != test.want {
+			t.Errorf("%q shows %q, want %q", test.id, got, test.want)
+		}
+	}
+}

@@ -142,8 +142,8 @@ func newTargetsResume(shared *sharedFlags) *cobra.Command {
 		Long: `End the pause of a target, wait 20 s until the app has noticed it, and expedite the scheduled
 messages that have the reason "paused", except those that another pause still stops: of the host on
 all ports, or of one of its ports. The other messages come back at their next attempt. --rate,
---spread, --canary and --stop-at-failure-ratio limit the load on the target, as in "scheduled
-expedite". The run is one of "scheduled runs", and "scheduled resume" continues it.`,
+--canary and --stop-at-failure-ratio limit the load on the target, as in "scheduled expedite". The
+run is one of "scheduled runs", and "scheduled resume" continues it.`,
 		Example: `  async-caller targets resume crm.example.com
   async-caller targets resume crm.example.com --canary 3 --rate 50/s`,
 		Args: cobra.ExactArgs(1),

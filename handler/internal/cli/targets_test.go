@@ -220,13 +220,13 @@ func TestResumeSelects(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if err := d.resumeTarget(t.Context(), test.resume, journal.Pace{Spread: time.Minute}); err != nil {
+				if err := d.resumeTarget(t.Context(), test.resume, journal.Pace{}); err != nil {
 					t.Fatalf("%v\n%s", err, d.err.String())
 				}
 				var due []string
 				for _, m := range d.store.All("async-caller") {
 					if e, err := envelope.Parse(mustDecode(t, m.Text)); err == nil &&
-						!m.NextVisibleAt.After(time.Now().Add(time.Minute)) {
+						!m.NextVisibleAt.After(time.Now()) {
 						due = append(due, e.RequestID)
 					}
 				}
@@ -241,36 +241,6 @@ func TestResumeSelects(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestResumeSpread: a spread is for the messages that are expedited, not for those that stay paused.
-func TestResumeSpread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newPauseSession(t, 0)
-		for n := range 8 {
-			putPaused(t, d, strconv.Itoa(n), fmt.Sprintf("https://t.example:%d/", 8443+n%2))
-		}
-		for _, host := range []string{"t.example", "t.example:8443"} {
-			if err := d.pauseTarget(t.Context(), pauseAt(host, 0)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := d.resumeTarget(t.Context(), "t.example", journal.Pace{Spread: 40 * time.Minute}); err != nil {
-			t.Fatal(err)
-		}
-		latest := time.Duration(0)
-		for _, m := range d.store.All("async-caller") {
-			if wait := time.Until(m.NextVisibleAt); wait < 50*time.Minute {
-				latest = max(latest, wait)
-			}
-		}
-		if latest.Round(time.Minute) != 30*time.Minute {
-			t.Errorf("the last of 4 messages is due after %v, want 30m", latest)
-		}
-		if !strings.Contains(d.err.String(), "warning: 4 messages: no call is made while t.example:8443 is paused, ") {
-			t.Errorf("printed %s", d.err.String())
-		}
-	})
 }
 
 // putPaused puts a scheduled message for a target that is paused, with its row.

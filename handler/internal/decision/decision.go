@@ -224,8 +224,8 @@ func (r Rules) onArrival(in *Intake, w World) Decision {
 func (r Rules) DueCall(in *Intake, w World) Due {
 	deadline := in.Envelope.GiveUpAt(r.Expiration)
 	return Due{
-		Intake: in, Target: targets.Address(in.Envelope.Call.Target), Deadline: deadline, LastAttempt: isLastAttempt(deadline, w.Now),
-		Arrived: w.Arrived, Jitter: w.Jitter,
+		Intake: in, Target: targets.Address(in.Envelope.Call.Target),
+		Deadline: deadline, LastAttempt: isLastAttempt(deadline, w.Now), Arrived: w.Arrived, Jitter: w.Jitter,
 	}
 }
 

@@ -9,11 +9,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 
 	"asynccaller/handler/internal/config"
@@ -26,8 +24,8 @@ import (
 const (
 	// offlineFile is the file with which a deployment stops the host (docs/host.md, "App folder").
 	offlineFile = "app_offline.htm"
-	// bundleID and bundleVersions are the extension bundle that we ship.
-	bundleID, bundleVersions = "Microsoft.Azure.Functions.ExtensionBundle", "[4.*, 5.0.0)"
+	// bundleID is the extension bundle that we ship.
+	bundleID = "Microsoft.Azure.Functions.ExtensionBundle"
 	// bundleSource is the setting with another source of bundles than Microsoft's.
 	bundleSource = "FUNCTIONS_EXTENSIONBUNDLE_SOURCE_URI"
 	redeploy     = "correct it and deploy again"
@@ -72,10 +70,12 @@ func (report Reporter) folder(app *functionapp.App, environ []string) {
 			"remove it: a deployment that was interrupted may have left it")
 	}
 	hasOwnSource := slices.ContainsFunc(environ, func(s string) bool { return strings.HasPrefix(s, bundleSource+"=") })
-	err = checkBundle(app.Host.Bundle)
-	if err != nil && !hasOwnSource {
-		report.broken("extension bundle", err.Error()+", so it does not know queueTrigger",
-			fmt.Sprintf("in host.json, set extensionBundle to the id %q and the version %q", bundleID, bundleVersions))
+	switch id := app.Host.BundleID; {
+	case id == "", id == bundleID, id == bundleID+".Preview", id == bundleID+".Experimental", hasOwnSource:
+	default:
+		report.broken("extension bundle",
+			fmt.Sprintf("the host finds no extension bundle with the id %q, so it does not know queueTrigger", id),
+			fmt.Sprintf("in host.json, set extensionBundle to the id %q", bundleID))
 	}
 	report.executable(app)
 }
@@ -116,57 +116,6 @@ func (report Reporter) functions(app *functionapp.App, environ []string) {
 				"or add the names",
 		}, "")
 	}
-}
-
-// bundleRange matches a range of versions as NuGet writes it: [4.*, 5.0.0), [4.2.0] or 4.*.
-var bundleRange = regexp.MustCompile(`^([\[(]?)\s*([\d.*]*)\s*(,?)\s*([\d.*]*)\s*([\])]?)$`)
-
-// The versions of the extension bundle that the host accepts (docs/host.md, "App folder"): from the first one to
-// before the second.
-var firstBundle, endOfBundles = []int{2, 6, 1}, []int{5, 0, 0}
-
-// checkBundle checks that the host finds an extension bundle with queueTrigger. An app with extensions of its own has
-// none.
-func checkBundle(bundle functionapp.Bundle) error {
-	switch bundle.ID {
-	case "", bundleID + ".Preview", bundleID + ".Experimental":
-		return nil
-	case bundleID:
-	default:
-		return fmt.Errorf("the host finds no extension bundle with the id %q", bundle.ID)
-	}
-	match := bundleRange.FindStringSubmatch(strings.TrimSpace(bundle.Version))
-	if match == nil {
-		return fmt.Errorf("the host cannot read %q, the version of the extension bundle", bundle.Version)
-	}
-	lowest, highest := versionNumbers(match[2]), endOfBundles
-	if match[1] != "" && match[3] == "" { // one version
-		match[4], match[5] = match[2], "]"
-	}
-	if match[4] != "" {
-		highest = versionNumbers(match[4])
-	}
-	if match[4] != "" && match[5] == "]" {
-		highest[2]++
-	}
-	from := slices.MaxFunc([][]int{lowest, firstBundle}, slices.Compare)
-	to := slices.MinFunc([][]int{highest, endOfBundles}, slices.Compare)
-	if slices.Compare(from, to) >= 0 {
-		return fmt.Errorf("the host finds no extension bundle of version %q, only versions from 2.6.1 to 4",
-			bundle.Version)
-	}
-	return nil
-}
-
-// versionNumbers returns the three numbers of a version. Those that it lacks, or that are *, are 0.
-func versionNumbers(text string) []int {
-	numbers := make([]int, len(firstBundle))
-	for i, part := range strings.Split(text, ".") {
-		if i < len(numbers) {
-			numbers[i], _ = strconv.Atoi(part)
-		}
-	}
-	return numbers
 }
 
 // unread reports the queues that we ship, that exist, and that no function of the app reads.
@@ -225,23 +174,18 @@ func (report Reporter) executable(app *functionapp.App) {
 	if handler.Executable == "" {
 		return
 	}
-	path := resolve(app.Dir, handler.Executable)
+	path := handler.Executable
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(app.Dir, path)
+	}
 	err := checkExecutable(path, runtime.GOOS+"/"+runtime.GOARCH)
 	next := "run `make build` for this machine; deploy the zip of `make package`: " +
 		"other tools can lose the executable bit"
 	if err == nil {
-		err = checkCommand(path, resolve(app.Dir, handler.WorkingDirectory), handler.Arguments)
+		err = checkArguments(path, handler.Arguments)
 		next = redeploy
 	}
 	report.problems("executable", err, next, path+" can be started")
-}
-
-// resolve returns a path in host.json, which may be relative to the app folder.
-func resolve(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
 }
 
 // cloudPlatform is the platform of a Function App.
@@ -279,17 +223,12 @@ func checkExecutable(path, localPlatform string) error {
 	return nil
 }
 
-// checkCommand checks the arguments and the working directory with which the host starts the executable.
-func checkCommand(path, directory string, arguments []string) error {
+// checkArguments checks the arguments with which the host starts the executable.
+func checkArguments(path string, arguments []string) error {
 	given := strings.Fields(strings.Join(arguments, " ")) // as the host passes them
 	if !slices.Equal(given, []string{functionapp.ServeArgument}) {
 		return fmt.Errorf("%s ends at once with the arguments %q: in host.json, set "+
 			"customHandler.description.arguments to [%q]", path, arguments, functionapp.ServeArgument)
-	}
-	info, err := os.Stat(directory)
-	if err != nil || !info.IsDir() {
-		return fmt.Errorf("the host cannot start %s in %s, which is no folder: in host.json, remove "+
-			"customHandler.description.workingDirectory", path, directory)
 	}
 	return nil
 }

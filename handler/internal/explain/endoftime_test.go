@@ -14,8 +14,11 @@ import (
 // hold, is explained all the same.
 func TestExplainAtTheEndOfTime(t *testing.T) {
 	rules := decision.Rules{Expiration: 7 * 24 * time.Hour, Retry: retry.Default()}
-	for _, member := range []string{"createdAt", "notBefore"} {
-		content := `{"asyncCaller":1,"` + member + `":"9999-12-31T23:59:59Z","call":{"url":"http://t.example/"}}`
+	for _, member := range []string{
+		`"createdAt":"9999-12-31T23:59:59Z"`, `"notBefore":"9999-12-31T23:59:59Z"`,
+		`"deadLetter":{"at":"9999-12-31T23:59:59-01:00"}`,
+	} {
+		content := `{"asyncCaller":1,` + member + `,"call":{"url":"http://t.example/"}}`
 		x := explain.About(rules, explain.Question{
 			Queue: "q", MessageID: "m", Content: []byte(content),
 			Now: time.Now(), MaxContentBytes: 48 << 10,

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/decision"
@@ -117,12 +118,12 @@ type Step struct {
 	// Limited names the operator's limits that changed the envelope's own policy.
 	Limited string   `json:"limited,omitempty"`
 	Ignored []string `json:"ignored,omitempty"`
-	// Write is the message that is written, or nil.
-	Write *Write `json:"write,omitempty"`
+	// Writes describes the message that is written; empty if there is none.
+	Writes string `json:"writes,omitempty"`
 }
 
-// Next bounds the time of the next attempt, and how long the message is invisible: less than the wait if the queue
-// does not accept a delay of that length.
+// Next bounds the time of the next attempt, at the latest the deadline, and how long the message is invisible: less
+// than the wait if the queue does not accept a delay of that length.
 type Next struct {
 	Earliest time.Time `json:"earliest"`
 	Latest   time.Time `json:"latest"`
@@ -135,18 +136,6 @@ type Seconds time.Duration
 
 // MarshalJSON writes a number of seconds.
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
-
-// Write is a message to be written.
-type Write struct {
-	Queue string `json:"queue"`
-	// Bytes is the size of the content before encoding, Max the largest size.
-	Bytes int `json:"bytes"`
-	Max   int `json:"maxBytes"`
-	// LeftOut names the parts that have no room.
-	LeftOut string `json:"leftOut,omitempty"`
-	// Problem says why the message cannot be written; the host would then keep the original.
-	Problem string `json:"problem,omitempty"`
-}
 
 // About explains a message under the operator's rules.
 func About(rules decision.Rules, q Question) Explanation {
@@ -248,32 +237,26 @@ func (m message) afterCall(started time.Time) (step, otherwise *Step) {
 		return m.rules.Decide(&m.in, &decision.Verdict{Outcome: m.Outcome}, w)
 	}
 	shortest, longest := decide(lowestJitter), decide(highestJitter)
-	// Between them, a wait that grows past the deadline is cut or ends the message.
-	last := lastBefore(decide, longest)
-	if sameEnd(shortest, longest) {
-		both := m.step(ended, shortest, last, longest)
-		return &both, nil
+	if shortest.Action != longest.Action || shortest.Reason != longest.Reason {
+		first, second := m.step(ended, shortest, m.atDeadline(shortest, ended)), m.step(ended, longest)
+		return &first, &second
 	}
-	first, second := m.step(ended, shortest, last), m.step(ended, longest)
-	return &first, &second
+	both := []decision.Decision{shortest, longest}
+	varies := !longest.State.NextAttemptAt.Equal(shortest.State.NextAttemptAt)
+	if varies && m.rules.DueCall(&m.in, world(longest.State.NextAttemptAt, 0)).LastAttempt {
+		both = append(both, m.atDeadline(shortest, ended)) // the longest wait was cut, but others are as long
+	}
+	first := m.step(ended, both...)
+	return &first, nil
 }
 
-func sameEnd(a, b decision.Decision) bool { return a.Action == b.Action && a.Reason == b.Reason }
-
-// lastBefore returns the decision for the largest random number that does not yet lead to the decision of the
-// highest.
-func lastBefore(decide func(float64) decision.Decision, highest decision.Decision) decision.Decision {
-	low, high := lowestJitter, highestJitter
-	for range 60 { // more often than the number has bits
-		middle := (low + high) / 2
-		d := decide(middle)
-		if sameEnd(d, highest) && d.State.NextAttemptAt.Equal(highest.State.NextAttemptAt) {
-			high = middle
-		} else {
-			low = middle
-		}
+// atDeadline returns the decision to reschedule with a wait until the deadline: the waits that fit are shorter.
+func (m message) atDeadline(d decision.Decision, now time.Time) decision.Decision {
+	d.State.NextAttemptAt, d.Delay = d.State.Expires, d.State.Expires.Sub(now)
+	if m.rules.MaxDelay > 0 {
+		d.Delay = min(d.Delay, m.rules.MaxDelay)
 	}
-	return decide(low)
+	return d
 }
 
 // step reports decisions that differ only in their waits.
@@ -282,7 +265,7 @@ func (m message) step(at time.Time, decisions ...decision.Decision) Step {
 	s := Step{
 		At: at, Action: d.Action, Reason: d.Reason, Detail: strictjson.ReplaceUnprintable(d.Detail), Rule: d.Rule,
 		GivenUp: d.GivenUp, Callback: d.Action == decision.Callback, Limited: d.Limited, Ignored: d.Ignored,
-		Write: m.write(decisions[len(decisions)-1], at),
+		Writes: m.writes(decisions[len(decisions)-1], at),
 	}
 	if d.Action == decision.Reschedule {
 		s.Next = next(decisions, at)
@@ -307,20 +290,25 @@ func next(decisions []decision.Decision, now time.Time) *Next {
 	return &n
 }
 
-// write returns the message that settling the decision would write, or nil if there is none.
-func (m message) write(d decision.Decision, now time.Time) *Write {
+// writes describes the message that settling the decision would write: its size before encoding, the parts that have no
+// room, or why it cannot be written, so that the host would keep the original. It is empty if there is none.
+func (m message) writes(d decision.Decision, now time.Time) string {
 	if d.Action == decision.Call {
-		return nil
+		return ""
 	}
-	composed := m.rules.Compose(m.in, d, m.Queue, now)
-	w := &Write{Queue: composed.Queue, Bytes: len(composed.Content), Max: m.MaxContentBytes, LeftOut: composed.LeftOut}
+	w := m.rules.Compose(m.in, d, m.Queue, now)
 	switch {
-	case composed.Problem != nil:
-		w.Problem = composed.Problem.Error()
-	case composed.Queue == "":
-		return nil
+	case w.Problem != nil:
+		return "cannot be written: " + w.Problem.Error()
+	case w.Queue == "":
+		return ""
 	}
-	return w
+	text := fmt.Sprintf("%d of %d bytes to %s, %d left",
+		len(w.Content), m.MaxContentBytes, w.Queue, m.MaxContentBytes-len(w.Content))
+	if w.LeftOut != "" {
+		text += "; left out: " + w.LeftOut
+	}
+	return text
 }
 
 // Envelope is the part of an envelope that may be shown.
@@ -358,89 +346,47 @@ type Envelope struct {
 	Deadline time.Time  `json:"deadline"`
 	// DeadlineLimited is the operator's limit that applies instead of a later deadline; empty if none does.
 	DeadlineLimited string `json:"deadlineLimited,omitempty"`
-	// Profile is the profile of the target that applies.
-	Profile     Profile `json:"profile"`
-	Policy      string  `json:"policy,omitempty"`
-	MaxAttempts int     `json:"maxAttempts,omitempty"`
-	Limited     string  `json:"limited,omitempty"`
+	// Profile describes the profile of the target that applies.
+	Profile     string `json:"profile"`
+	Policy      string `json:"policy,omitempty"`
+	MaxAttempts int    `json:"maxAttempts,omitempty"`
+	Limited     string `json:"limited,omitempty"`
 	// IfExpired is the action at the deadline.
 	IfExpired decision.Action `json:"ifExpired"`
-	// MovedBack is the reason of a dead letter that was moved back; its envelope starts again.
-	MovedBack *DeadLetter `json:"movedBack,omitempty"`
+	// MovedBack is the reason of a dead letter that was moved back, without the answer; its envelope starts again.
+	MovedBack *envelope.DeadLetter `json:"movedBack,omitempty"`
 }
 
-// Profile is the part of a target's profile that may be shown. A member that is missing is not set.
-type Profile struct {
-	// Pattern is empty if no entry of targets.json matches the target.
-	Pattern     string  `json:"pattern,omitempty"`
-	Concurrency int     `json:"concurrency,omitempty"`
-	Rate        string  `json:"rate,omitempty"`
-	Burst       int     `json:"burst,omitempty"`
-	Timeout     Seconds `json:"timeoutSeconds,omitempty"`
-	// Retry is the name of a policy.
-	Retry string `json:"retry,omitempty"`
-	// Statuses is nil if the profile has none.
-	Statuses *Statuses `json:"statuses,omitempty"`
-	// Headers are names.
-	Headers []string `json:"headers,omitempty"`
-	// Breaker is nil if it is off.
-	Breaker *Breaker `json:"breaker,omitempty"`
-}
-
-// Statuses are the statuses that a profile retries and rejects, in ascending order.
-type Statuses struct {
-	Retry  []int `json:"retry,omitempty"`
-	Reject []int `json:"reject,omitempty"`
-}
-
-func describeStatuses(statuses map[int]bool) *Statuses {
-	if len(statuses) == 0 {
-		return nil
-	}
-	var about Statuses
-	for _, status := range slices.Sorted(maps.Keys(statuses)) {
-		if statuses[status] {
-			about.Retry = append(about.Retry, status)
-		} else {
-			about.Reject = append(about.Reject, status)
+// profileText describes what targets.json says about a target. Of its headers it has the names.
+func profileText(p targets.Profile) string {
+	parts := []string{p.Pattern}
+	add := func(is bool, format string, args ...any) {
+		if is {
+			parts = append(parts, fmt.Sprintf(format, args...))
 		}
 	}
-	return &about
-}
-
-// Breaker holds the parameters of a circuit breaker.
-type Breaker struct {
-	Failures int     `json:"failures"`
-	MinDelay Seconds `json:"minDelaySeconds"`
-	MaxDelay Seconds `json:"maxDelaySeconds"`
-}
-
-func describeProfile(p targets.Profile) Profile {
-	about := Profile{
-		Pattern:     p.Pattern,
-		Concurrency: p.Concurrency,
-		Rate:        p.RateText,
-		Burst:       p.Burst,
-		Timeout:     Seconds(p.Timeout),
-		Statuses:    describeStatuses(p.Statuses),
+	if p.Pattern == "" {
+		parts = []string{"none, no limits except the share"}
 	}
+	add(p.Concurrency > 0, "%d calls at a time", p.Concurrency)
+	add(p.RateText != "", "%s in bursts of %d", p.RateText, p.Burst)
+	add(p.PerInstance, "limits per instance")
+	add(p.History != "", "history %s", p.History)
+	add(p.Timeout > 0, "timeout %s", p.Timeout)
 	if p.Retry != nil {
-		about.Retry = p.Retry.Name
+		add(true, "retry policy %s", p.Retry.Name)
+	}
+	for _, status := range slices.Sorted(maps.Keys(p.Statuses)) {
+		add(p.Statuses[status], "retry status %d", status)
+		add(!p.Statuses[status], "reject status %d", status)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Headers)) {
-		about.Headers = append(about.Headers, p.Spelling.Of(name))
+		add(true, "header %s", p.Spelling.Of(name))
 	}
-	if b := p.Breaker; !b.Off {
-		about.Breaker = &Breaker{b.Failures, Seconds(b.MinDelay), Seconds(b.MaxDelay)}
-	}
-	return about
-}
-
-// DeadLetter is the reason why an envelope was given up before.
-type DeadLetter struct {
-	Reason   string `json:"reason"`
-	Detail   string `json:"detail,omitempty"`
-	Attempts int    `json:"attempts"`
+	b := p.Breaker
+	add(b.Off, "no circuit breaker")
+	add(!b.Off, "circuit breaker after %d failures, %s to %s", b.Failures, b.MinDelay, b.MaxDelay)
+	return strings.Join(parts, "; ")
 }
 
 func (m message) describe() *Envelope {
@@ -465,7 +411,7 @@ func (m message) describe() *Envelope {
 		LatestStatus:      e.LatestStatus(),
 		Due:               !due.After(m.Now),
 		Deadline:          deadline,
-		Profile:           describeProfile(m.in.Profile),
+		Profile:           profileText(m.in.Profile),
 		Policy:            m.in.Policy.Name,
 		MaxAttempts:       m.in.Policy.MaxAttempts,
 		Limited:           m.in.Policy.Limited,
@@ -491,11 +437,12 @@ func (m message) describe() *Envelope {
 		about.DeadlineLimited = fmt.Sprintf("at most %v after creation or notBefore", m.rules.MaxDeadline)
 	}
 	if letter := m.in.Received.DeadLetter; letter != nil {
-		about.MovedBack = &DeadLetter{
-			Reason:   strictjson.ReplaceUnprintable(letter.Reason),
-			Detail:   strictjson.ReplaceUnprintable(letter.Detail),
-			Attempts: letter.Attempts,
-		}
+		shown := *letter
+		shown.Answer = nil
+		shown.Reason = strictjson.ReplaceUnprintable(letter.Reason)
+		shown.Detail = strictjson.ReplaceUnprintable(letter.Detail)
+		shown.Queue = strictjson.ReplaceUnprintable(letter.Queue)
+		about.MovedBack = &shown
 	}
 	return about
 }

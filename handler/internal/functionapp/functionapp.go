@@ -76,6 +76,17 @@ func (a *App) RoutedQueues() []string {
 	return names
 }
 
+// Names returns the names of all functions that take invocations.
+func (a *App) Names() (names []string) {
+	for _, f := range a.Functions {
+		names = append(names, f.Name)
+	}
+	for _, t := range a.Timers {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
 // Host is the part of host.json that Async Caller uses, with the AzureFunctionsJobHost__ (or :) overrides of the
 // environment.
 type Host struct {
@@ -85,16 +96,12 @@ type Host struct {
 	Queues          QueueOptions
 	Logging         Logging
 	Handler         CustomHandler
-	Bundle          Bundle
+	// BundleID is `extensionBundle.id`, as written. An app that brings its own extensions has none.
+	BundleID string
 	// AllowList are the functions that the host loads, in any case, by the list `functions`; empty means all.
 	AllowList []string
 	// Misspelt are members that the host ignores, each with a question that names a similar one.
 	Misspelt []string
-}
-
-// Bundle is host.json `extensionBundle`, as written. An app that brings its own extensions has none.
-type Bundle struct {
-	ID, Version string
 }
 
 // QueueOptions is host.json `extensions.queues`, with the host's defaults for missing members.
@@ -212,7 +219,7 @@ func Load(dir string, environ []string) (*App, error) {
 		return nil, err
 	}
 	app := &App{Dir: dir, Host: file.host()}
-	problems := app.readFunctions(file, environ)
+	problems := app.readFunctions(environ)
 	staged, _ := fs.Glob(os.DirFS(dir), "functions/*/function.json") // the pattern is valid
 	switch {
 	case len(app.Functions) > 0 || len(problems) > 0:
@@ -252,30 +259,25 @@ type binding struct {
 	// For a timer trigger. UseMonitor only says whether the real host stores the schedule's state.
 	Schedule     string
 	RunOnStartup any
-	// For an HTTP trigger.
-	Route string
 }
 
 // readFunctions adds the functions in the order of their names. It adds none that has a problem.
-func (a *App) readFunctions(host *hostJSON, environ []string) (found problems) {
+func (a *App) readFunctions(environ []string) (found problems) {
 	root := os.DirFS(a.Dir)
-	routes := map[string]string{}
 	paths, err := fs.Glob(root, "*/function.json")
 	if err != nil {
 		found.add("%w", err)
 	}
 	for _, file := range paths {
-		for _, problem := range a.addFunction(root, file, environ, routes) {
+		for _, problem := range a.addFunction(root, file, environ) {
 			found.add("%s: %w", file, problem)
 		}
 	}
-	found = append(found, a.checkUnique()...)
-	return append(found, a.checkRoutes(host, routes)...)
+	return append(found, a.checkUnique()...)
 }
 
-// addFunction reads one function.json. Of an HTTP function it only adds the route. It ignores a function that is
-// disabled or has another kind of trigger.
-func (a *App) addFunction(root fs.FS, file string, environ []string, routes map[string]string) (found problems) {
+// addFunction reads one function.json. It ignores a function that has another kind of trigger.
+func (a *App) addFunction(root fs.FS, file string, environ []string) (found problems) {
 	content, trigger, err := readTrigger(root, file)
 	if err != nil {
 		return problems{err}
@@ -296,8 +298,6 @@ func (a *App) addFunction(root fs.FS, file string, environ []string, routes map[
 		if len(found) == 0 {
 			a.Timers = append(a.Timers, timer)
 		}
-	case "httptrigger":
-		routes[file] = cmp.Or(trigger.Route, name)
 	}
 	return found
 }

@@ -222,7 +222,7 @@ func (h *hostJSON) host() Host {
 			Arguments:        h.list("customHandler.description.arguments"),
 			WorkingDirectory: h.text("customHandler.description.workingDirectory"),
 		},
-		Bundle:    Bundle{ID: h.text("extensionBundle.id"), Version: h.text("extensionBundle.version")},
+		BundleID:  h.text("extensionBundle.id"),
 		AllowList: h.allowList(),
 		Misspelt:  h.misspelt(),
 	}

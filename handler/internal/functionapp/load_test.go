@@ -17,7 +17,7 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-var shippedBundle = functionapp.Bundle{ID: "Microsoft.Azure.Functions.ExtensionBundle", Version: "[4.*, 5.0.0)"}
+const shippedBundle = "Microsoft.Azure.Functions.ExtensionBundle"
 
 func TestLoad(t *testing.T) {
 	dir := app(nil).write(t)
@@ -37,8 +37,8 @@ func TestLoad(t *testing.T) {
 				MaxDequeueCount:    3,
 				MessageEncoding:    storage.None,
 			},
-			Handler: functionapp.CustomHandler{Executable: "async-caller", Arguments: []string{"serve"}},
-			Bundle:  shippedBundle,
+			Handler:  functionapp.CustomHandler{Executable: "async-caller", Arguments: []string{"serve"}},
+			BundleID: shippedBundle,
 		},
 		Functions: []functionapp.Function{{
 			Name: "Work", Binding: "message", Queue: "work",
@@ -73,8 +73,8 @@ func TestProjectsOwnApp(t *testing.T) {
 			MaxDequeueCount:    5,
 			MessageEncoding:    storage.Base64,
 		},
-		Handler: functionapp.CustomHandler{Executable: "async-caller", Arguments: []string{"serve"}},
-		Bundle:  shippedBundle,
+		Handler:  functionapp.CustomHandler{Executable: "async-caller", Arguments: []string{"serve"}},
+		BundleID: shippedBundle,
 	}
 	if diff := cmp.Diff(wantHost, got.Host); diff != "" {
 		t.Errorf("host.json (-want +got):\n%s", diff)
@@ -449,8 +449,8 @@ func TestDefaults(t *testing.T) {
 			BatchSize: 16, NewBatchThreshold: 8 * runtime.GOMAXPROCS(0),
 			MaxDequeueCount: 5, MessageEncoding: storage.Base64,
 		},
-		Handler: functionapp.CustomHandler{Executable: "bin/async-caller", WorkingDirectory: "bin"},
-		Bundle:  shippedBundle,
+		Handler:  functionapp.CustomHandler{Executable: "bin/async-caller", WorkingDirectory: "bin"},
+		BundleID: shippedBundle,
 	}
 	if diff := cmp.Diff(want, loaded.Host); diff != "" {
 		t.Errorf("host.json (-want +got):\n%s", diff)

@@ -8,17 +8,10 @@ import (
 
 // TestNamesThatDifferInCase is about folders that file systems of other platforms cannot have side by side.
 func TestNamesThatDifferInCase(t *testing.T) {
-	open := forwarding(t, `""`, `{"type":"httpTrigger","direction":"in","name":"req"}`)
-	open["WORK/function.json"], open["Open/function.json"] = open["Open/function.json"], ""
 	for name, row := range map[string]struct {
 		files files
 		want  string
 	}{
-		"default_route": {open, `WORK/function.json: route "WORK"`},
-		"empty_route": {
-			files{"host.json": open["host.json"], "work/function.json": function(httpTrigger(""))},
-			`work/function.json: route "work"`,
-		},
 		"queue_and_timer": {
 			files{"WORK/function.json": function(validTimer)}, "functions Work and WORK differ only in case",
 		},

@@ -15,42 +15,27 @@ const fileName = "function.json"
 // ownPrefix begins the names of the functions that we ship.
 const ownPrefix = "AC-"
 
-// maxDepth is how many levels below the app folder [App.Unloaded] looks for functions.
-const maxDepth = 3
-
 // Unloaded returns why the host does not load functions whose files are in the app folder, although start-up accepts
 // the others (docs/host.md, "App folder"). Each error names the file or the folder.
 func (a *App) Unloaded() []error {
 	root := os.DirFS(a.Dir)
+	own, _ := fs.Glob(root, ownPrefix+"*") // the patterns are valid
+	files, _ := fs.Glob(root, "*/*")
 	var found problems
-	_ = fs.WalkDir(root, ".", func(file string, entry fs.DirEntry, err error) error { // the function returns no error
-		folder, name := path.Split(file)
-		folder = path.Clean(folder)
-		depth := strings.Count(file, "/")
-		switch {
-		case err != nil:
-			found.add("%w", err)
-			return fs.SkipDir
-		case entry.IsDir() && (depth == maxDepth || isForeign(name)):
-			return fs.SkipDir
-		case entry.IsDir() && depth == 0 && strings.HasPrefix(name, ownPrefix) && !exists(root, file+"/"+fileName):
-			found.add("%s has no %s", file, fileName)
-		case entry.IsDir() || !strings.EqualFold(name, fileName):
-		case name != fileName:
-			found.add("%s: the name must be %s, in lower case", file, fileName)
-		case depth == 1:
-			found = append(found, unloadable(root, file)...)
-		case depth == 0 || !exists(root, path.Join(path.Base(folder), fileName)):
-			found.add("%s: the host looks exactly one level below host.json", file)
+	for _, folder := range own {
+		if !exists(root, path.Join(folder, fileName)) {
+			found.add("%s has no %s", folder, fileName)
 		}
-		return nil
-	})
+	}
+	for _, file := range files {
+		switch name := path.Base(file); {
+		case name == fileName:
+			found = append(found, unloadable(root, file)...)
+		case strings.EqualFold(name, fileName):
+			found.add("%s: the name must be %s, in lower case", file, fileName)
+		}
+	}
 	return found
-}
-
-// isForeign reports whether a folder can contain much, but no function that the host was meant to load.
-func isForeign(name string) bool {
-	return name == "node_modules" || strings.HasPrefix(name, ".") && name != "."
 }
 
 // unloadable returns why the host does not load a function that start-up accepts.

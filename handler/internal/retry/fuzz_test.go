@@ -95,6 +95,8 @@ func FuzzPolicy(f *testing.F) {
 			0, 29, 0.0)
 		f.Add(kind, int64(30*time.Second), 1.000001, int64(time.Minute), 0, 6, 999, int64(time.Hour),
 			int64(math.MaxInt64), 1, 1_000_000, 1.0)
+		f.Add(kind, int64(30*time.Second), 1.000001, int64(6*time.Hour), 0, 6, 999, int64(0), int64(time.Minute), 0,
+			1_000_000_000, 1.0) // it exceeds the limit late
 		f.Add(kind, int64(0), 0.0, int64(0), 0, math.MaxInt, math.MaxInt, int64(math.MaxInt64), int64(0), 0, 6, 0.0)
 	}
 	f.Fuzz(func(t *testing.T, kind int, base int64, factor float64, longest int64, maxAttempts, retries, rounds int,

@@ -3,9 +3,7 @@ package retry_test
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,8 +152,8 @@ func TestCallsOfEachKind(t *testing.T) {
 	}
 }
 
-// TestIOIsItsFormula: whole numbers, so that no rounding can hide in the comparison. TestExponentialBesideNexus
-// checks the hours in docs/nexus.md: until so many calls have failed, and how long Nexus waits after the next.
+// TestExponentialBesideNexus checks the hours in docs/nexus.md: until so many calls have failed, and how long Nexus
+// waits after the next.
 func TestExponentialBesideNexus(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/nexus.md")
 	if err != nil {
@@ -177,136 +175,6 @@ func TestExponentialBesideNexus(t *testing.T) {
 		if !strings.Contains(string(page), row) {
 			t.Errorf("docs/nexus.md does not have %s", row)
 		}
-	}
-}
-
-func TestIOIsItsFormula(t *testing.T) {
-	policy := mustPolicy(t, `"io"`)
-	for n := 1; n <= 21; n++ {
-		want := time.Duration((285*(int64(1)<<n)+999)/1000) * time.Second
-		if got := policy.Delay(n, 0.7); got != want {
-			t.Errorf("after attempt %d: %v, want %v", n, got, want)
-		}
-	}
-	for _, n := range []int{22, 23, 63, 64, 1 << 20, math.MaxInt} {
-		if got := policy.Delay(n, 0.7); got != longestQueueDelay {
-			t.Errorf("after attempt %d: %v, want %v", n, got, longestQueueDelay)
-		}
-	}
-}
-
-// TestNexusIsDistributedAsStated compares the draws with docs/retry.md, "Policies": evenly between factor^attempt and
-// factor times that, and what lies beyond 7 days less a second is cut to that.
-func TestNexusIsDistributedAsStated(t *testing.T) {
-	policy := mustPolicy(t, `"nexus"`)
-	for attempt := 1; attempt <= 30; attempt++ {
-		factor := 4.0
-		if attempt >= 7 {
-			factor = 2
-		}
-		lower := math.Pow(factor, float64(min(attempt, 24)))
-		upper := factor * lower
-		limit := longestQueueDelay.Seconds()
-		waits := draw(policy, attempt, rand.New(rand.NewPCG(11, uint64(attempt))))
-		if upper <= limit {
-			checkUniform(t, attempt, waits, lower, upper)
-			continue
-		}
-		cut := 0
-		for _, wait := range waits {
-			switch {
-			case wait == longestQueueDelay:
-				cut++
-			case wait.Seconds() < lower || wait > longestQueueDelay:
-				t.Errorf("after attempt %d: %v", attempt, wait)
-			}
-		}
-		want := min(1, (upper-limit)/(upper-lower))
-		if share := float64(cut) / draws; math.Abs(share-want) > 0.02 {
-			t.Errorf("after attempt %d: %.3f of the waits are cut, want %.3f", attempt, share, want)
-		}
-	}
-}
-
-// TestExponentialIsDistributedAsStated: evenly within 20 % either way, but never beyond the cap.
-func TestExponentialIsDistributedAsStated(t *testing.T) {
-	policy := retry.Default()
-	for attempt := 1; attempt <= 20; attempt++ {
-		nominal := min(5*math.Pow(2, float64(attempt-1)), (6 * time.Hour).Seconds())
-		waits := draw(policy, attempt, rand.New(rand.NewPCG(12, uint64(attempt))))
-		checkUniform(t, attempt, waits, 0.8*nominal, min(1.2*nominal, (6*time.Hour).Seconds()))
-	}
-}
-
-// TestKolmogorovSmirnovFindsOtherDistributions: a test that never fails proves nothing.
-func TestKolmogorovSmirnovFindsOtherDistributions(t *testing.T) {
-	random := rand.New(rand.NewPCG(13, 14))
-	for name, distort := range map[string]func(float64) float64{
-		"narrower": func(x float64) float64 { return 0.02 + 0.96*x },
-		"shifted":  func(x float64) float64 { return x + 0.03 },
-		"bent":     func(x float64) float64 { return math.Pow(x, 1.1) },
-		"two_ends": func(x float64) float64 { return math.Round(x) },
-	} {
-		waits := make([]time.Duration, draws)
-		for i := range waits {
-			waits[i] = time.Duration(distort(random.Float64()) * float64(time.Hour))
-		}
-		if distance(waits, 0, time.Hour.Seconds()) < critical {
-			t.Errorf("%s passes as even", name)
-		}
-	}
-}
-
-// draw makes waits after an attempt.
-func draw(policy retry.Policy, attempt int, random *rand.Rand) []time.Duration {
-	waits := make([]time.Duration, draws)
-	for i := range waits {
-		waits[i] = policy.Delay(attempt, random.Float64())
-	}
-	return waits
-}
-
-// critical is the Kolmogorov-Smirnov distance that even draws exceed once in a thousand times.
-var critical = math.Sqrt(-math.Log(0.001/2)/2) / math.Sqrt(draws)
-
-func checkUniform(t *testing.T, attempt int, waits []time.Duration, lower, upper float64) {
-	t.Helper()
-	if d := distance(waits, lower, upper); d > critical {
-		t.Errorf("after attempt %d: not spread evenly between %gs and %gs: distance %.4f, want at most %.4f",
-			attempt, lower, upper, d, critical)
-	}
-}
-
-// distance is the Kolmogorov-Smirnov statistic: how far the share of waits up to some length is from
-// what it would be if they were spread evenly between lower and upper, in seconds.
-func distance(waits []time.Duration, lower, upper float64) float64 {
-	sorted := slices.Sorted(slices.Values(waits))
-	largest, n := 0.0, float64(len(sorted))
-	for i, wait := range sorted {
-		expected := min(max((wait.Seconds()-lower)/(upper-lower), 0), 1)
-		largest = max(largest, expected-float64(i)/n, float64(i+1)/n-expected)
-	}
-	return largest
-}
-
-// TestDrawsStayWithinBounds: what `schedule` prints is what happens.
-func TestDrawsStayWithinBounds(t *testing.T) {
-	policies := kinds(t)
-	for name, policy := range kinds(t) {
-		policies[name+"_limited"] = policy.Within(retry.Limits{MinDelay: 2 * time.Second, MaxDelay: time.Minute})
-	}
-	for name, policy := range policies {
-		t.Run(name, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(15, 16))
-			for attempt := 1; attempt <= 30; attempt++ {
-				shortest, longest := policy.Bounds(attempt)
-				for _, wait := range draw(policy, attempt, random) {
-					if wait < shortest || wait > longest {
-						t.Fatalf("after attempt %d: %v is not within %v and %v", attempt, wait, shortest, longest)
-					}
-				}
-			}
-		})
 	}
 }
 

@@ -308,32 +308,3 @@ func TestWithin(t *testing.T) {
 		})
 	}
 }
-
-// TestWithinHoldsAtAnyAttempt: no kind escapes the limits, however slowly it grows.
-func TestWithinHoldsAtAnyAttempt(t *testing.T) {
-	limits := retry.Limits{MinDelay: 10 * time.Second, MaxDelay: time.Minute}
-	policies := kinds(t)
-	policies["slow_growth"] = mustPolicy(t, `{"baseDelay":"30s","factor":1.0000001}`)
-	attempts := slices.AppendSeq([]int{1 << 20, 1_000_000, 100_000_000, 1_000_000_000}, func(yield func(int) bool) {
-		for attempt := range 100 {
-			if !yield(attempt) {
-				return
-			}
-		}
-	})
-	for name, policy := range policies {
-		limited := policy.Within(limits)
-		for _, attempt := range attempts {
-			shortest, longest := limited.Bounds(attempt)
-			if strings.HasPrefix(name, "cycles") && longest == 0 {
-				continue
-			}
-			if d := limited.Delay(attempt, 0.99); min(shortest, d) < limits.MinDelay ||
-				max(longest, d) > limits.MaxDelay {
-				t.Errorf("%s, after attempt %d: %v to %v, or %v, outside the limits", name, attempt, shortest,
-					longest, d)
-				break
-			}
-		}
-	}
-}

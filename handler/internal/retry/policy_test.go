@@ -3,7 +3,6 @@ package retry_test
 import (
 	"encoding/json"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -104,11 +103,16 @@ func checkSchedule(t *testing.T, policy retry.Policy, schedule []wait) {
 // about allows for the rounding of floating-point numbers.
 func about(got, want time.Duration) bool { return (got - want).Abs() < time.Microsecond }
 
-func TestDelayInTheMiddle(t *testing.T) {
-	policy := retry.Default()
-	for attempt, want := range map[int]string{1: "5s", 2: "10s", 3: "20s", 4: "40s", 8: "10m40s", 12: "2h50m40s"} {
-		if got := policy.Delay(attempt, 0.5); !about(got, mustDuration(t, want)) {
-			t.Errorf("after attempt %d: %v, want %s", attempt, got, want)
+// TestDelay: the waits are spread evenly between the shortest and the longest, which [TestSchedule] checks.
+func TestDelay(t *testing.T) {
+	for value, waits := range map[string]map[float64]string{
+		`"exponential"`: {0: "16s", 0.25: "18s", 0.5: "20s", 0.75: "22s"},
+		`"nexus"`:       {0: "64s", 0.25: "112s", 0.5: "160s", 0.75: "208s"},
+	} {
+		for jitter, want := range waits {
+			if got := mustPolicy(t, value).Delay(3, jitter); !about(got, mustDuration(t, want)) {
+				t.Errorf("%s with jitter %v: %v, want %s", value, jitter, got, want)
+			}
 		}
 	}
 }
@@ -122,65 +126,6 @@ func TestAttemptsBelowOneCountAsOne(t *testing.T) {
 				t.Errorf("%s, attempt %d: %v to %v, want %v to %v", policy.Name, attempt, shortest, longest,
 					firstShortest, firstLongest)
 			}
-		}
-	}
-}
-
-// However often it was tried, the wait stays what it was once the cap is reached.
-func TestEndlessAttempts(t *testing.T) {
-	longest := map[string]time.Duration{
-		`"exponential"`:    6 * time.Hour,
-		`{"factor":1e308}`: 6 * time.Hour,
-		`{"baseDelay":"1ns","factor":1.5,"maxDelay":"168h"}`: 168 * time.Hour,
-		`{"maxDelay":9223372036}`:                            9223372036 * time.Second,
-		`{"baseDelay":"2562047h","maxDelay":"2562047h"}`:     2562047 * time.Hour,
-		`{"schedule":["1s","2562047h"]}`:                     2562047 * time.Hour,
-	}
-	for value, want := range longest {
-		t.Run(value, func(t *testing.T) {
-			policy := mustPolicy(t, value)
-			for _, attempt := range []int{200, 1024, 1 << 30, math.MaxInt32, math.MaxInt - 1, math.MaxInt} {
-				shortest, longest := policy.Bounds(attempt)
-				if longest != want {
-					t.Errorf("after attempt %d: at most %v, want %v", attempt, longest, want)
-				}
-				if shortest < want/10*8-time.Microsecond {
-					t.Errorf("after attempt %d: at least %v, want 80 %% of %v", attempt, shortest, want)
-				}
-				for _, jitter := range []float64{0, 0.5, math.Nextafter(1, 0)} {
-					if d := policy.Delay(attempt, jitter); d < shortest || d > longest {
-						t.Errorf("after attempt %d with jitter %v: %v is not within %v and %v", attempt, jitter, d,
-							shortest, longest)
-					}
-				}
-			}
-		})
-	}
-}
-
-// Ten thousand waiting callers must not come back together.
-func TestJitterIsSpreadEvenly(t *testing.T) {
-	policy, random := retry.Default(), rand.New(rand.NewPCG(1, 2))
-	shortest, longest := 24*time.Hour, time.Duration(0)
-	var sum time.Duration
-	var tenths [10]int
-	for range draws {
-		d := policy.Delay(3, random.Float64())
-		shortest, longest, sum = min(shortest, d), max(longest, d), sum+d
-		tenths[int(10*(d-16*time.Second)/(8*time.Second+1))]++
-	}
-	if shortest < 16*time.Second || shortest > 16*time.Second+10*time.Millisecond {
-		t.Errorf("the shortest of %d is %v, want barely 16s", draws, shortest)
-	}
-	if longest > 24*time.Second || longest < 24*time.Second-10*time.Millisecond {
-		t.Errorf("the longest of %d is %v, want almost 24s", draws, longest)
-	}
-	if mean := sum / draws; (mean - 20*time.Second).Abs() > 100*time.Millisecond {
-		t.Errorf("the mean of %d is %v, want about 20s", draws, mean)
-	}
-	for i, n := range tenths {
-		if n < draws/10*8/10 || n > draws/10*12/10 {
-			t.Errorf("%d of %d lie in tenth %d, want about %d", n, draws, i, draws/10)
 		}
 	}
 }

@@ -59,16 +59,6 @@ func TestQueuesAreMadeOnDemand(t *testing.T) {
 	}
 }
 
-func TestQueueIsNotMadeInVain(t *testing.T) {
-	store := newStore(t)
-	if err := reschedule(t.Context(), t, store); err != nil {
-		t.Fatal(err)
-	}
-	if store.creates != 0 {
-		t.Errorf("a queue that exists was made %d times", store.creates)
-	}
-}
-
 // A storage account that is away for a while costs time, not messages.
 func TestStorageIsBackInTime(t *testing.T) {
 	tests := map[string]struct {
@@ -77,28 +67,6 @@ func TestStorageIsBackInTime(t *testing.T) {
 		queue           string
 		soonest, latest time.Duration
 	}{
-		"one_failure": {
-			store:   func(s *faulty) { s.onPut = failing(1, errOutage) },
-			settle:  reschedule,
-			queue:   main,
-			soonest: 100 * time.Millisecond,
-			latest:  time.Second,
-		},
-		"ten_failures": {
-			store:   func(s *faulty) { s.onPut = failing(10, errOutage) },
-			settle:  reschedule,
-			queue:   main,
-			soonest: 20 * time.Second,
-			latest:  settle.Timeout,
-		},
-		"one_hangs": {
-			store: func(s *faulty) { s.onPut = hanging(1) }, settle: reschedule, queue: main,
-			soonest: 10 * time.Second, latest: 15 * time.Second,
-		},
-		"three_hang": {
-			store: func(s *faulty) { s.onPut = hanging(3) }, settle: deadLetter, queue: poison,
-			soonest: 30 * time.Second, latest: 45 * time.Second,
-		},
 		"create_fails": {
 			store:   func(s *faulty) { s.onCreate = failing(2, errOutage) },
 			settle:  deadLetter,
@@ -120,7 +88,6 @@ func TestStorageIsBackInTime(t *testing.T) {
 			soonest: time.Second,
 			latest:  settle.Timeout,
 		},
-		"nothing_at_all": {store: func(*faulty) {}, settle: reschedule, queue: main},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -169,8 +136,6 @@ func TestStorageStaysAway(t *testing.T) {
 		settle func(context.Context, *testing.T, settle.Store) error
 		want   error
 	}{
-		"fails":        {func(s *faulty) { s.onPut = failing(-1, errOutage) }, reschedule, errOutage},
-		"hangs":        {func(s *faulty) { s.onPut = hanging(-1) }, reschedule, context.DeadlineExceeded},
 		"create_fails": {func(s *faulty) { s.onCreate = failing(-1, errOutage) }, deadLetter, errOutage},
 		"being_deleted": {
 			func(s *faulty) { s.onPut = failing(-1, fmt.Errorf("put: %w", storage.ErrNoQueue)) },
@@ -249,9 +214,7 @@ func TestRefusedReturnsAtOnce(t *testing.T) {
 		settle func(context.Context, *testing.T, settle.Store) error
 		tries  int
 	}{
-		"put":               {func(s *faulty) { s.onPut = failing(-1, refused) }, reschedule, 1},
 		"create":            {func(s *faulty) { s.onCreate = failing(-1, refused) }, deadLetter, 1},
-		"after_a_failure":   {func(s *faulty) { s.onPut = failThen(errOutage, refused) }, reschedule, 2},
 		"put_after_created": {func(s *faulty) { s.onPut = failThen(storage.ErrNoQueue, refused) }, reschedule, 2},
 	}
 	for name, test := range tests {
@@ -279,33 +242,6 @@ func failThen(first, then error) func(context.Context, int, func() error) error 
 			return first
 		}
 		return then
-	}
-}
-
-// A host that hangs up, or a handler that stops, must not lose a call that was made.
-func TestCancelledContext(t *testing.T) {
-	tests := map[string]struct {
-		onPut  func(context.Context, int, func() error) error
-		cancel time.Duration
-	}{
-		"before":         {nil, 0},
-		"while_failing":  {failing(5, errOutage), 50 * time.Millisecond},
-		"while_hanging":  {hanging(2), 5 * time.Second},
-		"before_failing": {failing(5, errOutage), 0},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), test.cancel)
-				defer cancel()
-				store := newStore(t)
-				store.onPut = test.onPut
-				if err := reschedule(ctx, t, store); err != nil {
-					t.Fatal(err)
-				}
-				store.only(t, main, storage.Base64)
-			})
-		})
 	}
 }
 

@@ -1,7 +1,6 @@
 package settle_test
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -145,23 +144,6 @@ func TestCallByteForByte(t *testing.T) {
 	}
 }
 
-func TestNothingToWrite(t *testing.T) {
-	for _, action := range []decision.Action{decision.Finish, decision.Drop, decision.Fault} {
-		t.Run(string(action), func(t *testing.T) {
-			store := newStore(t)
-			settled, err := settle.New(store, storage.Base64).
-				Settle(t.Context(), write(t, content, storage.Base64,
-					decision.Decision{Action: action, State: state()}), settle.Lease{})
-			if err != nil || settled.Reschedule != "" {
-				t.Errorf("mode %q, error %v", settled.Reschedule, err)
-			}
-			if len(store.tries) != 0 || store.creates != 0 {
-				t.Errorf("storage was asked %d times to put and %d times to create", len(store.tries), store.creates)
-			}
-		})
-	}
-}
-
 func TestCallIsNoEnd(t *testing.T) {
 	for _, action := range []decision.Action{decision.Call, "", "nonsense"} {
 		store := newStore(t)
@@ -171,134 +153,6 @@ func TestCallIsNoEnd(t *testing.T) {
 			t.Errorf("%q: got %v after %d tries: the host would delete a message that nothing became of", action,
 				err, len(store.tries))
 		}
-	}
-}
-
-// A malformed message is dead-lettered unchanged.
-func TestMalformedByteForByte(t *testing.T) {
-	tests := map[string]struct {
-		content  string
-		encoding storage.Encoding
-	}{
-		"text":             {"not JSON", storage.Base64},
-		"text_plain":       {"not JSON ü €", storage.None},
-		"empty":            {"", storage.Base64},
-		"white_space":      {" \r\n\t ", storage.None},
-		"not_utf8":         {"\xff\xfe\x00binary", storage.Base64},
-		"json":             {`{"asyncCaller":2,  "call":{}}`, storage.Base64},
-		"largest":          {strings.Repeat("x", 48<<10), storage.Base64},
-		"largest_plain":    {strings.Repeat("x", 64<<10), storage.None},
-		"looks_like_it_is": {"bm90IEpTT04=", storage.None},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			store := newStore(t)
-			rules := decision.Rules{}
-			in := rules.Open([]byte(test.content), "message-1", test.encoding.MaxContentBytes(), now)
-			w := rules.Compose(in, rules.Decide(&in, nil, decision.World{Now: now}), main, now)
-			if _, err := settle.New(store, test.encoding).Settle(t.Context(), w, settle.Lease{}); err != nil {
-				t.Fatal(err)
-			}
-			if got, _ := store.only(t, poison, test.encoding); got != test.content {
-				t.Errorf("got %q, want %q", got, test.content)
-			}
-		})
-	}
-}
-
-func TestDelay(t *testing.T) {
-	tests := map[string]struct{ delay, want time.Duration }{
-		"none":     {0, 0},
-		"seconds":  {5 * time.Second, 5 * time.Second},
-		"fraction": {4200 * time.Millisecond, 5 * time.Second}, // the service counts seconds; never early
-		"longest":  {storage.MaxDelay, storage.MaxDelay},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			store := newStore(t)
-			d := decision.Decision{Action: decision.Reschedule, Delay: test.delay, State: state()}
-			if _, err := settle.New(store, storage.Base64).
-				Settle(t.Context(), write(t, content, storage.Base64, d), settle.Lease{}); err != nil {
-				t.Fatal(err)
-			}
-			if _, m := store.only(t, main, storage.Base64); m.NextVisibleAt.Sub(m.InsertedAt) != test.want {
-				t.Errorf("it becomes visible after %v, want %v", m.NextVisibleAt.Sub(m.InsertedAt), test.want)
-			}
-		})
-	}
-}
-
-func TestWhatHasNoRoomIsNamed(t *testing.T) {
-	longTrail := state()
-	for range 20 {
-		longTrail.Trail = envelope.AppendAttempt(longTrail.Trail,
-			envelope.Attempt{At: now, Error: strings.Repeat("e", 90)})
-	}
-	longAnswer := state()
-	longAnswer.Latest = &envelope.Answer{Status: 200, Body: []byte(strings.Repeat("\"\x01é", 20_000))}
-	padded := func(bytes int) string {
-		frame := `{"asyncCaller":1,"requestId":"r","call":{"url":"https://target.example","body":"%s"},` +
-			`"callback":{"url":"https://sender.example"}}`
-		return fmt.Sprintf(frame, strings.Repeat("x", bytes-len(frame)+2))
-	}
-	for _, encoding := range bothEncodings {
-		limit := settle.New(nil, encoding).MaxContentBytes()
-		tests := map[string]struct {
-			content  string
-			decision decision.Decision
-			want     string
-		}{
-			"trail": {padded(limit - 400), decision.Decision{Action: decision.Reschedule, State: longTrail}, "trail"},
-			"payload": {
-				padded(1000),
-				decision.Decision{Action: decision.Callback, State: longAnswer},
-				"the end of the payload",
-			},
-			"dead": {padded(limit - 400), decision.Decision{
-				Action: decision.DeadLetter,
-				Detail: strings.Repeat("d", 300), State: longTrail,
-			}, "trail"},
-		}
-		for name, test := range tests {
-			t.Run(name+"_"+string(encoding), func(t *testing.T) {
-				store := newStore(t)
-				w := write(t, test.content, encoding, test.decision)
-				_, err := settle.New(store, encoding).Settle(t.Context(), w, settle.Lease{})
-				if err != nil || !strings.Contains(w.LeftOut, test.want) {
-					t.Errorf("left out %q, error %v, want %q to be named", w.LeftOut, err, test.want)
-				}
-				for _, contents := range store.all(t, encoding) {
-					if len(contents) != 1 || len(contents[0]) > limit {
-						t.Fatalf("%d messages, the first with %d bytes of %d", len(contents), len(contents[0]), limit)
-					}
-					if _, err := envelope.Parse([]byte(contents[0])); err != nil {
-						t.Errorf("what was written is no envelope: %v", err)
-					}
-				}
-			})
-		}
-	}
-}
-
-func TestMaxContentBytes(t *testing.T) {
-	for encoding, want := range map[storage.Encoding]int{storage.Base64: 48 << 10, storage.None: 64 << 10} {
-		if got := settle.New(nil, encoding).MaxContentBytes(); got != want {
-			t.Errorf("%s: got %d, want %d", encoding, got, want)
-		}
-	}
-}
-
-// There is nowhere to write a dead letter of a queue like these: the host keeps the message.
-func TestNoPoisonQueue(t *testing.T) {
-	for _, name := range []string{poison, strings.Repeat("q", 60)} {
-		store := newStore(t)
-		w := decision.Rules{}.Compose(open(t, content, storage.Base64),
-			decision.Decision{Action: decision.DeadLetter, State: state()}, name, now)
-		_, err := settle.New(store, storage.Base64).Settle(t.Context(), w, settle.Lease{})
-		if err == nil || !strings.Contains(err.Error(), name) || len(store.tries) != 0 {
-			t.Errorf("%s: got %v after %d tries", name, err, len(store.tries))
-		}
-		wantNoSecret(t, err)
 	}
 }
 

@@ -45,15 +45,9 @@ func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
 // TestCtrlCDuringASlowCall checks that a stop during a call reschedules the message and counts no attempt.
 func TestCtrlCDuringASlowCall(t *testing.T) {
 	t.Parallel()
-	interruptSlowCall(t, nil)
-}
-
-// interruptSlowCall stops the host during a call, and returns the message that is then on the queue.
-func interruptSlowCall(t *testing.T, env []string) (*fixture, storage.Message) {
-	t.Helper()
 	f := newFixture(t, options{})
 	f.put("slow", "hang", "")
-	f.start(env)
+	f.start(nil)
 	f.await("the call", func() bool { return len(f.target.Calls("slow")) == 1 })
 	began := time.Now()
 	f.must(f.host.Stop(30 * time.Second))
@@ -76,7 +70,6 @@ func interruptSlowCall(t *testing.T, env []string) (*fixture, storage.Message) {
 	if e["requestId"] != "slow" || e["attempts"] != nil || e["trail"] != nil {
 		t.Errorf("reschedule %s, want no attempt counted", content)
 	}
-	return f, messages[0]
 }
 
 // TestOtherModes checks that text mode and unencoded messages work too.

@@ -80,15 +80,3 @@ func TestHoldMode(t *testing.T) {
 	}
 	f.mustDeliverOnce()
 }
-
-// TestNoHoldModeInDevelopment checks that a person who develops sees at once that a setting is wrong.
-func TestNoHoldModeInDevelopment(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	f.start([]string{misspelt, "AZURE_FUNCTIONS_ENVIRONMENT="}, "--max-handler-errors", "-1")
-	f.await("the handler to fail", func() bool { return len(f.host.Lines("handler failed")) > 0 })
-	if exit := fmt.Sprint(f.host.Lines("handler failed")[0]["exit"]); !strings.Contains(exit, "exit status 2") ||
-		!strings.Contains(exit, "ASYNC_CALLER_CALL_TIMOUT") {
-		t.Errorf("the handler ended with %s", exit)
-	}
-}

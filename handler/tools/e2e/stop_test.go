@@ -2,10 +2,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,30 +58,5 @@ func TestHostEndsDuringCalls(t *testing.T) {
 				t.Errorf("the next host counted %v", s)
 			}
 		})
-	}
-}
-
-// TestHostTerminatedDuringAShortCall checks that a host that is told to stop lets a call end and deletes its message.
-func TestHostTerminatedDuringAShortCall(t *testing.T) {
-	t.Parallel()
-	var calls atomic.Int64
-	stopping := make(chan struct{})
-	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		calls.Add(1)
-		<-stopping
-	}))
-	t.Cleanup(target.Close)
-	answer := sync.OnceFunc(func() { close(stopping) })
-	t.Cleanup(answer)
-	f := newFixture(t, options{})
-	f.putContent([]byte(envelopeTo(target.URL)))
-	f.start(nil)
-	f.await("the call", func() bool { return calls.Load() == 1 })
-	f.must(f.host.Terminate())
-	f.await("the host to stop", func() bool { return len(f.host.Lines("host stopping")) == 1 })
-	answer()
-	f.await("the end of the host", f.host.Ended)
-	if s := f.summary(); s["succeeded"] != 1.0 || s["failed"] != 0.0 || calls.Load() != 1 || f.count(mainQueue) != 0 {
-		t.Errorf("%d calls, %d messages are left, the host counted %v", calls.Load(), f.count(mainQueue), s)
 	}
 }

@@ -2,6 +2,12 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -43,4 +49,27 @@ func TestFailingTarget(t *testing.T) {
 	f.start(nil)
 	f.put("second", "200", "")
 	f.await("the success to be seen", func() bool { return len(f.failing()) == 0 })
+}
+
+// TestTargetProfile checks that the headers of targets.json are in real calls to their target, and in no others.
+func TestTargetProfile(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	keyed := make(chan string, 1)
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		keyed <- r.Header.Get("X-Key")
+	}))
+	t.Cleanup(target.Close)
+	profiles := fmt.Sprintf(`{%q: {"headers": {"X-Key": "$TARGET_KEY"}}}`, strings.TrimPrefix(target.URL, "http://"))
+	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(profiles), 0o600))
+	f.putContent([]byte(envelopeTo(target.URL)))
+	f.put("r0", "200", "")
+	f.start([]string{"TARGET_KEY=C4nary"})
+	f.awaitEmpty()
+	if key := <-keyed; key != "C4nary" {
+		t.Errorf("header %q", key)
+	}
+	if calls := f.target.Calls("r0"); len(calls) != 1 || calls[0].Header.Get("X-Key") != "" {
+		t.Errorf("calls %+v", calls)
+	}
 }

@@ -44,29 +44,3 @@ func TestUpdateTwelveFailures(t *testing.T) {
 		t.Errorf("rescheduled by %v, want a successor every fourth time", modes)
 	}
 }
-
-// TestUpdateCtrlCDuringASlowCall checks that a stop during a call reschedules the same message.
-func TestUpdateCtrlCDuringASlowCall(t *testing.T) {
-	t.Parallel()
-	f, message := interruptSlowCall(t, inUpdateMode)
-	if message.DequeueCount != 1 {
-		t.Errorf("dequeue count %d, want that of the original message", message.DequeueCount)
-	}
-	if modes := f.modes(); modes["update"] != 1 {
-		t.Errorf("rescheduled by %v", modes)
-	}
-}
-
-// TestUpdateInTextMode checks that metadata, which a sender can forge in text mode, is not used: messages are
-// rescheduled by successors.
-func TestUpdateInTextMode(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{dataType: "string"})
-	f.put("r0", "503,503,200", `,"retry":{"schedule":["1s"]}`)
-	f.start(inUpdateMode)
-	f.await("the last call", func() bool { return f.delivered(1) })
-	f.awaitEmpty()
-	if modes := f.modes(); len(f.target.Calls("r0")) != 3 || modes["enqueue"] != 2 || len(modes) != 1 {
-		t.Errorf("%d calls, rescheduled by %v", len(f.target.Calls("r0")), modes)
-	}
-}

@@ -262,14 +262,18 @@ func (o *operator) looks(t *testing.T) {
 	}
 }
 
-// run runs a command as the operator does. It confirms what the page confirms, and waits only shortly for an app that
-// does not run.
+// untilCanaries runs a command in the background and interrupts it when it waits for the app, which does not run.
+const untilCanaries = `%s --yes >said 2>&1 &
+	while kill -0 $! && ! grep -q '^sent ' said; do sleep 0.1; done
+	kill -TERM $!; wait $!; cat said`
+
+// run runs a command as the operator does. It confirms what the page confirms, and does not wait for the app.
 func (o *operator) run(t *testing.T, line string) string {
 	t.Helper()
 	switch {
 	case strings.Contains(line, "--canary"):
 		o.beat(t)
-		line += " --canary-wait 1s --yes"
+		line = fmt.Sprintf(untilCanaries, line)
 	case strings.Contains(line, " undo "):
 		line = regexp.MustCompile(`\d{8}-\S+`).ReplaceAllString(line, o.latest)
 	}
@@ -289,6 +293,7 @@ var inExamples = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:\d+/devstoreaccount1|acme\.queue\.core\.windows\.net`), "ACCOUNT"},
 	{regexp.MustCompile(`\b[0-9a-f]{8}  `), "ID  "},
 	{regexp.MustCompile(`(?m)^.* \[y/N\] .*\n`), ""},
+	{regexp.MustCompile(`stopped: .*`), "stopped"},
 	{regexp.MustCompile(`order-\d+|orders/\d+`), "ORDER"},
 	{regexp.MustCompile(`│|·`), ""},
 	{regexp.MustCompile(`(?m)^(\d{8}-\d{6}-\S+ +\S+ +\S+) +\S+`), "$1 BY"},

@@ -44,35 +44,32 @@ func TestExpediteKeepsDeadline(t *testing.T) {
 		"nexus_long_wait":   func() string { return nexusOf(-100*day, 10*day, 20*day) },
 		"nexus_no_deadline": func() string { return nexusOf(-10*day, later, 0) },
 	} {
-		for _, spread := range []time.Duration{0, time.Hour} {
-			t.Run(fmt.Sprintf("%s/spread=%v", name, spread), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					a, store, table := newScheduled(t, 0)
-					a.Rules.Decision.Expiration, a.Rules.Decision.MaxDeadline = day, 2*day
-					open := func(content []byte) *envelope.Envelope {
-						return appRules.Open(content, "id", storage.Base64.MaxContentBytes(), time.Now()).Envelope
-					}
-					before := open([]byte(content()))
-					want := before.GiveUpAt(appRules.Expiration)
-					row := schedule(t, store, table, []byte(content()), later)
-					row.Deadline = want // as the handler records it
-					if err := rows.Put(t.Context(), table, row); err != nil {
-						t.Fatal(err)
-					}
-					if r := execute(t,
-						mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Spread: spread}))); r.Done != 1 {
-						t.Fatalf("%+v", r)
-					}
-					after := open(a.Rules.Content(store.All(mainQueue)[0].Text))
-					if got := after.GiveUpAt(appRules.Expiration); got.Sub(want).Abs() > time.Second {
-						t.Errorf("deadline %v, want %v", got, want)
-					}
-					if after.DueAt().After(time.Now()) { // the first of a spread is due at once
-						t.Errorf("due at %v, now is %v", after.DueAt(), time.Now())
-					}
-				})
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, store, table := newScheduled(t, 0)
+				a.Rules.Decision.Expiration, a.Rules.Decision.MaxDeadline = day, 2*day
+				open := func(content []byte) *envelope.Envelope {
+					return appRules.Open(content, "id", storage.Base64.MaxContentBytes(), time.Now()).Envelope
+				}
+				before := open([]byte(content()))
+				want := before.GiveUpAt(appRules.Expiration)
+				row := schedule(t, store, table, []byte(content()), later)
+				row.Deadline = want // as the handler records it
+				if err := rows.Put(t.Context(), table, row); err != nil {
+					t.Fatal(err)
+				}
+				if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))); r.Done != 1 {
+					t.Fatalf("%+v", r)
+				}
+				after := open(a.Rules.Content(store.All(mainQueue)[0].Text))
+				if got := after.GiveUpAt(appRules.Expiration); got.Sub(want).Abs() > time.Second {
+					t.Errorf("deadline %v, want %v", got, want)
+				}
+				if after.DueAt().After(time.Now()) {
+					t.Errorf("due at %v, now is %v", after.DueAt(), time.Now())
+				}
 			})
-		}
+		})
 	}
 }
 

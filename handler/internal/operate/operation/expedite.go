@@ -10,14 +10,13 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/account"
-	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/record"
 )
 
-// PlanExpedite prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets
-// that are down or paused: their calls are not made then.
+// PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are down or paused:
+// their calls are not made then.
 func (rs *Runs) PlanExpedite(ctx context.Context, s account.ScheduledSource, pace journal.Pace) (*Plan, error) {
 	pauses, err := rs.Pauses(ctx)
 	if err != nil && !errors.Is(err, account.ErrNoPauses) {
@@ -39,18 +38,6 @@ func (rs *Runs) planExpedite(
 	isLeftOut := func(in decision.Intake) bool {
 		return isWanted != nil && in.Envelope != nil && !isWanted(in.Envelope.Call.Target)
 	}
-	total := 0
-	if pace.Spread > 0 {
-		_, err := rs.ListScheduled(ctx, s, isWanted != nil, func(m message.Scheduled) error {
-			if !isLeftOut(rs.Rules.Open(m.Row.Content, m.Row.ID, now)) {
-				total++
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
 	expedite := func(p *Plan, in decision.Intake, row record.Scheduled, _ bool) (journal.Step, error) {
 		if in.Envelope != nil {
 			target := in.Envelope.Call.Target
@@ -61,15 +48,11 @@ func (rs *Runs) planExpedite(
 		if isLeftOut(in) {
 			return journal.Step{}, errLeftOut
 		}
-		delay := time.Duration(float64(pace.Spread) * min(float64(p.Total)/float64(max(total, 1)), 1))
-		if p.Total < pace.Canary {
-			delay = 0
-		}
-		text, err := rs.expedited(in, row.Deadline, now, delay, run.Token)
+		text, err := rs.expedited(in, row.Deadline, now, run.Token)
 		if err == nil {
 			used.add(row, rs.Rules.Decision.Profiles.For(in.Envelope.Call.Target))
 		}
-		return journal.Step{Set: &journal.Set{Text: text, Delay: delay}}, err
+		return journal.Step{Set: &journal.Set{Text: text}}, err
 	}
 	p, err := rs.planScheduled(ctx, run, s, expedite)
 	if err != nil {
@@ -85,21 +68,15 @@ func (rs *Runs) planExpedite(
 // dueSince is how long an expedited message has been due, so that it is due whatever the handler's clock says.
 const dueSince = time.Hour
 
-// expedited returns the text of a message of a run that may be called after the delay, instead of when it is due. The
-// deadline is the one in its row, which the handler has calculated: the settings of this environment may differ
-// from the app's.
-func (rs *Runs) expedited(
-	in decision.Intake, deadline, now time.Time, delay time.Duration, token string,
-) (text string, err error) {
+// expedited returns the text of a message of a run that may be called now, instead of when it is due. The deadline is
+// the one in its row, which the handler has calculated: the settings of this environment may differ from the app's.
+func (rs *Runs) expedited(in decision.Intake, deadline, now time.Time, token string) (text string, err error) {
 	if in.Envelope == nil {
 		return "", fmt.Errorf("the message is malformed: %w", in.Malformed)
 	}
 	e := *in.Envelope
 	due := now.Add(-dueSince)
-	if delay > 0 {
-		due = now.Add(delay)
-	}
-	tooLate := e.NotBefore.After(due) && e.NotBefore.After(now)
+	tooLate := e.NotBefore.After(now)
 	mustState := tooLate || e.Format() == envelope.FormatNexus // otherwise the handler calculates it again
 	if e.Deadline.IsZero() && mustState {
 		if deadline.IsZero() {

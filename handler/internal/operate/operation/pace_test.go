@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -191,10 +190,9 @@ func requeue(t *testing.T, a *operation.Runs, pace journal.Pace) (operation.Resu
 // TestCanary checks that the others follow if and only if the first messages are delivered, and that the run says what
 // happened to them.
 func TestCanary(t *testing.T) {
-	const wait, soon, slowly = 30 * time.Minute, 10 * time.Second, 31 * time.Minute
+	const soon, slowly = 10 * time.Second, 4 * time.Minute
 	const breaker = "0 of 3 first messages are delivered; not called yet: the circuit breaker of t.example is open"
 	const not = "is not delivered: r"
-	minute := journal.Pace{Delay: time.Minute}
 	for name, c := range map[string]struct {
 		does  string // empty: no app runs
 		takes time.Duration
@@ -202,27 +200,23 @@ func TestCanary(t *testing.T) {
 		want  string // the problem; empty if the canaries pass
 		after time.Duration
 	}{
-		"delivered":           {does: "deliver", after: soon},
-		"delivered_callback":  {does: "report", after: soon},
-		"delivered_before":    {does: "repeat", after: soon},
-		"delivered_slowly":    {does: "deliver", takes: 20 * time.Second, after: 30 * time.Second},
-		"delivered_delayed":   {does: "deliver", pace: minute, after: soon},
-		"failed":              {does: "fail", want: "a first message is not delivered: r", after: soon},
-		"failed_why":          {does: "fail", want: ": rejected, status 418", after: soon},
-		"failed_slowly":       {does: "fail", takes: time.Minute, want: not, after: 80 * time.Second},
-		"failed_delayed":      {does: "fail", pace: minute, want: not, after: soon},
-		"tried_again":         {does: "retry", want: "status 503; it waits for attempt 2", after: soon},
-		"breaker_open":        {does: "refuse", want: breaker, after: slowly},
-		"busy":                {does: "busy", want: "not called yet: busy: t.example has no free slot", after: slowly},
-		"not_read":            {want: "does the function app run?", after: slowly},
-		"not_read_delayed":    {pace: minute, want: "does the function app run?", after: slowly},
-		"not_over_in_time":    {does: "deliver", takes: time.Hour, want: "no outcome is recorded yet", after: slowly},
-		"all_are_first":       {does: "deliver", pace: journal.Pace{Canary: 30}, after: soon},
-		"all_failed":          {does: "fail", pace: journal.Pace{Canary: 30}, want: not, after: soon},
-		"more_than_all":       {does: "deliver", pace: journal.Pace{Canary: 31}, after: soon},
-		"more_failed":         {does: "fail", pace: journal.Pace{Canary: 100}, want: not, after: soon},
-		"more_not_read":       {pace: journal.Pace{Canary: 100}, want: "does the function app run?", after: slowly},
-		"spread_over_an_hour": {does: "fail", pace: journal.Pace{Spread: time.Hour}, want: not, after: soon},
+		"delivered":          {does: "deliver", after: soon},
+		"delivered_callback": {does: "report", after: soon},
+		"delivered_before":   {does: "repeat", after: soon},
+		"delivered_slowly":   {does: "deliver", takes: 20 * time.Second, after: 30 * time.Second},
+		"failed":             {does: "fail", want: "a first message is not delivered: r", after: soon},
+		"failed_why":         {does: "fail", want: ": rejected, status 418", after: soon},
+		"failed_slowly":      {does: "fail", takes: time.Minute, want: not, after: 80 * time.Second},
+		"tried_again":        {does: "retry", want: "status 503; it waits for attempt 2", after: soon},
+		"breaker_open":       {does: "refuse", want: breaker, after: slowly},
+		"busy":               {does: "busy", want: "not called yet: busy: t.example has no free slot", after: slowly},
+		"not_read":           {want: "does the function app run?", after: slowly},
+		"not_over_in_time":   {does: "deliver", takes: time.Hour, want: "no outcome is recorded yet", after: slowly},
+		"all_are_first":      {does: "deliver", pace: journal.Pace{Canary: 30}, after: soon},
+		"all_failed":         {does: "fail", pace: journal.Pace{Canary: 30}, want: not, after: soon},
+		"more_than_all":      {does: "deliver", pace: journal.Pace{Canary: 31}, after: soon},
+		"more_failed":        {does: "fail", pace: journal.Pace{Canary: 100}, want: not, after: soon},
+		"more_not_read":      {pace: journal.Pace{Canary: 100}, want: "does the function app run?", after: slowly},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -235,7 +229,6 @@ func TestCanary(t *testing.T) {
 				if c.pace.Canary == 0 {
 					c.pace.Canary = 3
 				}
-				c.pace.CanaryWait = wait
 				began := time.Now()
 				r, said := requeue(t, a, c.pace)
 				if took := time.Since(began); took > c.after {
@@ -275,7 +268,7 @@ func TestCanaryOnABusyQueue(t *testing.T) {
 		}
 		reader.start(t)
 		began := time.Now()
-		r, said := requeue(t, a, journal.Pace{Canary: 3, CanaryWait: 5 * time.Minute})
+		r, said := requeue(t, a, journal.Pace{Canary: 3})
 		if took := time.Since(began); r.Done != 30 || r.Stopped != "" || took > time.Minute {
 			t.Errorf("%v, %+v, %q", took, r, said.said)
 		}
@@ -295,12 +288,12 @@ func TestCanaryBehindTheBreaker(t *testing.T) {
 			return "deliver"
 		})
 		reader.start(t)
-		r, said := requeue(t, a, journal.Pace{Canary: 3, CanaryWait: 5 * time.Minute})
+		r, said := requeue(t, a, journal.Pace{Canary: 3})
 		if r.Done != 30 || time.Since(began) < 2*time.Minute || time.Since(began) > 3*time.Minute {
 			t.Errorf("%v, %+v", time.Since(began), r)
 		}
 		want := []string{
-			"sent 3 first; waiting until they are delivered, at most 5m0s",
+			"sent 3 first; waiting until they are delivered, at most 3m0s",
 			"not called yet: the circuit breaker of t.example is open",
 			"3 delivered",
 		}
@@ -320,7 +313,7 @@ func TestCanaryOfEditedID(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pace := journal.Pace{Canary: 1, CanaryWait: time.Minute}
+		pace := journal.Pace{Canary: 1}
 		edited := operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}, Pace: pace}
 		p := mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, edited))
 		if r, err := p.Execute(t.Context()); err != nil || r.Stopped != "" {
@@ -334,7 +327,7 @@ func TestCanaryOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 3)
 		a, _ := newApp(t, store, nil)
-		p := planRequeue(t, a, journal.Pace{Canary: 3, CanaryWait: time.Minute})
+		p := planRequeue(t, a, journal.Pace{Canary: 3})
 		recorder := record.NewOutcomeRecorder(a.Outcomes, 1<<20, zerolog.Nop())
 		for _, id := range []string{"r0", "r1", "r2"} {
 			recorder.Outcome(record.Outcome{
@@ -377,7 +370,7 @@ func TestNoOutcomes(t *testing.T) {
 			}
 		}, []string{"too old", "deploy this version"}},
 	} {
-		paces := map[string]journal.Pace{"canary": {Canary: 1, CanaryWait: time.Minute}, "stop": {StopAt: 0.1}}
+		paces := map[string]journal.Pace{"canary": {Canary: 1}, "stop": {StopAt: 0.1}}
 		for option, pace := range paces {
 			t.Run(name+"/"+option, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -408,7 +401,7 @@ func TestOutcomesUnknown(t *testing.T) {
 	store := newQueues(t, 3)
 	a, _ := newApp(t, store, nil)
 	a.Table.(*memory.Table).Fail(errors.New("away"))
-	pace := journal.Pace{Canary: 1, CanaryWait: time.Minute}
+	pace := journal.Pace{Canary: 1}
 	_, err := a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{Pace: pace})
 	wantError(t, err, "whether the app records outcomes", "away")
 	if errors.Is(err, operation.ErrNoOutcomes) {
@@ -425,7 +418,7 @@ func TestNoRoomForRun(t *testing.T) {
 			`"call":{"url":"https://t.example/","body":"%s"}}`
 		room := storage.Base64.MaxContentBytes() - len(form) - 40
 		put(t, store, poisonQueue, storage.Base64.Encode(fmt.Appendf(nil, form, strings.Repeat("x", room))), 0)
-		p := planRequeue(t, a, journal.Pace{Canary: 1, CanaryWait: time.Minute})
+		p := planRequeue(t, a, journal.Pace{Canary: 1})
 		if p.Total != 0 || p.Refused != 1 || !strings.Contains(p.Refusals[0].Why, "omit --canary") {
 			t.Errorf("%+v", p.Result)
 		}
@@ -439,7 +432,7 @@ func TestCanaryResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 30)
 		a, reader := newApp(t, store, always("deliver"))
-		r, _ := requeue(t, a, journal.Pace{Canary: 3, CanaryWait: time.Minute})
+		r, _ := requeue(t, a, journal.Pace{Canary: 3})
 		if r.Stopped == "" {
 			t.Fatalf("not stopped, though no function app runs: %+v", r)
 		}
@@ -464,7 +457,7 @@ func TestCanaryReplaced(t *testing.T) {
 				store := newQueues(t, 30)
 				a, reader := newApp(t, store, firstOf(5, fails, "deliver"))
 				reader.start(t)
-				pace := journal.Pace{Canary: 3, CanaryWait: time.Minute, Delay: time.Hour}
+				pace := journal.Pace{Canary: 3}
 				r, _ := requeue(t, a, pace)
 				if !strings.Contains(r.Stopped, "is not delivered: r") || r.Done != 3 {
 					t.Fatalf("%+v", r)
@@ -490,7 +483,7 @@ func TestCanaryInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 3)
 		a, reader := newApp(t, store, always("deliver"))
-		p := planRequeue(t, a, journal.Pace{Canary: 3, CanaryWait: time.Hour})
+		p := planRequeue(t, a, journal.Pace{Canary: 3})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		r, err := p.Execute(ctx)
@@ -513,7 +506,7 @@ func TestCanaryTableAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 30)
 		a, reader := newApp(t, store, always("deliver"))
-		p := planRequeue(t, a, journal.Pace{Canary: 3, CanaryWait: time.Hour})
+		p := planRequeue(t, a, journal.Pace{Canary: 3})
 		a.Outcomes.(*memory.Table).Fail(errors.New("away"))
 		r, err := p.Execute(t.Context())
 		wantError(t, err, "read the outcomes of the messages", "away")
@@ -563,7 +556,7 @@ func TestStopAt(t *testing.T) {
 					return "deliver"
 				})
 				reader.start(t)
-				pace := journal.Pace{Rate: 10, StopAt: c.share, Canary: c.canary, CanaryWait: time.Minute}
+				pace := journal.Pace{Rate: 10, StopAt: c.share, Canary: c.canary}
 				r, _ := requeue(t, a, pace)
 				if stopped := r.Stopped != ""; stopped != c.stops {
 					t.Fatalf("%+v", r)
@@ -627,26 +620,4 @@ func TestRate(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestDelayAndSpread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 60)
-		requeue(t, newAccount(t, store), journal.Pace{Delay: time.Hour, Spread: time.Hour})
-		inMinute := map[int]int{}
-		for _, m := range store.All(mainQueue) {
-			wait := m.NextVisibleAt.Sub(m.InsertedAt)
-			if wait < time.Hour || wait > 2*time.Hour {
-				t.Errorf("waits %v", wait)
-			}
-			inMinute[int(math.Ceil((wait-time.Hour).Minutes()))]++
-		}
-		if len(inMinute) != 60 {
-			t.Errorf("not spread evenly: %v", inMinute)
-		}
-	})
-	a := newAccount(t, newQueues(t, 1))
-	_, err := a.PlanRequeue(t.Context(), account.Source{},
-		operation.Requeue{Pace: journal.Pace{Delay: 4 * 24 * time.Hour, Spread: 4 * 24 * time.Hour}})
-	wantError(t, err, "192h", "at most")
 }

@@ -29,10 +29,6 @@ type Requeue struct {
 
 // CheckRequeue returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
 func (rs *Runs) CheckRequeue(ctx context.Context, r Requeue) (warning string, err error) {
-	if r.Pace.Delay+r.Pace.Spread > storage.MaxDelay {
-		return "", fmt.Errorf("delay and spread are %v together: a message can wait %v at most",
-			r.Pace.Delay+r.Pace.Spread, storage.MaxDelay)
-	}
 	if err := rs.checkOutcomes(ctx, r.Pace); err != nil || r.To == "" {
 		return "", err
 	}

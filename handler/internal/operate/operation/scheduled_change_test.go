@@ -189,38 +189,6 @@ func nexusOf(created, due, deadline time.Duration) string {
 		raw, at(created), at(due), deadlineAt)
 }
 
-// TestExpediteSpread checks that expedite distributes messages over time, and that those that still wait are
-// recorded and can be cancelled.
-func TestExpediteSpread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 10)
-		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Spread: 100 * time.Second})))
-		want := map[string]time.Time{}
-		for i, m := range store.All(mainQueue) {
-			if wait := time.Until(m.NextVisibleAt); wait > time.Duration(i)*10*time.Second ||
-				wait < time.Duration(i)*10*time.Second-time.Second {
-				t.Errorf("message %d is visible in %v", i, wait)
-			}
-			if time.Until(m.NextVisibleAt) >= decision.MinRecordedDelay {
-				want[m.ID] = m.NextVisibleAt
-			}
-		}
-		for _, row := range allRows(t, table) {
-			if d := want[row.ID].Sub(row.NextAttemptAt); d.Abs() > time.Second {
-				t.Errorf("the row of %s says %v", row.RequestID, row.NextAttemptAt)
-			}
-			delete(want, row.ID)
-		}
-		if len(want) > 0 {
-			t.Errorf("not recorded: %v", want)
-		}
-		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
-		if r.Done != 7 || len(store.All(mainQueue)) != 3 {
-			t.Errorf("cancelled %d, %d are left", r.Done, len(store.All(mainQueue)))
-		}
-	})
-}
-
 // TestExpediteRate checks that expedite keeps to its rate within 10 %.
 func TestExpediteRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -344,9 +312,6 @@ func changes() map[string]func(context.Context, *operation.Runs) (*operation.Pla
 		"expedite": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
 			return planExpedite(ctx, a, journal.Pace{})
 		},
-		"spread": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
-			return planExpedite(ctx, a, journal.Pace{Spread: time.Hour})
-		},
 		"cancel": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
 			return a.PlanCancel(ctx, everything(), false)
 		},
@@ -466,7 +431,7 @@ func TestScheduledCanary(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, store, _ := newScheduled(t, 20)
 				app{store: store, outcomes: recorded(t, a), does: always(does)}.start(t)
-				p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3, CanaryWait: 5 * time.Minute}))
+				p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3}))
 				r, err := p.Execute(t.Context())
 				done := 3
 				if want == "" {
@@ -492,7 +457,7 @@ func TestScheduledCanarySkipped(t *testing.T) {
 			}
 		}
 		recorded(t, a)
-		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3, CanaryWait: time.Minute}))
+		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3}))
 		r, err := p.Execute(t.Context())
 		left := len(hidden(store, mainQueue))
 		if err != nil || r.Skipped != 4 || r.Done != 3 || !strings.Contains(r.Stopped, "0 of 3") || left != 17 {

@@ -126,9 +126,6 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 	row.Content = nil
 	switch {
 	case p.State != journal.Done: // its receipt is stale
-	case s.Set != nil:
-		row.NextAttemptAt = p.NewAt.Add(s.Set.Delay)
-		row.Content = h.runs.Rules.Content(s.Set.Text)
 	case s.Put != nil:
 		row.NextAttemptAt = s.Put.Due
 		row.Content = h.runs.Rules.Content(s.Text())

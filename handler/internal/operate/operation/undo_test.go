@@ -222,7 +222,7 @@ func TestUndoOfStopped(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newQueues(t, 10)
 				a, _ := newApp(t, store, nil)
-				stopped, _ := requeue(t, a, journal.Pace{Canary: 3, CanaryWait: time.Second})
+				stopped, _ := requeue(t, a, journal.Pace{Canary: 3})
 				for range delivered {
 					m := must(store.Receive(t.Context(), mainQueue, 1, time.Minute))[0]
 					if err := store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); err != nil {

@@ -21,6 +21,8 @@ const (
 	shortestPause = time.Second
 	longestPause  = 10 * time.Second
 	pausePart     = 20
+	// canaryWait is how long the delivery of the first messages may take.
+	canaryWait = 3 * time.Minute
 	// minCalled is how many messages must have been called before the share of failures is judged.
 	minCalled = 5
 )
@@ -147,11 +149,11 @@ func (w *watch) Failures(ctx context.Context, share float64) error {
 }
 
 // Canaries implements [run.Hooks].
-func (w *watch) Canaries(ctx context.Context, wait time.Duration) error {
+func (w *watch) Canaries(ctx context.Context) error {
 	total := len(w.sent)
 	note := w.runs.observer().Note
-	note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", total, wait))
-	deadline := time.Now().Add(wait)
+	note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", total, canaryWait))
+	deadline := time.Now().Add(canaryWait)
 	noted := ""
 	return w.poll(ctx, func() (bool, error) {
 		c := w.count()

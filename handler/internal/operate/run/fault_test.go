@@ -312,9 +312,9 @@ func (h *hooks) Ended(journal.Step, journal.Progress) {
 	h.ended++
 }
 
-func (h *hooks) Canaries(ctx context.Context, _ time.Duration) error { return h.canaries(ctx) }
-func (h *hooks) Failures(ctx context.Context, _ float64) error       { return h.failures(ctx) }
-func (h *hooks) Close()                                              { h.closed = true }
+func (h *hooks) Canaries(ctx context.Context) error            { return h.canaries(ctx) }
+func (h *hooks) Failures(ctx context.Context, _ float64) error { return h.failures(ctx) }
+func (h *hooks) Close()                                        { h.closed = true }
 
 // TestCanaries checks that a run sends nothing more before its first messages are delivered.
 func TestCanaries(t *testing.T) {
@@ -325,7 +325,7 @@ func TestCanaries(t *testing.T) {
 		_, e := w.newProcess(newEffects())
 		down := &hooks{canaries: func(context.Context) error { return run.StopError("the breaker is open") }}
 		e.Hooks = func(journal.Run) run.Hooks { return down }
-		r, err := requeueAll(t.Context(), e, journal.Pace{Canary: canaries, Delay: time.Hour})
+		r, err := requeueAll(t.Context(), e, journal.Pace{Canary: canaries})
 		if err != nil || r.Stopped != "the breaker is open" || r.Done != canaries || r.Left != messages-canaries {
 			t.Errorf("%+v, %v", r, err)
 		}

@@ -56,7 +56,7 @@ type Hooks interface {
 	// Watched returns how many messages were sent. It forgets those of earlier processes whose call has failed.
 	Watched(ctx context.Context) (int, error)
 	// Canaries waits until the messages that were sent are delivered. A [StopError] means that they are not.
-	Canaries(ctx context.Context, wait time.Duration) error
+	Canaries(ctx context.Context) error
 	// Failures returns a [StopError] once more than a share of the calls have failed, and nil when ctx ends.
 	Failures(ctx context.Context, share float64) error
 	// Close is called at the end.
@@ -83,8 +83,6 @@ type run struct {
 	hooks   Hooks
 	turns   *rate.Limiter
 	total   int
-	// first are the steps whose messages are sent first.
-	first map[int]bool
 
 	mu sync.Mutex
 	// finished is the number of finished steps, lost are the messages that must be found.
@@ -100,7 +98,7 @@ type lostMessage struct {
 
 // newRun returns a run that nobody follows.
 func (e *Engine) newRun(j *journal.Journal) *run {
-	return &run{Engine: e, journal: j, hooks: noHooks{}, turns: rate.NewLimiter(rate.Inf, 1), first: map[int]bool{}}
+	return &run{Engine: e, journal: j, hooks: noHooks{}, turns: rate.NewLimiter(rate.Inf, 1)}
 }
 
 // execute carries out the rest of a run.
@@ -204,14 +202,11 @@ func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) 
 		if err != nil || n <= 0 {
 			break
 		}
-		for _, step := range left[:n] {
-			r.first[step] = true
-		}
 		err = r.executeSteps(ctx, left[:n])
 		left = left[n:] // steps can be skipped
 	}
 	if err == nil && ctx.Err() == nil && watched > 0 {
-		err = r.hooks.Canaries(ctx, pace.CanaryWait)
+		err = r.hooks.Canaries(ctx)
 	}
 	interrupted := ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err()))
 	switch {

@@ -110,7 +110,7 @@ func (r *run) change(ctx context.Context, s journal.Step) error {
 		return err
 	}
 	a := ask(ctx, r.Engine, time.Time{}, func(ctx context.Context) (string, error) {
-		return r.Store.Update(ctx, s.Take.Queue, s.Take.ID, p.Receipt, s.Set.Text, s.Set.Delay)
+		return r.Store.Update(ctx, s.Take.Queue, s.Take.ID, p.Receipt, s.Set.Text, 0)
 	})
 	unknown := tried || a.repeated
 	switch {
@@ -270,7 +270,7 @@ func (r *run) put(ctx context.Context, s journal.Step, until time.Time) (written
 	if err := r.journal.Begun(s.N, again); err != nil {
 		return false, err
 	}
-	item := storage.Item{Text: s.Text(), Delay: r.delay(s)}
+	item := storage.Item{Text: s.Text(), Delay: max(time.Until(s.Put.Due), 0)}
 	a := ask(ctx, r.Engine, until, func(ctx context.Context) (storage.Message, error) {
 		return storage.PutCreating(ctx, r.Store, s.Put.Queue, item)
 	})
@@ -350,18 +350,4 @@ func (r *run) skip(s journal.Step, why string, unknown bool) error {
 		name = strings.TrimSpace(fmt.Sprintf("%s (%s) on %s", s.RequestID, s.Take.ID, s.Take.Queue))
 	}
 	return r.journal.Skipped(s.N, name+": "+why, unknown)
-}
-
-// delay returns how long the message that a step writes stays invisible. A canary is not delayed, because the run waits
-// for its delivery.
-func (r *run) delay(s journal.Step) time.Duration {
-	pace := r.journal.Run.Pace
-	switch {
-	case !s.Put.Due.IsZero():
-		return max(time.Until(s.Put.Due), 0)
-	case r.first[s.N], r.journal.CanaryPassed && s.N < pace.Canary:
-		return 0
-	}
-	part := float64(s.N) / float64(r.total)
-	return pace.Delay + time.Duration(float64(pace.Spread)*part)
 }

@@ -57,15 +57,10 @@ type Operator struct {
 type Pace struct {
 	// Canary is how many messages are sent first. They must be delivered before the others follow.
 	Canary int `json:"canary,omitempty"`
-	// CanaryWait is how long their delivery may take.
-	CanaryWait time.Duration `json:"canaryWait,omitempty"`
 	// Rate limits the messages per second; 0 for no limit.
 	Rate float64 `json:"rate,omitempty"`
 	// StopAt is the share of called messages that may fail; 0 for no limit.
 	StopAt float64 `json:"stopAt,omitempty"`
-	// Delay is how long written messages stay invisible. Spread distributes them evenly over a further period.
-	Delay  time.Duration `json:"delay,omitempty"`
-	Spread time.Duration `json:"spread,omitempty"`
 }
 
 // NeedsOutcomes reports whether a run with this pace must know what becomes of its messages.
@@ -106,7 +101,7 @@ type Take struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Put is a message to write. Its delay follows from the run's pace or, unless Due is zero, from Due.
+// Put is a message to write. It is visible at once or, unless Due is zero, from then on.
 type Put struct {
 	Queue string `json:"queue"`
 	// Text is the text to write; empty in Step.Put means the text that is taken away.
@@ -114,10 +109,9 @@ type Put struct {
 	Due  time.Time `json:"due,omitzero"`
 }
 
-// Set is the new text of a message, and how long it stays invisible.
+// Set is the new text of a message, which becomes visible at once.
 type Set struct {
-	Text  string        `json:"text"`
-	Delay time.Duration `json:"delay,omitempty"`
+	Text string `json:"text"`
 }
 
 // Text returns the text to write to Put.

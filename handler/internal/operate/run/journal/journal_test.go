@@ -100,7 +100,7 @@ func steps() []journal.Step {
 			Take: &journal.Take{Queue: "q", ID: "m5", Receipt: "r5", ByReceipt: true, Text: "y", Due: written},
 		},
 		{
-			N: 6, Set: &journal.Set{Text: "due", Delay: time.Second},
+			N: 6, Set: &journal.Set{Text: "due"},
 			Take: &journal.Take{Queue: "q", ID: "m6", Receipt: "r6", ByReceipt: true, Text: "z"},
 		},
 		{N: 7, Take: &journal.Take{Queue: "q-poison", ID: "m7", Receipt: "r7"}},
@@ -154,7 +154,7 @@ func TestRoundTrip(t *testing.T) {
 			Command: "requeue", Account: "a.example/x", Of: "20261121-090000-move-abcd", Token: "secret",
 			Operator: journal.Operator{User: "ada", Machine: "build-7", Filter: "--all"},
 			Pace: journal.Pace{
-				Canary: 3, CanaryWait: time.Minute, Rate: 0.5, StopAt: 0.1, Delay: time.Second, Spread: time.Hour,
+				Canary: 3, Rate: 0.5, StopAt: 0.1,
 			},
 		}
 		j := begin(t, f, run)

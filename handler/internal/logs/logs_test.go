@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -16,49 +14,14 @@ import (
 	"asynccaller/handler/internal/logs"
 )
 
-func TestReadable(t *testing.T) {
-	var out bytes.Buffer
-	w := logs.Readable(&out)
-	for _, piece := range []string{
-		"plain\n{\"level\":\"info\",\"mess",
-		"age\":\"settled\",\"action\":\"finish\"}\n{not json\n", "rest\n",
-	} {
-		if _, err := io.WriteString(w, piece); err != nil {
-			t.Fatal(err)
-		}
-	}
-	lines := strings.Split(out.String(), "\n")
-	if len(lines) != 5 || lines[0] != "plain" || lines[2] != "{not json" || lines[3] != "rest" {
-		t.Fatalf("got %q", lines)
-	}
-	if !strings.Contains(lines[1], "settled") || strings.Contains(lines[1], `"action"`) {
-		t.Errorf("the log line is still JSON: %q", lines[1])
-	}
-}
-
-func TestReadableLimitsPendingLine(t *testing.T) {
-	var out bytes.Buffer
-	if _, err := io.WriteString(logs.Readable(&out), strings.Repeat("x", 1<<20)); err != nil {
-		t.Fatal(err)
-	}
-	if out.Len() == 0 {
-		t.Error("an unfinished line of 1 MiB is held back")
-	}
-}
-
 func TestNew(t *testing.T) {
-	var json, text bytes.Buffer
+	var json bytes.Buffer
 	log := logs.New(&json, zerolog.InfoLevel)
 	log.Info().Str(logs.Action, "finish").Msg("settled")
 	log.Debug().Msg("not wanted")
-	log = logs.New(logs.Readable(&text), zerolog.InfoLevel)
-	log.Info().Msg("settled")
 	if !strings.HasPrefix(json.String(), "{") || strings.Count(json.String(), "\n") != 1 ||
 		!strings.Contains(json.String(), `"action":"finish"`) {
 		t.Errorf("JSON: %s", json.String())
-	}
-	if strings.HasPrefix(text.String(), "{") {
-		t.Errorf("text: %s", text.String())
 	}
 }
 
@@ -67,7 +30,7 @@ func TestNew(t *testing.T) {
 func TestNewIsPrintable(t *testing.T) {
 	const sent = "a\u0085\u009b31m\u061c\u200e\u202eb\u2066\u2028\u00a0\U000e0041\x7f\x1b[2J\xff ä漢"
 	bad := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
-	var lines, text bytes.Buffer
+	var lines bytes.Buffer
 	log := logs.New(&lines, zerolog.InfoLevel)
 	log.Info().Str(logs.Organization, sent).Strs(logs.Ignored, []string{sent}).Err(errors.New(sent)).Msg(sent)
 	if strings.ContainsFunc(lines.String(), bad) {
@@ -81,20 +44,13 @@ func TestNewIsPrintable(t *testing.T) {
 		fields[logs.Organization] != want {
 		t.Errorf("fields %q, want each %q", fields, want)
 	}
-	w := logs.Readable(&text)
-	for line := range bytes.Lines(lines.Bytes()) {
-		_, _ = w.Write(line)
-	}
-	if shown := regexp.MustCompile(`\x1b\[\d*m`).ReplaceAllString(text.String(), ""); strings.ContainsFunc(shown, bad) {
-		t.Errorf("text: %q", shown)
-	}
 }
 
 // TestNewIsSafeForConcurrentUse: lines of several goroutines do not mix, whatever the writer.
 func TestNewIsSafeForConcurrentUse(t *testing.T) {
 	const writers, lines = 4, 200
 	var out bytes.Buffer
-	log := logs.New(logs.Readable(&out), zerolog.InfoLevel)
+	log := logs.New(&out, zerolog.InfoLevel)
 	var group sync.WaitGroup
 	for range writers {
 		group.Go(func() {

@@ -1,4 +1,4 @@
-package host
+package functionshost
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -69,19 +70,19 @@ func (i *invoker) invoke(ctx context.Context, inv invocation) outcome {
 	}
 	executing.Msg("Executing")
 	begin := time.Now()
-	logs, err := []string(nil), inv.err
+	lines, err := []string(nil), inv.err
 	if err == nil {
-		logs, err = i.exchange(ctx, proc, id, inv, log)
+		lines, err = i.exchange(ctx, proc, id, inv, log)
 	}
 	took := time.Since(begin)
 	if err != nil {
-		log.Error().Err(err).Dur("took", took.Round(time.Millisecond)).Str("result", "Failed").Msg("Executed")
+		log.Error().Err(err).Int64(logs.Took, logs.Millis(took)).Str("result", "Failed").Msg("Executed")
 		return failed
 	}
-	for _, line := range logs {
+	for _, line := range lines {
 		log.Info().Msg(line)
 	}
-	log.Info().Dur("took", took.Round(time.Millisecond)).Str("result", "Succeeded").Msg("Executed")
+	log.Info().Int64(logs.Took, logs.Millis(took)).Str("result", "Succeeded").Msg("Executed")
 	return succeeded
 }
 
@@ -96,17 +97,19 @@ func (i *invoker) exchange(
 		ctx, cancel = context.WithTimeout(ctx, i.timeout+i.grace)
 		defer cancel()
 	}
-	logs, err := i.post(ctx, id, inv)
+	lines, err := i.post(ctx, id, inv)
 	if errors.Is(err, errNoResult) {
-		log.Warn().Dur("function_timeout", i.timeout).Msg(err.Error() + ": the host waits until functionTimeout")
+		log.Warn().Int64("function_timeout", logs.Millis(i.timeout)).
+			Msg(err.Error() + ": the host waits until functionTimeout")
 		<-ctx.Done()
 	}
 	if i.timeout > 0 && time.Since(begin) >= i.timeout {
-		log.Error().Dur("function_timeout", i.timeout).Msg("function timed out: killing and restarting the handler")
+		log.Error().Int64("function_timeout", logs.Millis(i.timeout)).
+			Msg("function timed out: killing and restarting the handler")
 		i.handler.replace(proc)
 		return nil, fmt.Errorf("timed out after %v (functionTimeout)", i.timeout)
 	}
-	return logs, err
+	return lines, err
 }
 
 // post sends one invocation, chunked as in Azure (docs/host.md, "Invocation request").
@@ -136,7 +139,7 @@ func (i *invoker) post(ctx context.Context, id string, inv invocation) ([]string
 
 // judge returns the log lines of an answer, or why the invocation failed (docs/host.md, "Answers"). No error contains
 // anything of the body.
-func judge(status int, contentType string, body []byte) (logs []string, err error) {
+func judge(status int, contentType string, body []byte) (lines []string, err error) {
 	if status < 200 || status > 299 {
 		return nil, fmt.Errorf("handler answered %d %s", status, http.StatusText(status))
 	}

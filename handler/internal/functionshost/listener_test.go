@@ -1,4 +1,4 @@
-package host
+package functionshost
 
 import (
 	"context"
@@ -162,33 +162,6 @@ func TestListenerMovesWithoutInvoking(t *testing.T) {
 	}
 }
 
-// If storage is away for ten seconds, at any time, no message is lost.
-func TestListenerOutage(t *testing.T) {
-	for name, from := range map[string]time.Duration{"before": 0, "while_invoked": 5 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, takes(8*time.Second))
-				b.fault = func(string) error {
-					if since := time.Since(b.begin); since >= from && since < from+10*time.Second {
-						return errDown
-					}
-					return nil
-				}
-				b.create()
-				b.put(hello)
-				b.start()
-				pass(15 * time.Minute)
-				if got := b.stop(); got.succeeded < 1 || got.failed != 0 || b.refused != nil {
-					t.Errorf("stats %+v, fatal error %v, want a success", got, b.refused)
-				}
-				if left := b.store.All("work"); len(left) != 0 {
-					t.Errorf("%d messages left on the queue", len(left))
-				}
-			})
-		})
-	}
-}
-
 func TestListenerRefusalIsFatal(t *testing.T) {
 	for _, operation := range []string{"count", "receive", "delete"} {
 		t.Run(operation, func(t *testing.T) {
@@ -230,66 +203,6 @@ func TestListenerMessageIsGone(t *testing.T) {
 		b.stop()
 		if left := b.store.All("work"); len(left) != 1 || left[0].Text != "bmV4dA==" || b.refused != nil {
 			t.Errorf("queue holds %+v, fatal error %v, want the handler's update", left, b.refused)
-		}
-	})
-}
-
-func TestListenerStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, takes(5*time.Second))
-		b.create()
-		b.put(hello)
-		b.start()
-		pass(time.Second)
-		b.put(hello)
-		if got := b.stop(); got.succeeded != 1 {
-			t.Errorf("stats %+v, want the message in flight completed", got)
-		}
-		if took := time.Since(b.begin); took != 5*time.Second {
-			t.Errorf("stopped after %v, want as long as the invocation took", took)
-		}
-		if left := b.store.All("work"); len(left) > 1 {
-			t.Errorf("%d messages left on the queue, want at most the second", len(left))
-		}
-	})
-}
-
-// A host that has ended changes nothing any more: the message stays leased.
-func TestListenerLeavesMessageOnceCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, func(ctx context.Context, _ storage.Message) outcome {
-			<-ctx.Done()
-			return failed
-		})
-		b.create()
-		b.put(hello)
-		b.start()
-		pass(time.Second)
-		b.cut()
-		b.stop()
-		if left := b.store.All("work"); len(left) != 1 || time.Until(left[0].NextVisibleAt) < b.lease/2 {
-			t.Errorf("queue holds %+v, want the message, leased", left)
-		}
-	})
-}
-
-// The host uses what storage gives it after a minute: it is leased, and would be out of reach for ten minutes.
-func TestListenerSlowReceive(t *testing.T) {
-	const slow = 99 * time.Second
-	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, always(succeeded))
-		b.fault = func(operation string) error {
-			if operation == "receive" {
-				pause(slow, nil)
-			}
-			return nil
-		}
-		b.create()
-		b.put(hello)
-		b.start()
-		pass(slow + time.Second)
-		if got, want := b.stop(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
-			t.Errorf("stats %+v, want %+v", got, want)
 		}
 	})
 }
@@ -381,53 +294,6 @@ func TestListenerStopsRenewingGoneMessage(t *testing.T) {
 		pass(time.Hour)
 		b.stop()
 	})
-}
-
-// completion is the state after the delivery of a message.
-type completion struct {
-	left     bool
-	visible  time.Duration // from now, if left
-	poisoned bool
-}
-
-func TestComplete(t *testing.T) {
-	const limit, lease, pause = 3, 10 * time.Minute, 30 * time.Second
-	for name, test := range map[string]struct {
-		out      outcome
-		dequeues int64
-		want     completion
-	}{
-		"success":                 {succeeded, 1, completion{}},
-		"success_at_the_limit":    {succeeded, limit, completion{}},
-		"failure":                 {failed, 1, completion{left: true, visible: pause}},
-		"failure_below_the_limit": {failed, limit - 1, completion{left: true, visible: pause}},
-		"failure_at_the_limit":    {failed, limit, completion{poisoned: true}},
-		"undecodable":             {undecodable, 1, completion{poisoned: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, nil)
-				b.create()
-				b.put(hello)
-				batch, err := b.store.Receive(t.Context(), "work", 1, lease)
-				if err != nil {
-					t.Fatal(err)
-				}
-				batch[0].DequeueCount = test.dequeues
-				if err := b.complete(t.Context(), test.out, batch[0], b.log); err != nil {
-					t.Fatal(err)
-				}
-				var got completion
-				if left := b.store.All("work"); len(left) > 0 {
-					got = completion{left: true, visible: time.Until(left[0].NextVisibleAt)}
-				}
-				got.poisoned = len(b.store.All("work-poison")) == 1
-				if got != test.want {
-					t.Errorf("got %+v, want %+v", got, test.want)
-				}
-			})
-		})
-	}
 }
 
 func TestPollPause(t *testing.T) {

@@ -1,10 +1,9 @@
-package host
+package functionshost
 
 import (
 	"bytes"
 	"context"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -193,38 +192,5 @@ func (r *recorder) waitFor(t *testing.T, text string, count int) {
 		case <-ctx.Done():
 			t.Fatalf("%q was written %d times, want %d", text, found, count)
 		}
-	}
-}
-
-func TestRunOptions(t *testing.T) {
-	for name, test := range map[string]struct {
-		change func(*Options)
-		want   string
-	}{
-		"short_lease": {func(o *Options) { o.Lease = time.Millisecond }, "lease of 1ms"},
-		"no_executable": {
-			func(o *Options) { o.App.Host.Handler.Executable = "nothing-here" },
-			"nothing-here does not exist: run `make build`",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := startHost(t, "serve", func(h *Host) { test.change(&h.options) })
-			if err := h.ended(); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Run: %v, want an error with %q", err, test.want)
-			}
-		})
-	}
-}
-
-func TestRunExecutableNotExecutable(t *testing.T) {
-	h := startHost(t, "serve", func(h *Host) {
-		path := filepath.Join(h.options.App.Dir, "handler")
-		if err := os.WriteFile(path, []byte("no program"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		h.options.App.Host.Handler.Executable = "handler"
-	})
-	if err := h.ended(); err == nil || !strings.Contains(err.Error(), "start handler "+h.options.App.Dir) {
-		t.Errorf("Run: %v, want an error that names the executable", err)
 	}
 }

@@ -1,4 +1,4 @@
-package host
+package functionshost
 
 import (
 	"context"
@@ -145,94 +145,11 @@ func TestClockFailure(t *testing.T) {
 	})
 }
 
-func TestClockStop(t *testing.T) {
-	t.Run("waiting", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newClockTest(t, hourly, takes(0))
-			c.start()
-			pass(90 * time.Minute)
-			c.stop()
-			if took := time.Since(c.begin); took != 90*time.Minute || len(c.at) != 1 {
-				t.Errorf("stopped after %v and %d runs, want at once", took, len(c.at))
-			}
-		})
-	})
-	t.Run("in_flight", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newClockTest(t, hourly, takes(90*time.Minute))
-			c.start()
-			pass(time.Hour)
-			c.stop()
-			if took := time.Since(c.begin); took != 150*time.Minute || len(c.at) != 1 {
-				t.Errorf("stopped after %v and %d runs, want after the run", took, len(c.at))
-			}
-		})
-	})
-	t.Run("cut", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newClockTest(t, hourly, func(ctx context.Context, _ storage.Message) outcome {
-				<-ctx.Done()
-				return failed
-			})
-			c.start()
-			pass(time.Hour)
-			close(c.stopping)
-			pass(time.Second)
-			c.cut()
-			c.running.Wait()
-			if len(c.at) != 1 {
-				t.Errorf("%d runs, want 1", len(c.at))
-			}
-		})
-	})
-	t.Run("before_the_start", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newClockTest(t, hourly, takes(0))
-			c.timer.RunOnStartup = true
-			close(c.stopping)
-			c.run(t.Context(), c.stopping)
-			if len(c.at) != 0 {
-				t.Errorf("%d runs", len(c.at))
-			}
-		})
-	})
-}
-
 // withTimer adds a timer that runs at the start of the host and then on 29 February.
 func withTimer(t *testing.T, name string) func(*Host) {
 	t.Helper()
 	timer := functionapp.Timer{Name: name, Binding: "timer", Schedule: "0 0 0 29 2 *", RunOnStartup: true}
 	return func(h *Host) { h.options.App.Timers = []functionapp.Timer{timer} }
-}
-
-// Each problem names the file of the function and shows the schedule as written, never the value of a setting.
-func TestCheckTimers(t *testing.T) {
-	for name, test := range map[string]struct{ schedule, written, want string }{
-		"field":     {"0 0 25 * * *", "0 0 25 * * *", `"0 0 25 * * *": it is not an NCRONTAB expression`},
-		"interval":  {"00:10:00", "00:10:00", `"00:10:00": it is not`},
-		"question":  {"0 0 0 ? * *", "0 0 0 ? * *", `"0 0 0 ? * *": it is not`},
-		"time_zone": {"CRON_TZ=UTC", "CRON_TZ=UTC", `"CRON_TZ=UTC": it is not`},
-		"escape":    {"\x1b[2J", "\x1b[2J", `"\x1b[2J": it is not`},
-		"setting":   {"C4nary", "%AzureWebJobsStorage%", `"%AzureWebJobsStorage%": it is not`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			timer := functionapp.Timer{Name: "Clock", Schedule: test.schedule, ScheduleAsWritten: test.written}
-			other := functionapp.Timer{Name: "Other", Schedule: "hourly", ScheduleAsWritten: "hourly"}
-			err := CheckTimers(&functionapp.App{Timers: []functionapp.Timer{timer, other}})
-			if err == nil {
-				t.Fatal("no problem was reported")
-			}
-			first := "Clock/function.json: schedule " + test.want
-			for _, text := range []string{first, `Other/function.json: schedule "hourly"`} {
-				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%q is missing in:\n%v", text, err)
-				}
-			}
-			if strings.Contains(err.Error(), "C4nary") {
-				t.Errorf("the error contains a secret:\n%v", err)
-			}
-		})
-	}
 }
 
 func TestRunTimer(t *testing.T) {

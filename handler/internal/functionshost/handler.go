@@ -1,4 +1,4 @@
-package host
+package functionshost
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/logs"
 )
 
 const (
@@ -94,7 +96,7 @@ func (h *handler) watch(ctx context.Context, proc *process, idle <-chan struct{}
 	begin := time.Now()
 	if h.ping(starting) {
 		h.setReady(proc)
-		h.log.Info().Int("pid", proc.pid()).Dur("took", time.Since(begin).Round(time.Millisecond)).Msg("handler ready")
+		h.log.Info().Int("pid", proc.pid()).Int64(logs.Took, logs.Millis(time.Since(begin))).Msg("handler ready")
 		select {
 		case <-proc.done:
 		case <-idle:

@@ -1,4 +1,4 @@
-// Package host is a local stand-in for the Azure Functions host, for development and tests only. It runs one
+// Package functionshost is a local stand-in for the Azure Functions host, for development and tests only. It runs one
 // app folder on one machine. It has no keys, no scale controller, no output bindings and no triggers other
 // than queues and timers.
 //
@@ -19,7 +19,7 @@
 //   - %NAME% in the arguments of the handler is refused.
 //   - Schedules start afresh with the host, in UTC, and a time that passes during a run is skipped. No invocation has a
 //     ScheduleStatus, and two of these hosts run a timer twice. Intervals are refused.
-package host
+package functionshost
 
 import (
 	"context"
@@ -34,6 +34,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -172,7 +173,7 @@ func (h *Host) Run(ctx context.Context) error {
 	h.options.Log.Info().Msg("host stopping")
 	h.waitFor(&sources)
 	if left := invoker.inFlight.Load(); left > 0 {
-		h.options.Log.Warn().Int64("in_flight", left).Dur("stop_timeout", h.stopTimeout).
+		h.options.Log.Warn().Int64("in_flight", left).Int64("stop_timeout", logs.Millis(h.stopTimeout)).
 			Msg("host ends with messages or timer runs in flight: the handler lives on, and the messages stay leased")
 	} else { // a poll may still wait for slow storage
 		close(idle)

@@ -1,21 +1,16 @@
 //go:build unix
 
-package host
+package functionshost
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/tools/testbed"
 )
 
 // latestPID returns the process id that the fake handler printed last.
@@ -34,7 +29,7 @@ func latestPID(t *testing.T, output string) int {
 func TestRunDelivers(t *testing.T) {
 	h := startHost(t, "serve", func(h *Host) { h.options.Account = "acme.queue.core.windows.net" })
 	h.put("env:FUNCTIONS_APP_ROOT_PATH")
-	h.put("env:FUNCTIONS_HTTPWORKER_ID")
+	h.put("env:" + environmentVariable)
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
 	h.stop()
 	if got, want := h.summary(), (stats{received: 2, succeeded: 2, maxDequeueCount: 1}); got != want {
@@ -45,6 +40,7 @@ func TestRunDelivers(t *testing.T) {
 	}
 	dir := h.options.App.Dir
 	h.output.waitFor(t, fmt.Sprintf("fake: dir=%s FUNCTIONS_APP_ROOT_PATH=%s\n", dir, dir), 1)
+	h.output.waitFor(t, " "+environmentVariable+"=Development\n", 1)
 	for _, text := range []string{
 		`"message":"host started"`, `"account":"acme.queue.core.windows.net"`, `"Fn <- work"`,
 		`"message":"handler ready"`, `"message":"Executing"`,
@@ -192,27 +188,6 @@ func TestRunStopLetsInvocationsFinish(t *testing.T) {
 	h.mustBeUndisturbed()
 }
 
-// A message that was received before the handler is ready waits for it, also during a stop.
-func TestRunStopLetsHandlerStart(t *testing.T) {
-	gate := newGate(t)
-	h := startHost(t, "late:"+gate.Addr().String(), nil)
-	h.put("ok")
-	open := gate.reached()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := testbed.Await(ctx, func() bool { return h.counts.read().received == 1 }); err != nil {
-		t.Fatalf("waiting for the receipt of the message: %v", err)
-	}
-	h.stop()
-	h.log.waitFor(t, `"message":"host stopping"`, 1)
-	if err := open(); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := h.summary(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
-		t.Errorf("stats %+v, want %+v", got, want)
-	}
-}
-
 // The host leaves a busy handler behind, and its message leased. Close kills it, and leaves the message alone too.
 func TestRunStopLeavesBusyHandler(t *testing.T) {
 	h := startHost(t, "serve", func(h *Host) { h.stopTimeout = 50 * time.Millisecond })
@@ -230,73 +205,6 @@ func TestRunStopLeavesBusyHandler(t *testing.T) {
 	h.mustHaveStarted(1)
 }
 
-// If the handler ends during the stop, as after Ctrl-C at a terminal, its messages fail and no other handler starts.
-func TestRunStopFailsMessagesOfEndedHandler(t *testing.T) {
-	h := startHost(t, "serve", nil)
-	h.put("block")
-	h.output.waitFor(t, "fake: block", 1)
-	h.stop()
-	h.log.waitFor(t, `"message":"host stopping"`, 1)
-	if err := syscall.Kill(latestPID(t, h.output.text()), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := h.summary(), (stats{received: 1, failed: 1, maxDequeueCount: 1}); got != want {
-		t.Errorf("stats %+v, want %+v", got, want)
-	}
-	h.mustHaveStarted(1)
-	h.mustHold(false)
-}
-
-// Slow storage does not keep an idle handler alive.
-func TestRunStopDuringSlowPoll(t *testing.T) {
-	polling := make(chan struct{}, 1)
-	h := startHost(t, "serve", func(h *Host) {
-		h.stopTimeout = 50 * time.Millisecond
-		h.options.Store = hangingStore{h.options.Store, polling}
-	})
-	<-polling
-	h.log.waitFor(t, `"message":"handler ready"`, 1)
-	h.stop()
-	h.summary()
-	h.mustHaveEnded(true)
-}
-
-// hangingStore reports the first receive and never answers one.
-type hangingStore struct {
-	storage.Queues
-	polling chan<- struct{}
-}
-
-func (s hangingStore) Receive(ctx context.Context, _ string, _ int, _ time.Duration) ([]storage.Message, error) {
-	select {
-	case s.polling <- struct{}{}:
-	default:
-	}
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
-func TestRunEnvironment(t *testing.T) {
-	for name, test := range map[string]struct{ env, want string }{
-		"default": {"OTHER=x", "Development"},
-		"empty":   {environmentVariable + "=", "Development"},
-		"given":   {environmentVariable + "=Production", "Production"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv(environmentVariable, "")
-			h := startHost(t, "serve", func(h *Host) {
-				options := h.options
-				options.Env = append(os.Environ(), fakeModeVariable+"=serve", "GORACE=atexit_sleep_ms=0", test.env)
-				h.options = New(options).options
-			})
-			h.put("env:" + environmentVariable)
-			h.output.waitFor(t, " "+environmentVariable+"="+test.want+"\n", 1)
-			h.stop()
-			h.summary()
-		})
-	}
-}
-
 // An empty answer hangs until functionTimeout. Then the handler is killed with all its invocations, and this
 // is no error of the handler.
 func TestRunFunctionTimeout(t *testing.T) {
@@ -312,19 +220,4 @@ func TestRunFunctionTimeout(t *testing.T) {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	h.mustHaveStarted(2)
-}
-
-func TestRunStorageRefuses(t *testing.T) {
-	h := startHost(t, "serve", func(h *Host) {
-		h.options.Store = &faultyStore{Queues: h.options.Store, fault: func(operation string) error {
-			if operation == "receive" {
-				return storage.ErrRefused
-			}
-			return nil
-		}}
-	})
-	err := h.ended()
-	if !errors.Is(err, storage.ErrRefused) || !strings.Contains(err.Error(), "function Fn cannot read its queue") {
-		t.Errorf("Run: %v, want a refusal that names the function", err)
-	}
 }

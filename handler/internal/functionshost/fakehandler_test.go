@@ -1,4 +1,4 @@
-package host
+package functionshost
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 // fakeModeVariable turns the test's executable into a custom handler.
 const fakeModeVariable = "ASYNC_CALLER_TEST_FAKE_HANDLER"
 
-// runFakeHandler is the handler process. In mode "serve" it obeys the content of messages, in mode "late:ADDRESS" only
-// after the gate at this address has opened; in mode "deaf" it never listens, in mode "stillborn" it ends at once.
+// runFakeHandler is the handler process. In mode "serve" it obeys the content of messages, in mode "deaf" it never
+// listens, in mode "stillborn" it ends at once.
 func runFakeHandler(mode, port string) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -32,10 +32,7 @@ func runFakeHandler(mode, port string) int {
 		close(interrupted)
 	}()
 	fmt.Fprintf(os.Stdout, "fake: pid=%d.\n", os.Getpid())
-	mode, address, _ := strings.Cut(mode, ":")
 	switch mode {
-	case "late":
-		waitAtGate(address)
 	case "stillborn":
 		fmt.Fprintln(os.Stderr, "one\ntwo\nthree\nfour")
 		return 3

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// contentDetails is what show says about the content of a message.
+type contentDetails struct {
+	// Trail, Answer and Call describe an envelope, Content a message that is none.
+	Trail   []attempt       `json:"trail,omitempty"`
+	Answer  *message.Answer `json:"answer,omitempty"`
+	Call    *message.Call   `json:"call,omitempty"`
+	Content string          `json:"content,omitempty"`
+}
+
+func newContentDetails(content []byte, secrets message.Secrets) (d contentDetails) {
+	e, err := envelope.Parse(content)
+	if err != nil {
+		d.Content = string(message.ShowContent(content, secrets))
+		return d
+	}
+	d.Call = new(message.ShowCall(e, secrets))
+	d.Answer = message.ShowAnswer(e, secrets)
+	for _, a := range e.Trail {
+		d.Trail = append(d.Trail, attempt{
+			At:     a.At,
+			Status: a.Status,
+			Error:  strictjson.ReplaceUnprintable(a.Error),
+			TookMs: a.Took.Milliseconds(),
+		})
+	}
+	return d
+}
+
+func (d contentDetails) print(out io.Writer) {
+	if len(d.Trail) > 0 {
+		fmt.Fprint(out, "\nattempts\n")
+		for _, a := range d.Trail {
+			took := time.Duration(a.TookMs) * time.Millisecond
+			label, at := age(time.Since(a.At))+" ago", moment(a.At)
+			if a.At.IsZero() {
+				label, at = "", "at an unknown time"
+			}
+			printLine(out, "  "+label, "%s, %s, took %v", at, a.result(), took)
+		}
+	}
+	if d.Answer != nil {
+		fmt.Fprint(out, "\nlatest answer\n")
+		printAnswer(out, *d.Answer)
+	}
+	if d.Call != nil {
+		fmt.Fprint(out, "\ncall\n")
+		printCall(out, *d.Call)
+	}
+	if d.Content != "" {
+		fmt.Fprint(out, "\ncontent\n")
+		printBlock(out, d.Content)
+	}
+}
+
+// attempt is one call of the trail.
+type attempt struct {
+	At     time.Time `json:"at"`
+	Status int       `json:"status,omitempty"`
+	Error  string    `json:"error,omitempty"`
+	TookMs int64     `json:"tookMs"`
+}
+
+func (a attempt) result() string {
+	if a.Status == 0 {
+		return cmp.Or(a.Error, "no answer")
+	}
+	return strings.TrimSuffix(fmt.Sprintf("answered %d, %s", a.Status, a.Error), ", ")
+}
+
+func printCall(out io.Writer, c message.Call) {
+	printLine(out, "  request", "%s %s", c.Method, c.URL)
+	label := "  headers"
+	for _, h := range c.Headers {
+		printLine(out, label, "%s: %s", h.Name, h.Value)
+		label = ""
+	}
+	body := bodyText(c.BodyKind, c.BodyBytes, c.Body)
+	if c.Truncated {
+		body += ", truncated here"
+	}
+	printLine(out, "  body", "%s", body)
+	printBlock(out, c.Body)
+	printField(out, "  callback", c.Callback)
+	if c.Context != "" {
+		printLine(out, "  context", "json")
+		printBlock(out, c.Context)
+	}
+}
+
+// bodyText describes a body, of which shown is shown.
+func bodyText(kind message.BodyKind, length int, shown string) string {
+	if kind == message.BodyNone {
+		return "none"
+	}
+	text := fmt.Sprintf("%s, %d bytes", kind, length)
+	if shown == "" {
+		text += ", not shown without --reveal"
+	}
+	return text
+}
+
+func printAnswer(out io.Writer, a message.Answer) {
+	printLine(out, "  status", "%d", a.Status)
+	printField(out, "  media type", a.MediaType)
+	body := bodyText(a.BodyKind, a.BodyBytes, a.Body)
+	switch {
+	case a.Truncated && a.BodyBytes == 0:
+		body = "not kept: it broke off, or its encoding is not supported"
+	case a.Truncated:
+		body += ", only the beginning"
+	}
+	printLine(out, "  body", "%s", body)
+	printBlock(out, a.Body)
+}
+
+// printBlock writes an indented text without wrapping it.
+func printBlock(out io.Writer, text string) {
+	for line := range strings.Lines(text) {
+		fmt.Fprintf(out, "    %s\n", strings.TrimSuffix(line, "\n"))
+	}
+}

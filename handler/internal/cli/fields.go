@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/storage"
+)
+
+// shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match. A text
+// that is no id becomes a word that a person can copy without harm.
+func shortID(id string) string {
+	if !storage.ValidID(id) {
+		return "invalid"
+	}
+	return strings.ToLower(id[:min(len(id), 8)])
+}
+
+// mostReasons is the largest number of reasons that a line lists. A sender of dead letters can invent any number of
+// them.
+const mostReasons = 5
+
+func reasonsText(counts []account.ReasonCount) string {
+	var parts []string
+	for i, c := range counts {
+		if i == mostReasons {
+			parts = append(parts, thousands(len(counts)-i)+" others")
+			break
+		}
+		parts = append(parts, c.Reason+" "+thousands(c.Count))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "-")
+}
+
+// statusText formats the latest status; 0 means none.
+func statusText(status int) string {
+	if status == 0 {
+		return "-"
+	}
+	return strconv.Itoa(status)
+}
+
+// remaining formats the time until a moment, which may be unknown or past.
+func remaining(at, now time.Time) string {
+	switch {
+	case at.IsZero():
+		return "-"
+	case !at.After(now):
+		return "past"
+	}
+	return age(at.Sub(now))
+}
+
+func tenantText(organization, environment string) string {
+	return strings.Trim(organization+"/"+environment, "/")
+}
+
+func attemptsText(n, latestStatus int) string {
+	if latestStatus == 0 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d, latest status %d", n, latestStatus)
+}
+
+func policyText(name string, maxAttempts int, limited string) string {
+	if maxAttempts > 0 {
+		name += fmt.Sprintf(", at most %d attempts", maxAttempts)
+	}
+	if limited != "" {
+		name += " (limited by the operator: " + limited + ")"
+	}
+	return name
+}
+
+// consequence describes the effect of giving up.
+func consequence(a decision.Action) string {
+	return map[decision.Action]string{
+		decision.Callback:   "the callback reports it to the sender",
+		decision.DeadLetter: "it becomes a dead letter",
+		decision.Drop:       "it is dropped",
+		decision.Fault:      "the host gets an error, and in the end moves the message to the poison queue",
+	}[a]
+}

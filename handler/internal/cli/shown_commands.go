@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/storage"
+)
+
+// commandTarget names a message in a command. The queue saves reading the others.
+func commandTarget(id, queueName string) string {
+	return shellWord(id) + " --queue " + shellWord(queueName)
+}
+
+// printCommands prints commands for a message, which a person may copy to a shell; history may be empty. There are none
+// for an id or a queue that storage cannot have given: somebody has forged the row, or the account.
+func printCommands(out io.Writer, id, queueName string, commands []string, history string) {
+	fmt.Fprint(out, "\nnext\n")
+	if !storage.ValidID(id) || !storage.ValidName(queueName) {
+		printLine(out, "  warning", "no commands are shown: storage gives no such id, or has no such queue")
+		return
+	}
+	if history != "" {
+		commands = append(commands, history)
+	}
+	for _, command := range commands {
+		fmt.Fprintf(out, "  %s %s\n", programName, command)
+	}
+}
+
+// shellWord quotes a text for a shell if necessary. Every command that is printed with a text from elsewhere uses it.
+func shellWord(text string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
+	isPlain := strings.Trim(text, plain) == ""
+	if text != "" && isPlain {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// historyCommand returns the command that shows what became of earlier calls with the request id of a message, or
+// nothing if the id could be taken for a flag.
+func historyCommand(requestID, organization, environment string) string {
+	if !envelope.ValidRequestID(requestID) || requestID[0] == '-' {
+		return ""
+	}
+	command := "history show " + shellWord(requestID)
+	if organization != "" || environment != "" {
+		command += " --organization=" + shellWord(organization) + " --environment=" + shellWord(environment)
+	}
+	return command
+}
