@@ -26,8 +26,7 @@ const (
 // only the latest request and answer. [http.Client] would keep them all: with thousands of headers these are
 // several MiB, for as long as the last target hangs.
 func (c *Client) send(ctx context.Context, e *envelope.Envelope, profile targets.Profile) (*http.Response, error) {
-	added := addedBy(profile, e)
-	request, err := newRequest(ctx, e, profile, added)
+	request, added, err := newRequest(ctx, e, profile)
 	if err != nil {
 		return nil, err
 	}

@@ -17,22 +17,54 @@ import (
 
 const userAgent = "async-caller"
 
-// newRequest returns the request for the next attempt at an envelope's call, with those headers of the target's profile
-// that it adds.
+// draft has the headers of a request that is being made. Their names are canonical until the last step, and their
+// values are shared with their owners.
+type draft struct {
+	header   http.Header
+	envelope *envelope.Envelope
+	profile  targets.Profile
+	// added are the names of the headers that the operator has added: they are only for the targets of the profile.
+	added []string
+}
+
+// steps complete the headers of a sender's call, in their order.
+var steps = []func(*draft){addProfile, addOwn, addTrace, spell}
+
+// newRequest returns the request for the next attempt at an envelope's call. Added are the canonical names of the
+// headers that the operator has added.
 func newRequest(
-	ctx context.Context, e *envelope.Envelope, profile targets.Profile, added []string,
-) (*http.Request, error) {
+	ctx context.Context, e *envelope.Envelope, profile targets.Profile,
+) (request *http.Request, added []string, err error) {
 	var body io.Reader
 	if e.Call.Body != nil {
 		body = bytes.NewReader(e.Call.Body)
 	}
-	request, err := http.NewRequestWithContext(ctx, e.Call.Method, "", body)
+	request, err = http.NewRequestWithContext(ctx, e.Call.Method, "", body)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	request.URL, request.Host, request.Header = e.Call.Target, e.Call.Host, header(e, profile, added)
+	d := draft{header: endToEnd(e.Call.Header), envelope: e, profile: profile}
+	for _, step := range steps {
+		step(&d)
+	}
+	request.URL, request.Host, request.Header = e.Call.Target, e.Call.Host, d.header
 	authorize(request)
-	return request, nil
+	return request, d.added, nil
+}
+
+// endToEnd returns headers without the hop-by-hop ones.
+func endToEnd(header http.Header) http.Header {
+	sent := make(http.Header, len(header))
+	maps.Copy(sent, header)
+	for _, listed := range header["Connection"] {
+		for name := range strings.SplitSeq(listed, ",") {
+			sent.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range envelope.HopByHop {
+		delete(sent, name)
+	}
+	return sent
 }
 
 // authorize makes an Authorization of the URL's user info, unless the request has one in any spelling.
@@ -67,70 +99,64 @@ var profiled = []string{
 	http.MethodOptions,
 }
 
-// addedBy returns the canonical names of those headers that a profile adds to an envelope's call. The envelope's own
-// take precedence. It returns none if a Host header could lead the call to another host than the profile's.
-func addedBy(profile targets.Profile, e *envelope.Envelope) (names []string) {
-	host := &url.URL{Scheme: e.Call.Target.Scheme, Host: e.Call.Host}
-	leadsAway := host.Host != "" && !sameHost(e.Call.Target, host)
-	if leadsAway || !slices.Contains(profiled, e.Call.Method) {
-		return nil
+// addProfile adds the headers of the profile. The envelope's own take precedence. It adds none if a Host header could
+// lead the call to another host than the profile's.
+func addProfile(d *draft) {
+	call := d.envelope.Call
+	host := &url.URL{Scheme: call.Target.Scheme, Host: call.Host}
+	leadsAway := host.Host != "" && !sameHost(call.Target, host)
+	if leadsAway || !slices.Contains(profiled, call.Method) {
+		return
 	}
-	for name := range profile.Headers {
-		_, own := e.Call.Header[name]
-		if name == "Authorization" && e.Call.Target.User != nil {
+	for name, values := range d.profile.Headers {
+		_, own := call.Header[name]
+		if name == "Authorization" && call.Target.User != nil {
 			own = true // made of the user info
 		}
 		if !own {
-			names = append(names, name)
+			d.header[name] = values
+			d.added = append(d.added, name)
 		}
 	}
-	return names
 }
 
-// header returns the headers of the request: those of the envelope without the hop-by-hop ones, those added by the
-// profile, and our own. The names are in the spelling of who wrote them, each in only one. It shares the values with
-// their owners.
-func header(e *envelope.Envelope, profile targets.Profile, added []string) http.Header {
-	sent := make(http.Header, len(e.Call.Header))
-	maps.Copy(sent, e.Call.Header)
-	for _, listed := range e.Call.Header["Connection"] {
-		for name := range strings.SplitSeq(listed, ",") {
-			sent.Del(strings.TrimSpace(name))
+// addOwn adds the headers of Async Caller.
+func addOwn(d *draft) {
+	setDefault(d.header, "User-Agent", userAgent)
+	setDefault(d.header, idempotencyKey, d.envelope.RequestID)
+	d.header.Set("X-Async-Caller-Attempt", strconv.Itoa(d.envelope.Attempts+1))
+}
+
+// addTrace replaces the headers of the trace.
+func addTrace(d *draft) {
+	trace := d.envelope.Trace
+	if trace.SpanID != "" {
+		d.header[envelope.HeaderTraceparent] = []string{trace.Traceparent()}
+		delete(d.header, envelope.HeaderTracestate)
+	}
+	if trace.State != "" {
+		d.header[envelope.HeaderTracestate] = []string{trace.State}
+	}
+}
+
+// spell gives the names the spelling of who wrote them, each only one.
+func spell(d *draft) {
+	rename := func(name, spelled string) {
+		if values, ok := d.header[name]; ok {
+			delete(d.header, name)
+			d.header[spelled] = values
 		}
 	}
-	for _, name := range envelope.HopByHop {
-		delete(sent, name)
+	for name, spelled := range d.envelope.Call.Spelling {
+		rename(name, spelled)
 	}
-	for _, name := range added {
-		sent[name] = profile.Headers[name]
+	for _, name := range d.added {
+		rename(name, d.profile.Spelling.Of(name))
 	}
-	setDefault(sent, "User-Agent", userAgent)
-	setDefault(sent, idempotencyKey, e.RequestID)
-	sent.Set("X-Async-Caller-Attempt", strconv.Itoa(e.Attempts+1))
-	if e.Trace.SpanID != "" {
-		sent[envelope.HeaderTraceparent] = []string{e.Trace.Traceparent()}
-		delete(sent, envelope.HeaderTracestate)
-	}
-	if e.Trace.State != "" {
-		sent[envelope.HeaderTracestate] = []string{e.Trace.State}
-	}
-	spell := func(name, spelled string) {
-		if values, ok := sent[name]; ok {
-			delete(sent, name)
-			sent[spelled] = values
-		}
-	}
-	for name, spelled := range e.Call.Spelling {
-		spell(name, spelled)
-	}
-	for _, name := range added {
-		spell(name, profile.Spelling.Of(name))
-	}
-	setDefault(sent, "User-Agent", "") // otherwise net/http adds its own
+	setDefault(d.header, "User-Agent", "") // otherwise net/http adds its own
 	for _, name := range slices.Concat(traced, repeatable) {
-		spell(name, strings.ToLower(name))
+		rename(name, strings.ToLower(name))
 	}
-	return sent
 }
 
 func setDefault(header http.Header, name, value string) {
