@@ -314,7 +314,7 @@ func tick(ts *testscript.TestScript, _ bool, args []string) {
 
 func putBeat(ts *testscript.TestScript, _ bool, args []string) {
 	table, problem := mustAccount(ts).table, strings.Join(args, " ")
-	ts.Check(record.Beat(context.Background(), table, "local", functionapp.MonitorTimer, problem))
+	ts.Check(record.Beat(context.Background(), table, "local", "test", functionapp.MonitorTimer, problem))
 }
 
 func deliver(ts *testscript.TestScript, _ bool, args []string) {

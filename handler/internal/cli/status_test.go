@@ -55,7 +55,7 @@ func TestStatusScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := record.Beat(t.Context(), d.runs.Table, "local", functionapp.MonitorTimer, ""); err != nil {
+		if err := record.Beat(t.Context(), d.runs.Table, "local", "test", functionapp.MonitorTimer, ""); err != nil {
 			t.Fatal(err)
 		}
 		got := d.mustStatus(t)

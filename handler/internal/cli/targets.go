@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,7 +47,7 @@ until "targets resume". Pausing a paused target changes the end and the reason.
 
 The command says how many scheduled messages for the target expire before the pause ends or, without
 --for, within 24 hours. Messages that are not scheduled yet are not counted. If that number is not
-known, or whether the app notices the pause, the exit code is 4.`,
+known, the exit code is 4.`,
 		Example: `  async-caller targets pause crm.example.com --for 2h --reason 'maintenance, INC-4711'
   async-caller targets pause '[2001:db8::1]:8443'`,
 		Args: cobra.ExactArgs(1),
@@ -105,12 +104,7 @@ func (s *session) pauseTarget(ctx context.Context, pause record.Pause) error {
 		end, counted = "until "+moment(paused.Until), "before the pause ends"
 	}
 	s.progress.printf("paused %s in %s %s", paused.Host, paused.Account, end)
-	var unknown []string
-	if paused.NotNoticed == "" {
-		s.progress.printf("the app notices it within %s; calls in flight end as usual", exactly(record.PauseNotice))
-	} else {
-		unknown = append(unknown, "whether the app notices the pause is unknown: "+paused.NotNoticed)
-	}
+	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual", exactly(record.PauseNotice))
 	if paused.CountProblem == "" {
 		text := fmt.Sprintf("scheduled messages for it: %s; %s of them expire %s",
 			thousands(*paused.Scheduled), thousands(*paused.Expiring), counted)
@@ -118,16 +112,14 @@ func (s *session) pauseTarget(ctx context.Context, pause record.Pause) error {
 			text += ", the first at " + moment(paused.FirstExpiry)
 		}
 		s.progress.printf("%s", text)
-	} else {
-		unknown = append(unknown, "how many scheduled messages expire is unknown: "+paused.CountProblem)
 	}
 	s.progress.printf("end: `async-caller targets resume %s`", shellWord(paused.Host))
 	s.out.changed = pausesText
 	if s.json {
 		_ = printJSON(s.out, paused) // output keeps the error
 	}
-	if len(unknown) > 0 {
-		return &codeError{exitPartly, errors.New(strings.Join(unknown, "\n"))}
+	if paused.CountProblem != "" {
+		return &codeError{exitPartly, errors.New("how many scheduled messages expire is unknown: " + paused.CountProblem)}
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -20,15 +19,14 @@ const (
 	keeperLate  = 125 * time.Minute
 )
 
-// unnamed is the name of an app of version 0.1.0, whose beats have none.
-const unnamed = "(unnamed)"
-
 // App says when the timer functions of an app ran.
 type App struct {
 	// Name is that of [functionapp.Name], at most 300 bytes.
 	Name string `json:"app"`
-	// Since is when they began to run, after the first start or a pause; zero for version 0.1.0.
+	// Since is when they began to run, after the first start or a pause.
 	Since time.Time `json:"since,omitzero"`
+	// Version is that of the handler when the later of them ran.
+	Version string `json:"version,omitempty"`
 	// Monitor and Keeper are when AC-monitor and AC-poison-keeper last ran; zero if not yet.
 	Monitor time.Time `json:"monitor,omitzero"`
 	Keeper  time.Time `json:"keeper,omitzero"`
@@ -44,24 +42,22 @@ const Heartbeats = "heartbeat"
 type Heartbeat struct {
 	storage.Key
 
-	// App is the name of the app; empty for version 0.1.0. Since is when its timer functions began to run.
-	App   string    `row:"app"`
-	Since time.Time `row:"since"`
-	// Writes is the further table that the handler writes, and Reads the partition that it reads in that of the apps.
-	Writes string `row:"writes"`
-	Reads  string `row:"reads"`
+	// App is the name of the app, and Version that of its handler. Since is when its timer functions began to run.
+	App     string    `row:"app"`
+	Version string    `row:"version"`
+	Since   time.Time `row:"since"`
 	// Cause is why the app makes no calls; empty if it makes them.
 	Cause string `row:"cause"`
 	// RequestID is that of a message of a queue with the same name.
 	RequestID string `row:"requestId"`
 }
 
-// Beat records that a timer function of an app runs now, and why the app makes no calls; empty if it makes them.
-func Beat(ctx context.Context, table storage.Table, app, timer, problem string) error {
+// Beat records that a timer function of an app runs now, in a handler of a version, and why the app makes no calls;
+// empty if it makes them.
+func Beat(ctx context.Context, table storage.Table, app, version, timer, problem string) error {
 	row := Heartbeat{
 		Key: storage.Key{Partition: Heartbeats, ID: timer + "," + escape(app)},
-		App: app, Since: time.Now(), Writes: storage.RunTable, Reads: PausesPartition,
-		Cause: strictjson.Clip(problem, maxRowText),
+		App: app, Version: version, Since: time.Now(), Cause: strictjson.Clip(problem, maxRowText),
 	}
 	last, found, err := rows.Get[Heartbeat](ctx, table, Heartbeats, row.ID)
 	if err != nil {
@@ -87,18 +83,17 @@ func listHeartbeats(ctx context.Context, table storage.Table, see func(Heartbeat
 	})
 }
 
-// ReadApps returns the apps that have recorded beats on an account, ordered by name, at most 1,000. An unnamed one
-// counts only if there is no other: an update to this version leaves its rows behind.
+// ReadApps returns the apps that have recorded beats on an account, ordered by name, at most 1,000.
 func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 	apps := map[string]App{}
 	err := listHeartbeats(ctx, table, func(row Heartbeat) {
-		name := strings.Clone(strictjson.Clip(cmp.Or(row.App, unnamed), maxRowText))
+		name := strings.Clone(strictjson.Clip(row.App, maxRowText))
 		app := apps[name]
 		timer, id, _ := strings.Cut(row.ID, ",")
 		_, isKnown := apps[name]
 		isLatest := row.WrittenAt.After(app.Monitor) && row.WrittenAt.After(app.Keeper)
 		switch {
-		case id != escape(row.App): // no handler writes it
+		case row.App == "" || id != escape(row.App): // no handler of this version writes it
 			return
 		case len(apps) == maxReadRows && !isKnown:
 			return
@@ -109,17 +104,19 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 		}
 		app.Name = name
 		if isLatest {
-			app.Problem = strings.Clone(strictjson.ReplaceUnprintable(strictjson.Clip(row.Cause, maxRowText)))
+			app.Problem, app.Version = shown(row.Cause), shown(row.Version)
 		}
 		if row.Since.After(app.Since) {
 			app.Since = row.Since.UTC()
 		}
 		apps[name] = app
 	})
-	if len(apps) > 1 {
-		delete(apps, unnamed)
-	}
 	return slices.SortedFunc(maps.Values(apps), func(a, b App) int { return strings.Compare(a.Name, b.Name) }), err
+}
+
+// shown returns a text of a row, which anyone may have written, as a person can see it.
+func shown(text string) string {
+	return strings.Clone(strictjson.ReplaceUnprintable(strictjson.Clip(text, maxRowText)))
 }
 
 // Silent returns the first timer function that is late: it last ran, or the app began to run, too long ago. It returns

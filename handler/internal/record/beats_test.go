@@ -40,7 +40,7 @@ func (l life) runs(app string, minutes int) {
 
 func (l life) beat(app, timer string) {
 	l.Helper()
-	if err := record.Beat(l.Context(), l.table, app, timer, ""); err != nil {
+	if err := record.Beat(l.Context(), l.table, app, "test", timer, ""); err != nil {
 		l.Fatal(err)
 	}
 }
@@ -113,19 +113,6 @@ func TestFreshApp(t *testing.T) {
 	})
 }
 
-// TestUnnamedApp: the rows of version 0.1.0 count until the app has been updated.
-func TestUnnamedApp(t *testing.T) {
-	inAccount(t, func(l life) {
-		l.want("empty", map[string]string{})
-		l.put(functionapp.MonitorTimer, record.Heartbeat{})
-		l.want("it runs", map[string]string{"(unnamed)": ""})
-		<-time.After(time.Hour)
-		l.want("it does not run", map[string]string{"(unnamed)": functionapp.MonitorTimer})
-		l.runs("shop", 1)
-		l.want("updated", map[string]string{"shop": ""})
-	})
-}
-
 // TestBeatsSayWhyNoCallsAreMade: the later beat of an app says whether it makes calls. Its text is bounded and
 // printable, whoever has written it.
 func TestBeatsSayWhyNoCallsAreMade(t *testing.T) {
@@ -140,7 +127,7 @@ func TestBeatsSayWhyNoCallsAreMade(t *testing.T) {
 		beat := func(timer, problem string) {
 			l.Helper()
 			<-time.After(time.Minute)
-			if err := record.Beat(l.Context(), l.table, "shop", timer, problem); err != nil {
+			if err := record.Beat(l.Context(), l.table, "shop", "test", timer, problem); err != nil {
 				l.Fatal(err)
 			}
 		}

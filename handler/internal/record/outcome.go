@@ -1,7 +1,6 @@
 package record
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -69,33 +68,4 @@ func escape(text string) string {
 		}
 	}
 	return escaped.String()
-}
-
-// Writer says whether the handlers of an app record outcomes.
-type Writer int
-
-// The values of Writer.
-const (
-	// WriterUnknown: no timer function has recorded a run.
-	WriterUnknown Writer = iota
-	// WriterOld: the latest one belongs to a version that records no outcomes.
-	WriterOld
-	WriterCurrent
-)
-
-// OutcomeWriter returns whether the app whose timer function has run last records outcomes. The table is the record.
-func OutcomeWriter(ctx context.Context, table storage.Table) (Writer, error) {
-	var latest Heartbeat
-	err := listHeartbeats(ctx, table, func(row Heartbeat) {
-		if row.WrittenAt.After(latest.WrittenAt) {
-			latest = row
-		}
-	})
-	switch {
-	case err != nil || latest.ID == "":
-		return WriterUnknown, err
-	case latest.Writes != storage.RunTable:
-		return WriterOld, nil
-	}
-	return WriterCurrent, nil
 }

@@ -86,35 +86,3 @@ func TestOutcomeRecorderIsBounded(t *testing.T) {
 		}
 	})
 }
-
-// TestOutcomeWriter checks that the latest heartbeat says whether the app records outcomes.
-func TestOutcomeWriter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var table memory.Table
-		check := func(want record.Writer) {
-			t.Helper()
-			if got, err := record.OutcomeWriter(t.Context(), &table); got != want || err != nil {
-				t.Errorf("%v, %v, want %v", got, err, want)
-			}
-			pass(time.Minute)
-		}
-		put := func(id string, row record.Heartbeat) {
-			row.Key = storage.Key{Partition: record.Heartbeats, ID: id}
-			if err := rows.Put(t.Context(), &table, row); err != nil {
-				t.Fatal(err)
-			}
-		}
-		check(record.WriterUnknown)
-		// A row of a queue that is called heartbeat.
-		put("message", record.Heartbeat{RequestID: "r1", Writes: storage.RunTable})
-		check(record.WriterUnknown)
-		put("AC-monitor", record.Heartbeat{})
-		check(record.WriterOld)
-		if err := record.Beat(t.Context(), &table, "local", "AC-poison-keeper", ""); err != nil {
-			t.Fatal(err)
-		}
-		check(record.WriterCurrent)
-		put("AC-monitor", record.Heartbeat{}) // an earlier version was deployed again
-		check(record.WriterOld)
-	})
-}

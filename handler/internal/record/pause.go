@@ -255,23 +255,3 @@ func (p *Pauses) Run(ctx context.Context) {
 		p.Read(ctx, pauseTimeout)
 	}
 }
-
-// PauseReaders returns why it is not known whether the apps of the account that run now read the pauses; empty if they
-// do. The table is the record.
-func PauseReaders(ctx context.Context, table storage.Table, now time.Time) (problem string, err error) {
-	problem = "no timer function of the app has recorded a run in the last minutes"
-	isOld := false
-	err = listHeartbeats(ctx, table, func(row Heartbeat) {
-		switch {
-		case isOld || now.Sub(row.WrittenAt) > monitorLate:
-		case row.Reads == PausesPartition:
-			problem = ""
-		default:
-			isOld = true
-		}
-	})
-	if isOld {
-		problem = "an app of the account runs in a version that knows no pauses"
-	}
-	return problem, err
-}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -227,43 +226,6 @@ type pausedAgain struct {
 func (p *pausedAgain) Delete(ctx context.Context, keys []storage.Key) error {
 	p.once.Do(p.again)
 	return p.Table.Delete(ctx, keys)
-}
-
-// TestPauseReaders: only heartbeats of these minutes, all of versions that read pauses, say that the apps notice them.
-func TestPauseReaders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var table memory.Table
-		var problems []string
-		look := func() {
-			problem, err := PauseReaders(t.Context(), &table, time.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
-			problems = append(problems, problem)
-		}
-		look()
-		old := Heartbeat{Key: storage.Key{Partition: Heartbeats, ID: "AC-monitor"}}
-		if err := rows.Put(t.Context(), &table, old); err != nil {
-			t.Fatal(err)
-		}
-		look()
-		<-time.After(5 * time.Minute)
-		if err := Beat(t.Context(), &table, "app", "AC-monitor", ""); err != nil {
-			t.Fatal(err)
-		}
-		look()
-		<-time.After(5 * time.Minute)
-		look()
-		known := []bool{false, false, true, false}
-		for n, problem := range problems {
-			if (problem == "") != known[n] {
-				t.Errorf("%q", problems)
-			}
-		}
-		if slices.Equal(problems[:1], problems[1:2]) {
-			t.Errorf("an old version looks as one that does not run: %q", problems)
-		}
-	})
 }
 
 // TestPausesAmongHostileRows: rows of somebody who can write to the table, or pauses that have ended, hide no pause.

@@ -42,8 +42,8 @@ func TestNamesOfValues(t *testing.T) {
 			},
 		},
 		"heartbeat": {
-			record.Heartbeat{App: "app", Since: at, Writes: "table", Reads: "pause", Cause: "hold mode"},
-			map[string]any{"app": "app", "since": at, "writes": "table", "reads": "pause", "cause": "hold mode"},
+			record.Heartbeat{App: "app", Version: "0.2.0", Since: at, Cause: "hold mode"},
+			map[string]any{"app": "app", "version": "0.2.0", "since": at, "cause": "hold mode"},
 		},
 		"target": {
 			record.Target{

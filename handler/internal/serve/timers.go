@@ -199,5 +199,5 @@ func (t timers) logPauses(ctx context.Context, log *zerolog.Logger) (paused int,
 
 // beat records that a timer function of the app runs.
 func (t timers) beat(ctx context.Context, table storage.Table, timer string) error {
-	return record.Beat(ctx, table, t.appName(), timer, t.whyNoCalls())
+	return record.Beat(ctx, table, t.appName(), t.Version, timer, t.whyNoCalls())
 }

@@ -32,7 +32,7 @@ func (rs *Runs) checkOutcomes(ctx context.Context, pace journal.Pace) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
-	writer, err := record.OutcomeWriter(limited, rs.Table)
+	apps, err := record.ReadApps(limited, rs.Table)
 	if err == nil {
 		none := storage.Query{Partition: record.Partition("none")}
 		err = rs.Outcomes.List(limited, none, func(storage.Entity) error { return nil })
@@ -42,13 +42,10 @@ func (rs *Runs) checkOutcomes(ctx context.Context, pace journal.Pace) error {
 		return fmt.Errorf("%w: %s", ErrNoOutcomes, account.RecordProblem(err))
 	case err != nil:
 		return fmt.Errorf("find out for --canary and --stop-at-failure-ratio whether the app records outcomes: %w", err)
-	case writer == record.WriterUnknown:
+	case len(apps) == 0:
 		return fmt.Errorf("%w: no timer function of the app has recorded a run, so it is not known whether the app "+
 			"records outcomes; start the app with the function %s, which runs every minute, and with "+
 			"ASYNC_CALLER_SCHEDULED on", ErrNoOutcomes, functionapp.MonitorTimer)
-	case writer == record.WriterOld:
-		return fmt.Errorf("%w: the app is too old and records no outcomes; deploy this version, and wait a minute "+
-			"until %s has run", ErrNoOutcomes, functionapp.MonitorTimer)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func recorded(t *testing.T, a *operation.Runs) storage.Table {
 	if a.Table == nil {
 		a.Table = &memory.Table{}
 	}
-	if err := record.Beat(t.Context(), a.Table, "local", functionapp.MonitorTimer, ""); err != nil {
+	if err := record.Beat(t.Context(), a.Table, "local", "test", functionapp.MonitorTimer, ""); err != nil {
 		t.Fatal(err)
 	}
 	return a.Outcomes
@@ -346,7 +346,6 @@ func TestCanaryOfOthers(t *testing.T) {
 // anything.
 func TestNoOutcomes(t *testing.T) {
 	denied := fmt.Errorf("list rows: %w", storage.ErrDenied)
-	old := []storage.Entity{{Key: storage.Key{Partition: record.Heartbeats, ID: functionapp.MonitorTimer}}}
 	for name, c := range map[string]struct {
 		prepare func(*operation.Runs)
 		words   []string
@@ -364,11 +363,6 @@ func TestNoOutcomes(t *testing.T) {
 			func(a *operation.Runs) { a.Table = &memory.Table{} },
 			[]string{"no timer function", "AC-monitor"},
 		},
-		"old_app": {func(a *operation.Runs) {
-			if err := a.Table.Put(t.Context(), old); err != nil {
-				t.Error(err)
-			}
-		}, []string{"too old", "deploy this version"}},
 	} {
 		paces := map[string]journal.Pace{"canary": {Canary: 1}, "stop": {StopAt: 0.1}}
 		for option, pace := range paces {

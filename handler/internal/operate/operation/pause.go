@@ -31,8 +31,6 @@ type PauseResult struct {
 	CountProblem string    `json:"countProblem,omitempty"`
 	// CountedUntil is Until or, without an end, a day from now.
 	CountedUntil time.Time `json:"countedUntil"`
-	// NotNoticed says why it is not known whether the app notices the pause; empty if it does.
-	NotNoticed string `json:"notNoticed,omitempty"`
 }
 
 const (
@@ -65,7 +63,9 @@ func (rs *Runs) PauseTarget(ctx context.Context, p record.Pause) (PauseResult, e
 	if err != nil {
 		return PauseResult{}, fmt.Errorf("pause %s: %w", p.Host, err)
 	}
-	rs.removeEnded(ctx, now)
+	if err := rs.checkRead(ctx, written, now); err != nil {
+		return PauseResult{}, err
+	}
 	result := PauseResult{Pause: written, Account: rs.Name, CountedUntil: p.Until}
 	if p.Until.IsZero() {
 		result.CountedUntil = now.Add(uncertainEnd)
@@ -73,7 +73,6 @@ func (rs *Runs) PauseTarget(ctx context.Context, p record.Pause) (PauseResult, e
 	if err := rs.countPaused(ctx, &result, now); err != nil {
 		result.CountProblem = account.RecordProblem(err)
 	}
-	result.NotNoticed = rs.whyNotNoticed(ctx, written, now)
 	return result, nil
 }
 
@@ -84,15 +83,22 @@ func changePause(ctx context.Context, change func(context.Context) error) error 
 	return storage.Persist(ctx, account.ReachTimeout/3, change, storage.ErrRefused, record.ErrPauseChanged)
 }
 
-// removeEnded removes the rows of pauses that have ended. They have no effect, so an error does not matter.
-func (rs *Runs) removeEnded(ctx context.Context, now time.Time) {
+// checkRead returns an error if the table has more pauses than an app reads, and a pause is not among them. It removes
+// the rows of pauses that have ended. They have no effect, so a failure does not matter.
+func (rs *Runs) checkRead(ctx context.Context, p record.Pause, now time.Time) error {
 	pauses, err := rs.Pauses(ctx)
-	if err == nil {
-		err = record.RemoveEnded(ctx, rs.AppTable, pauses, now)
-	}
 	if err != nil {
+		rs.observer().Note(fmt.Sprintf("the pause was not read back: %v", err))
+		return nil
+	}
+	if err := record.RemoveEnded(ctx, rs.AppTable, pauses, now); err != nil {
 		rs.observer().Note(fmt.Sprintf("rows of pauses that have ended were not removed: %v", err))
 	}
+	if _, isRead := record.InForce(pauses, now)[p.Host]; !isRead {
+		return fmt.Errorf("pause %s: the table has more pauses than an app reads, and this one is not among them: "+
+			"end others (`async-caller targets list`), and pause the target again", p.Host)
+	}
+	return nil
 }
 
 // scheduledFor selects the scheduled messages for a host in the form of [targets.ParseHost].
@@ -126,32 +132,6 @@ func (rs *Runs) countPaused(ctx context.Context, r *PauseResult, now time.Time) 
 		r.Scheduled, r.Expiring = &scheduled, &expiring
 	}
 	return err
-}
-
-// whyNotNoticed returns why it is not known whether the app notices a pause, or an empty text. It reads what the
-// instances of the app read.
-func (rs *Runs) whyNotNoticed(ctx context.Context, p record.Pause, now time.Time) string {
-	if rs.Table == nil {
-		return account.ErrNoTable.Error()
-	}
-	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
-	defer cancel()
-	problem, err := record.PauseReaders(ctx, rs.Table, now)
-	if err != nil {
-		return account.RecordProblem(err)
-	}
-	if problem != "" {
-		return problem
-	}
-	pauses, err := rs.Pauses(ctx)
-	if err != nil {
-		return err.Error()
-	}
-	if _, isRead := record.InForce(pauses, now)[p.Host]; !isRead {
-		return "the table has more pauses than an app reads, and this one is not among them: end others " +
-			"(`async-caller targets list`), and pause the target again"
-	}
-	return ""
 }
 
 // PlanResume prepares to make the scheduled messages due that were paused with a host in the form of
