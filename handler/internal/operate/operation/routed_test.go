@@ -35,7 +35,7 @@ func inBase64(content string) string { return storage.Base64.Encode([]byte(conte
 func newRoutedQueues(t *testing.T, texts ...string) (*memory.Queues, *operation.Runs) {
 	t.Helper()
 	store := newQueues(t, 0)
-	for _, name := range []string{routedQueue, routedPoison, parking} {
+	for _, name := range []string{routedQueue, routedPoison} {
 		if err := store.Create(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestRoutedRefusals(t *testing.T) {
 	}
 	move := func(s account.Source, to string) planner {
 		return func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
-			return a.PlanMove(ctx, s, operation.Move{To: to})
+			return a.PlanMove(ctx, s, to)
 		}
 	}
 	load := func(from string, in operation.Import) planner {
