@@ -81,7 +81,6 @@ func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
 	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false,
 		"correct base64 that is missing, or that is around an envelope too often")
 	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")
-	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")
 	addPace(flags, &o.Pace)
 }
 

@@ -138,9 +138,8 @@ func TestRoutedRefusals(t *testing.T) {
 		plan    planner
 		refused string // empty if the message is moved
 	}{
-		"edit":       {requeue(raw, operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}}), "is sent again as it is"},
-		"editor":     {requeue(raw, operation.Requeue{Edit: edit.Options{Edited: []byte("{}")}}), "is sent again as it is"},
-		"keep_state": {requeue(raw, operation.Requeue{Edit: edit.Options{KeepState: true}}), "omit --edit, --keep-state"},
+		"edit":   {requeue(raw, operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}}), "is sent again as it is"},
+		"editor": {requeue(raw, operation.Requeue{Edit: edit.Options{Edited: []byte("{}")}}), "is sent again as it is"},
 		"to_envelopes": {
 			requeue(raw, operation.Requeue{To: mainQueue}), "on async-caller it would be read as an envelope",
 		},
