@@ -336,7 +336,8 @@ func TestCommandsPage(t *testing.T) {
 // TestFlagsInPages checks the flags that the pages name in their sentences.
 func TestFlagsInPages(t *testing.T) {
 	known := map[string]bool{"help": true}
-	for _, other := range []string{"skipApiVersionCheck", "preview", "from-package", "wait"} { // of Azurite, azd and az
+	others := []string{"skipApiVersionCheck", "preview", "from-package", "wait", "name"} // of Azurite, azd and az
+	for _, other := range others {
 		known[other] = true
 	}
 	for _, command := range withSubcommands(newRoot(Env{})) {

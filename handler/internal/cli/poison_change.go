@@ -16,17 +16,16 @@ func newPoisonMove(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "move [ID]... --to QUEUE",
 		Short: "Move messages unchanged to another queue",
-		Long: `Move messages byte for byte to another queue, which must exist unless you give --create. "queues"
-shows dead letters there. To send messages again, use "requeue": a moved one would arrive as a
-dead letter. --force is required to move the content of a call of a route to a queue without one,
-where it would be read as an envelope, and an envelope to a queue with a route.`,
-		Example: `  async-caller poison move --to parking --create --reason malformed`,
+		Long: `Move messages byte for byte to another queue, which must exist. "queues" shows dead letters there.
+To send messages again, use "requeue": a moved one would arrive as a dead letter. --force is
+required to move the content of a call of a route to a queue without one, where it would be read as
+an envelope, and an envelope to a queue with a route.`,
+		Example: `  async-caller poison move --to parking --reason malformed`,
 	}
-	var to operation.Move
+	var to string
 	flags := flagsOf(command)
-	parsed(flags, &to.To, "to", "`queue` to move to (required)", parseQueue)
+	parsed(flags, &to, "to", "`queue` to move to (required)", parseQueue)
 	_ = command.MarkFlagRequired("to") // the flag exists
-	flags.BoolVar(&to.Create, "create", false, createUsage)
 	shared.addYes(flags)
 	command.RunE = shared.withSelection(requireSelection(flags),
 		func(ctx context.Context, s *session, source account.Source) error {

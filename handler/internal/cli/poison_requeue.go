@@ -64,7 +64,6 @@ func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
 	flags.BoolVar(&o.reveal, "reveal", false, "with --dry-run: show secrets")
 	shared.addYes(flags)
 	parsed(flags, &o.To, "to", "`queue` to send to (default the main queue of each message)", parseQueue)
-	flags.BoolVar(&o.Create, "create", false, createUsage)
 	parsedList(flags, edits, "set",
 		"set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated", parseSet)
 	parsedHeaders(flags, "set-header", "set a `header` of the call, "+headerUsage, func(text string) error {
@@ -82,16 +81,12 @@ func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
 	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false,
 		"correct base64 that is missing, or that is around an envelope too often")
 	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")
-	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")
 	addPace(flags, &o.Pace)
 }
-
-const createUsage = "with --to: create a queue that does not exist, even if no function reads it"
 
 // check refuses flags that do not fit together.
 func (o *requeueOptions) check(flags *flagSet, ids []string) {
 	flags.refuse(o.edit && len(ids) != 1, "--edit: give exactly one ID")
-	flags.refuse(o.Create && o.To == "", "--create requires --to")
 	flags.refuse(o.reveal && !o.dryRun, "--reveal requires --dry-run")
 	checkPace(flags, o.Pace)
 }

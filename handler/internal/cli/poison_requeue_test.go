@@ -22,7 +22,7 @@ func TestRequeueFlags(t *testing.T) {
 	if err := command.ParseFlags([]string{
 		"--canary", "5", "--rate", "50/s", "--stop-at-failure-ratio", "0.1",
 		"--to", "other",
-		"--keep-state", "--fix-encoding", "--set", "priority=1", "--delete-header", "X-A", "--set-header", "X-B: 1",
+		"--fix-encoding", "--set", "priority=1", "--delete-header", "X-A", "--set-header", "X-B: 1",
 		"--jq", ".", "--replace-host", "a=b",
 	}); err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestRequeueFlags(t *testing.T) {
 	if want := (journal.Pace{Canary: 5, Rate: 50, StopAt: 0.1}); o.Pace != want {
 		t.Errorf("%+v, want %+v", o.Pace, want)
 	}
-	if o.To != "other" || !o.Edit.KeepState || !o.Edit.FixEncoding ||
+	if o.To != "other" || !o.Edit.FixEncoding ||
 		len(o.Edit.Edits) != 5 {
 		t.Errorf("%+v", o)
 	}

@@ -100,14 +100,6 @@ func TestSelection(t *testing.T) {
 			account.Source{Filter: message.Filter{Since: time.Now().Add(-2 * time.Hour), Until: atNoon}},
 		},
 		"just_now": {[]string{"--until", "0s"}, account.Source{Filter: message.Filter{Until: time.Now()}}},
-		"attempts_over_zero": {
-			[]string{"--attempts-over", "0"},
-			account.Source{Filter: message.Filter{MinAttempts: 1}},
-		},
-		"attempts_over": {
-			[]string{"--attempts-over", "5"},
-			account.Source{Filter: message.Filter{MinAttempts: 6}},
-		},
 		"group": {
 			[]string{"--group", "error=a=b"},
 			account.Source{Filter: message.Filter{Group: &message.Group{By: message.ByError, Key: "a=b"}}},
@@ -134,7 +126,7 @@ func TestSelection(t *testing.T) {
 // TestSelectionRefused checks that all problems are reported at once, with the exit code for wrong usage.
 func TestSelectionRefused(t *testing.T) {
 	_, err := parsedSelection(t, selectMessages, "--status", "5x,99,xxx,5xxx,504-500,-1", "--since", "soon",
-		"--until", "-1h", "--limit", "-1", "--attempts-over", "-1",
+		"--until", "-1h", "--limit", "-1",
 		"--group", "x", "--queue", "UP", "--host", "", "--method", "GET,", "--text", "").source([]string{""})
 	if err == nil {
 		t.Fatal("no error")
@@ -145,7 +137,7 @@ func TestSelectionRefused(t *testing.T) {
 		`"-1": want a number`,
 		`--since: "soon": want a time such as 2026-01-31T12:00:00Z, or how long ago it was, such as 2h`,
 		`--until: "-1h": want a time`, `--limit: "-1": want a whole number of at least 1`,
-		`--attempts-over: "-1": want a whole number of at least 0`, `--group: "x" is not a group`,
+		`--group: "x" is not a group`,
 		`--queue: "UP" is not a queue name`, "--host: want a host such as example.com, ",
 		"--method: is empty", "--text: is empty", "an id is empty",
 	} {
@@ -190,7 +182,6 @@ func TestRequireSelection(t *testing.T) {
 		"filter":         {[]string{"--reason", "expired"}, nil, true},
 		"queue":          {[]string{"--queue", "a-poison"}, nil, true},
 		"limit":          {[]string{"--limit", "1"}, nil, true},
-		"attempts":       {[]string{"--attempts-over", "0"}, nil, true},
 		"all":            {[]string{"--all"}, nil, true},
 		"all_and_filter": {[]string{"--all", "--reason", "expired"}, nil, true},
 		"all_and_id":     {[]string{"--all"}, []string{"r1"}, false},

@@ -53,8 +53,6 @@ func selectScheduled(flags *flagSet) *scheduledSelection {
 			d, err := durationFrom(0)(text)
 			return time.Now().Add(d), err
 		})
-	filterFlag(s.selection, &s.selected.DueAfter, "due-after",
-		"only messages whose next attempt is not due before this `time`, or 2h for 2 hours from now", parseMoment)
 	return s
 }
 

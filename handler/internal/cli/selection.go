@@ -76,11 +76,6 @@ func (s *selection) addFilters(reasons []string, criteria []message.By, since st
 		"only messages "+since+" after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
 	filterFlag(s, &filter.Until, "until", "only messages "+since+" before this `time`", parseAgo)
 	filterFlag(s, &filter.RequestID, "request-id", "only messages with this request `id`", parseText)
-	filterFlag(s, &filter.MinAttempts, "attempts-over", "only messages with more than this `number` of attempts",
-		func(text string) (int, error) {
-			n, err := atLeast(0)(text)
-			return n + 1, err
-		})
 	filterFlag(s, &filter.Group, "group", "only messages of this `group`, as BY=KEY from list --group-by",
 		func(text string) (*message.Group, error) {
 			group, err := message.ParseGroup(text, criteria)

@@ -22,14 +22,13 @@ var ErrNoTable = errors.New("the record of scheduled messages is not available: 
 // ScheduledSource selects scheduled messages.
 type ScheduledSource struct {
 	Source
-	// DueBefore and DueAfter, unless zero, limit the time of the next attempt.
-	DueBefore, DueAfter time.Time
+	// DueBefore, unless zero, limits the time of the next attempt.
+	DueBefore time.Time
 }
 
 func (s ScheduledSource) selects(m message.Scheduled) bool {
 	fromQueue := len(s.Queues) == 0 || slices.Contains(s.Queues, m.Queue)
-	lateEnough := s.DueAfter.IsZero() || !m.Row.NextAttemptAt.Before(s.DueAfter)
-	return fromQueue && lateEnough && s.names(m.Message) && s.Filter.Match(m.Message, m.Row.Content)
+	return fromQueue && s.names(m.Message) && s.Filter.Match(m.Message, m.Row.Content)
 }
 
 // CheckScheduledQueues returns a [storage.ErrNoQueue] for a queue of the source that does not exist and of which the

@@ -30,10 +30,8 @@ type Filter struct {
 	// ID is an id for [MatchID].
 	ID string
 	// Text matches in any letter case in the content, decoded or not, and in Message.Detail.
-	Text string
-	// MinAttempts is the smallest number of attempts.
-	MinAttempts int
-	Group       *Group
+	Text  string
+	Group *Group
 }
 
 // Match reports whether the filter selects a message. Content is the result of [Rules.Content]; it may be nil if Text
@@ -51,7 +49,6 @@ func (f Filter) Match(m Message, content []byte) bool {
 		!f.Until.IsZero() && !m.Since.Before(f.Until),
 		f.RequestID != "" && f.RequestID != m.RequestID,
 		f.ID != "" && !MatchID(m, f.ID),
-		m.Attempts < f.MinAttempts,
 		f.Group != nil && !f.Group.Match(m):
 		return false
 	}

@@ -93,8 +93,6 @@ func TestFilter(t *testing.T) {
 		"other_request":         {message.Filter{RequestID: "order-4"}, m, false},
 		"id":                    {message.Filter{ID: "550e8400"}, m, true},
 		"other_id":              {message.Filter{ID: "650e8400"}, m, false},
-		"attempts":              {message.Filter{MinAttempts: 3}, m, true},
-		"more_attempts":         {message.Filter{MinAttempts: 4}, m, false},
 		"group":                 {group(message.ByError, "answered 503"), m, true},
 		"other_group":           {group(message.ByError, "answered 500"), m, false},
 		"group_without_host":    {group(message.ByHost, "(no envelope)"), silent, true},

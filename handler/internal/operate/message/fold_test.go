@@ -16,7 +16,7 @@ func FuzzRoute(f *testing.F) {
 		"/xyz123abcdefabcdefabcdef1", "/xyz123abcdefab-abcd-abcd-abcd-abcdefabcdef", "/2026-11-21T10:00:00+01:00",
 		"/" + strings.Repeat("a/", 20), "/" + strings.Repeat("%41", 200), "/{n}{id}{date}",
 		"/" + strings.Repeat("A", 160) + "/" + strings.Repeat("A", 20) + "0" + strings.Repeat("A", 20) + "K",
-		"\x1b[2J\u202e",
+		"\x1b[2J\u202e", "/" + strings.Repeat("a", 194) + "/1abcd",
 	} {
 		f.Add(seed)
 	}

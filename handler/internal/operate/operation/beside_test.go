@@ -102,7 +102,7 @@ func TestBeside(t *testing.T) {
 	operations := map[string]change{
 		"requeue": {plan: requeue},
 		"move": {plan: func(ctx context.Context, n *neighbourhood) (*operation.Plan, error) {
-			return n.PlanMove(ctx, account.Source{}, operation.Move{To: parking, Create: true})
+			return n.PlanMove(ctx, account.Source{}, parking)
 		}},
 		"delete": {plan: func(ctx context.Context, n *neighbourhood) (*operation.Plan, error) {
 			return n.PlanDelete(ctx, account.Source{}, operation.Delete{})

@@ -8,7 +8,6 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/storage"
@@ -93,7 +92,7 @@ func TestUnknownDeadline(t *testing.T) {
 	})
 }
 
-// TestKeepKeepsDeadline: neither keep nor requeue --keep-state shortens a deadline, or refuses it.
+// TestKeepKeepsDeadline: keep shortens no deadline, and refuses none.
 func TestKeepKeepsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 0)
@@ -104,20 +103,9 @@ func TestKeepKeepsDeadline(t *testing.T) {
 			`{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"deadline":%q}`,
 			time.Now().Add(-50*day).UTC().Format(time.RFC3339), deadline.Format(time.RFC3339))), week)
 		keep(t, operation.NewKeeper(a.Account, []string{poisonQueue}), 1)
-		deadlineOn := func(name string) time.Time {
-			e, err := envelope.Parse(a.Rules.Content(store.All(name)[0].Text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return e.Deadline
-		}
-		if got := deadlineOn(poisonQueue); !got.Equal(deadline) {
-			t.Errorf("after keep: deadline %v, want %v", got, deadline)
-		}
-		p := mustPlan(t)(a.PlanRequeue(t.Context(), everything().Source,
-			operation.Requeue{Edit: edit.Options{KeepState: true}}))
-		if r := execute(t, p); r.Done != 1 || !deadlineOn(mainQueue).Equal(deadline) {
-			t.Errorf("%+v", r)
+		e, err := envelope.Parse(a.Rules.Content(store.All(poisonQueue)[0].Text))
+		if err != nil || !e.Deadline.Equal(deadline) {
+			t.Errorf("deadline %v, want %v; %v", e.Deadline, deadline, err)
 		}
 	})
 }

@@ -62,7 +62,7 @@ func advance(d time.Duration) { <-time.After(d) }
 func newQueues(t *testing.T, n int) *memory.Queues {
 	t.Helper()
 	store := memory.New()
-	for _, name := range []string{mainQueue, poisonQueue} {
+	for _, name := range []string{mainQueue, poisonQueue, parking} {
 		if err := store.Create(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func mixed(t *testing.T) *memory.Queues {
 	put(t, store, poisonQueue, hostCopy("host"), week)
 	put(t, store, poisonQueue, "not base64", week)
 	put(t, store, poisonQueue, storage.Base64.Encode([]byte("not JSON")), 0)
-	for _, name := range []string{"other", "other-poison", parking} {
+	for _, name := range []string{"other", "other-poison"} {
 		if err := store.Create(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}

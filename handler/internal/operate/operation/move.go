@@ -9,34 +9,27 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 )
 
-// Move says where messages are moved.
-type Move struct {
-	// To is the queue. Create allows one that does not exist and that no function reads.
-	To     string
-	Create bool
-}
-
 // PlanMove prepares to move messages unchanged to another queue. To send messages again, use PlanRequeue, which
 // resets their state.
-func (rs *Runs) PlanMove(ctx context.Context, s account.Source, m Move) (*Plan, error) {
+func (rs *Runs) PlanMove(ctx context.Context, s account.Source, to string) (*Plan, error) {
 	all, err := rs.Reach(ctx)
 	if err == nil {
-		err = rs.checkNew(all, m.To, m.Create)
+		err = rs.checkTarget(all, to)
 	}
 	if err == nil && !s.Force {
-		err = rs.CheckQueue(all, m.To, "use requeue to send messages to it, or --force to move them there unchanged")
+		err = rs.CheckQueue(all, to, "use requeue to send messages to it, or --force to move them there unchanged")
 	}
 	if err != nil {
 		return nil, err
 	}
 	move := func(_ context.Context, f account.Found) (journal.Step, error) {
-		if f.Queue == m.To {
+		if f.Queue == to {
 			return journal.Step{}, errors.New("it is there already")
 		}
-		if err := rs.Rules.CheckRaw(f.Raw, m.To); err != nil && !s.Force {
+		if err := rs.Rules.CheckRaw(f.Raw, to); err != nil && !s.Force {
 			return journal.Step{}, fmt.Errorf("%w; --force moves it nevertheless", err)
 		}
-		return exchange(f, m.To, f.Text), nil
+		return exchange(f, to, f.Text), nil
 	}
 	return rs.plan(ctx, journal.Run{Command: "move"}, s, move)
 }

@@ -24,11 +24,11 @@ func TestPlanRefused(t *testing.T) {
 	a := newAccount(t, store)
 	_, err := a.PlanDelete(t.Context(), account.Source{Queues: []string{mainQueue}}, operation.Delete{})
 	wantError(t, err, mainQueue, "a function app reads it", poisonQueue, "--force")
-	if _, err := a.PlanMove(t.Context(), account.Source{}, operation.Move{To: mainQueue, Create: true}); !errors.Is(err,
+	if _, err := a.PlanMove(t.Context(), account.Source{}, mainQueue); !errors.Is(err,
 		account.ErrAppQueue) {
 		t.Errorf("move to a live queue: %v", err)
 	}
-	if _, err := a.PlanMove(t.Context(), account.Source{}, operation.Move{To: "No Queue", Create: true}); err == nil {
+	if _, err := a.PlanMove(t.Context(), account.Source{}, "No Queue"); err == nil {
 		t.Error("move to an invalid name")
 	}
 	if _, err := a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{To: "No Queue"}); err == nil {
@@ -47,7 +47,7 @@ func TestPlan(t *testing.T) {
 		before := texts(store, poisonQueue)
 		a := newAccount(t, store)
 		p := mustPlan(t)(a.PlanMove(ctx, account.Source{Filter: message.Filter{Text: "orders/r1"}},
-			operation.Move{To: parking, Create: true}))
+			parking))
 		meant := 11 // r1 and r10 to r19
 		want := map[string]int{poisonQueue: meant}
 		if p.Total != meant || p.Hidden != 0 || p.Refused != 0 || !cmp.Equal(p.From, want) ||
@@ -80,7 +80,7 @@ func TestPlanLimit(t *testing.T) {
 		store := newQueues(t, 100)
 		a := newAccount(t, store)
 		r := execute(t,
-			mustPlan(t)(a.PlanMove(t.Context(), account.Source{Limit: 40}, operation.Move{To: parking, Create: true})))
+			mustPlan(t)(a.PlanMove(t.Context(), account.Source{Limit: 40}, parking)))
 		advance(10 * time.Second)
 		if r.Done != 40 || len(store.All(parking)) != 40 || len(store.All(poisonQueue)) != 60 ||
 			len(hidden(store, poisonQueue)) > 0 {
@@ -158,9 +158,8 @@ func TestHome(t *testing.T) {
 			!strings.Contains(refused["parked"], "--to") {
 			t.Errorf("refused: %q", refused)
 		}
-		_, _, err = a.Preview(t.Context(), source, operation.Requeue{To: "third", Create: true}, see)
-		if err != nil ||
-			homes["lost"] != "third" {
+		_, _, err = a.Preview(t.Context(), source, operation.Requeue{To: "other"}, see)
+		if err != nil || homes["lost"] != "other" {
 			t.Errorf("with --to it goes to %q, %v", homes["lost"], err)
 		}
 		if contents(store) != before || len(hidden(store, poisonQueue)) > 0 || len(must(a.Journals.List())) > 0 {
@@ -192,7 +191,7 @@ func TestCancelled(t *testing.T) {
 					}
 					return nil
 				}})
-				p := mustPlan(t)(a.PlanMove(ctx, account.Source{}, operation.Move{To: parking, Create: true}))
+				p := mustPlan(t)(a.PlanMove(ctx, account.Source{}, parking))
 				r, err := p.Execute(ctx)
 				if err != nil || r.NotDeleted != 0 || r.Left == 0 || r.Left+r.Done != 100 || r.Done < 29 ||
 					r.Done > 30+2*inFlight || r.Finished() {
@@ -227,7 +226,7 @@ func TestTakenMeanwhile(t *testing.T) {
 		ctx := t.Context()
 		store := newQueues(t, 10)
 		a := newAccount(t, store)
-		p := mustPlan(t)(a.PlanMove(ctx, account.Source{}, operation.Move{To: parking, Create: true}))
+		p := mustPlan(t)(a.PlanMove(ctx, account.Source{}, parking))
 		for _, m := range store.All(poisonQueue)[:3] {
 			if err := store.Delete(ctx, poisonQueue, m.ID, m.PopReceipt); err != nil {
 				t.Fatal(err)
@@ -253,11 +252,11 @@ func TestSummaries(t *testing.T) {
 		if got := summaries(t, a); len(got) != 0 {
 			t.Errorf("no run yet: %+v", got)
 		}
-		move := execute(t, mustPlan(t)(a.PlanMove(ctx, account.Source{}, operation.Move{To: parking, Create: true})))
+		move := execute(t, mustPlan(t)(a.PlanMove(ctx, account.Source{}, parking)))
 		advance(time.Second)
 		undo := execute(t, mustPlan(t)(a.PlanUndo(ctx, move.Run)))
 		advance(time.Second)
-		open := mustPlan(t)(a.PlanMove(ctx, account.Source{Limit: 2}, operation.Move{To: parking, Create: true}))
+		open := mustPlan(t)(a.PlanMove(ctx, account.Source{Limit: 2}, parking))
 		defer open.Discard(ctx)
 		var got []string
 		for _, s := range summaries(t, a) {
@@ -274,21 +273,18 @@ func TestSummaries(t *testing.T) {
 	})
 }
 
-// TestUnknownQueue checks that messages are not sent to a queue that nobody reads and that does not exist, unless the
-// user wants it.
+// TestUnknownQueue checks that messages are not sent to a queue that nobody reads and that does not exist.
 func TestUnknownQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		store := newQueues(t, 3)
-		for _, name := range []string{"parking", "orders-poison"} {
-			if err := store.Create(ctx, name); err != nil {
-				t.Fatal(err)
-			}
+		if err := store.Create(ctx, "orders-poison"); err != nil {
+			t.Fatal(err)
 		}
 		a := newAccount(t, store)
 		a.AppQueues = append(a.AppQueues, "async-caller-1")
-		requeue := func(to string, create bool) error {
-			request := operation.Requeue{To: to, Create: create}
+		requeue := func(to string) error {
+			request := operation.Requeue{To: to}
 			p, err := a.PlanRequeue(ctx, account.Source{}, request)
 			if err == nil {
 				p.Discard(ctx)
@@ -299,28 +295,25 @@ func TestUnknownQueue(t *testing.T) {
 			}
 			return err
 		}
-		move := func(to string, create bool) error {
-			p, err := a.PlanMove(ctx, account.Source{}, operation.Move{To: to, Create: create})
+		move := func(to string) error {
+			p, err := a.PlanMove(ctx, account.Source{}, to)
 			if err == nil {
 				p.Discard(ctx)
 			}
 			return err
 		}
-		for name, do := range map[string]func(string, bool) error{"requeue": requeue, "move": move} {
-			err := do("parkign", false)
+		for name, do := range map[string]func(string) error{"requeue": requeue, "move": move} {
+			err := do("parkign")
 			if !errors.Is(err, storage.ErrNoQueue) {
 				t.Errorf("%s to a misspelt queue: %v", name, err)
 			}
-			wantError(t, err, "did you mean parking?", "orders-poison", "--create")
-			if err := do("parkign", true); err != nil {
-				t.Errorf("%s with --create: %v", name, err)
-			}
-			if err := do("parking", false); err != nil {
+			wantError(t, err, "did you mean parking?", "orders-poison", "queue create --name parkign")
+			if err := do("parking"); err != nil {
 				t.Errorf("%s to a queue that exists: %v", name, err)
 			}
 		}
 		for _, to := range []string{"async-caller-1", "orders"} { // of the app, and of another one
-			if err := requeue(to, false); err != nil {
+			if err := requeue(to); err != nil {
 				t.Errorf("requeue to %s: %v", to, err)
 			}
 		}

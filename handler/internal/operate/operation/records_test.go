@@ -99,7 +99,7 @@ func TestImportRefused(t *testing.T) {
 				len(err.Error()) > 1000) {
 				t.Errorf("cannot be shown: %q", err)
 			}
-			if ids := must(a.Journals.List()); len(ids) > 0 || len(must(store.Names(t.Context(), ""))) != 2 {
+			if ids := must(a.Journals.List()); len(ids) > 0 || len(must(store.Names(t.Context(), ""))) != 3 {
 				t.Errorf("it has left %q", ids)
 			}
 		})

@@ -17,12 +17,10 @@ import (
 
 // Requeue says how messages are sent again.
 type Requeue struct {
-	// To is the queue; empty means the main queue of the poison queue on which a message is. Create allows a queue
-	// that does not exist and that no function reads.
-	To     string
-	Create bool
-	Edit   edit.Options
-	Pace   journal.Pace
+	// To is the queue; empty means the main queue of the poison queue on which a message is.
+	To   string
+	Edit edit.Options
+	Pace journal.Pace
 	// Dedupe sends only the latest message of each call, and refuses the others.
 	Dedupe bool
 }
@@ -34,7 +32,7 @@ func (rs *Runs) CheckRequeue(ctx context.Context, r Requeue) (warning string, er
 	}
 	all, err := rs.Reach(ctx)
 	if err == nil {
-		err = rs.checkNew(all, r.To, r.Create)
+		err = rs.checkTarget(all, r.To)
 	}
 	if err == nil && !rs.IsRead(all, r.To) {
 		warning = fmt.Sprintf("no function of the app reads %s: messages that are sent to it wait there", r.To)
@@ -45,13 +43,13 @@ func (rs *Runs) CheckRequeue(ctx context.Context, r Requeue) (warning string, er
 // mostNames is the largest number of queues that an error lists.
 const mostNames = 20
 
-// checkNew refuses a queue to write to that does not exist, unless a function reads it or the user wants it created:
-// nobody would look for messages on a queue whose name is misspelt.
-func (rs *Runs) checkNew(all []string, to string, create bool) error {
+// checkTarget refuses a queue to write to that does not exist, unless a function reads it: nobody would look for
+// messages on a queue whose name is misspelt.
+func (rs *Runs) checkTarget(all []string, to string) error {
 	switch {
 	case !storage.ValidName(to):
 		return fmt.Errorf("queue %.80q: not the name of a queue", to)
-	case create, slices.Contains(all, to), rs.IsRead(all, to):
+	case slices.Contains(all, to), rs.IsRead(all, to):
 		return nil
 	}
 	known := slices.Compact(slices.Sorted(slices.Values(slices.Concat(all, rs.AppQueues))))
@@ -60,7 +58,8 @@ func (rs *Runs) checkNew(all []string, to string, create bool) error {
 		exist += fmt.Sprintf(" and %d more", more)
 	}
 	return fmt.Errorf("%s: %w, and no function of the app reads it%s\nqueues that exist: %s\n"+
-		"to create it, give --create", to, storage.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
+		"to create it: `az storage queue create --name %[1]s`",
+		to, storage.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
 }
 
 // PlanRequeue prepares to send messages again. It refuses messages that would only come back, and warns of edits that

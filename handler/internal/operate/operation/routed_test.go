@@ -35,7 +35,7 @@ func inBase64(content string) string { return storage.Base64.Encode([]byte(conte
 func newRoutedQueues(t *testing.T, texts ...string) (*memory.Queues, *operation.Runs) {
 	t.Helper()
 	store := newQueues(t, 0)
-	for _, name := range []string{routedQueue, routedPoison, parking} {
+	for _, name := range []string{routedQueue, routedPoison} {
 		if err := store.Create(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestRoutedRefusals(t *testing.T) {
 	}
 	move := func(s account.Source, to string) planner {
 		return func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
-			return a.PlanMove(ctx, s, operation.Move{To: to})
+			return a.PlanMove(ctx, s, to)
 		}
 	}
 	load := func(from string, in operation.Import) planner {
@@ -138,9 +138,8 @@ func TestRoutedRefusals(t *testing.T) {
 		plan    planner
 		refused string // empty if the message is moved
 	}{
-		"edit":       {requeue(raw, operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}}), "is sent again as it is"},
-		"editor":     {requeue(raw, operation.Requeue{Edit: edit.Options{Edited: []byte("{}")}}), "is sent again as it is"},
-		"keep_state": {requeue(raw, operation.Requeue{Edit: edit.Options{KeepState: true}}), "omit --edit, --keep-state"},
+		"edit":   {requeue(raw, operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}}), "is sent again as it is"},
+		"editor": {requeue(raw, operation.Requeue{Edit: edit.Options{Edited: []byte("{}")}}), "is sent again as it is"},
 		"to_envelopes": {
 			requeue(raw, operation.Requeue{To: mainQueue}), "on async-caller it would be read as an envelope",
 		},

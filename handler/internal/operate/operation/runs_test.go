@@ -25,7 +25,7 @@ func TestRunsOfOthers(t *testing.T) {
 			return a
 		}
 		ada, bob := operator("ada"), operator("bob")
-		move := operation.Move{To: parking, Create: true}
+		move := parking
 		moved := execute(t, mustPlan(t)(ada.PlanMove(t.Context(), account.Source{}, move))).Run
 		advance(time.Second)
 		undo := execute(t, mustPlan(t)(ada.PlanUndo(t.Context(), moved))).Run

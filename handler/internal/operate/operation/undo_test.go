@@ -23,7 +23,7 @@ func TestUndo(t *testing.T) {
 	all := account.Source{}
 	for name, plan := range map[string]func(context.Context, *operation.Runs) (*operation.Plan, error){
 		"move": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
-			return a.PlanMove(ctx, all, operation.Move{To: parking, Create: true})
+			return a.PlanMove(ctx, all, parking)
 		},
 		"requeue": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
 			return a.PlanRequeue(ctx, all, operation.Requeue{})
@@ -260,7 +260,7 @@ func TestUndoRefused(t *testing.T) {
 			t.Errorf("a delete without a copy: %v", err)
 		}
 		put(t, store, poisonQueue, deadLetter("x", mainQueue), 0)
-		p := mustPlan(t)(a.PlanMove(ctx, account.Source{}, operation.Move{To: parking, Create: true}))
+		p := mustPlan(t)(a.PlanMove(ctx, account.Source{}, parking))
 		if _, err := a.PlanUndo(ctx, p.Run); !errors.Is(err, journal.ErrBusy) {
 			t.Errorf("a running run: %v", err)
 		}
@@ -295,7 +295,7 @@ func interrupted(
 	}
 	first.Store = k
 	plan := func() (*operation.Plan, error) {
-		return first.PlanMove(context.Background(), account.Source{}, operation.Move{To: parking, Create: true})
+		return first.PlanMove(context.Background(), account.Source{}, parking)
 	}
 	if command == "delete" {
 		plan = func() (*operation.Plan, error) {
@@ -351,7 +351,7 @@ func TestTwoOperators(t *testing.T) {
 			plans <- p
 		}()
 		go func() {
-			p, err := newAccount(t, store).PlanMove(ctx, account.Source{}, operation.Move{To: parking, Create: true})
+			p, err := newAccount(t, store).PlanMove(ctx, account.Source{}, parking)
 			if err != nil {
 				t.Error(err)
 			}

@@ -32,8 +32,6 @@ type Options struct {
 	// Edited, unless nil, replaces the content before Edits are applied: the result of an editor. See [Restore].
 	Edited []byte
 	Edits  Edits
-	// KeepState leaves attempts, trail, times and deadline as they are, and only removes the dead letter.
-	KeepState bool
 	// FixEncoding takes what [FixEncoding] returns for the content.
 	FixEncoding bool
 	// Run is the token that the message gets, or empty. The message loses any other.
@@ -44,7 +42,7 @@ type Options struct {
 
 // ErrRaw is why the content of a call of a route cannot be edited.
 var ErrRaw = errors.New("the message is the content of a call of a route, and is sent again as it is: " +
-	"omit --edit, --keep-state and the flags that edit an envelope")
+	"omit --edit and the flags that edit an envelope")
 
 // errRawRun is why the content of a call of a route cannot be a message of a run.
 var errRawRun = errors.New("the message is the content of a call of a route, which has no room for the member run: " +
@@ -66,7 +64,7 @@ func Prepare(
 	ctx context.Context, r message.Rules, text, messageID string, o Options, now time.Time,
 ) (newText string, err error) {
 	switch {
-	case o.Raw && (o.Edited != nil || len(o.Edits) > 0 || o.KeepState):
+	case o.Raw && (o.Edited != nil || len(o.Edits) > 0):
 		return "", ErrRaw
 	case o.Raw && o.Run != "":
 		return "", errRawRun
@@ -111,17 +109,14 @@ func Prepare(
 		return "", fmt.Errorf("the message is malformed: %w", err)
 	}
 	deadline := e.Deadline
-	e.DeadLetter = nil
-	if !o.KeepState {
-		// Accept restarts dead letters. A message that the host moved needs the same: its deadline may have passed.
-		e.DeadLetter = &envelope.DeadLetter{}
-	}
+	// Accept restarts dead letters. A message that the host moved needs the same: its deadline may have passed.
+	e.DeadLetter = &envelope.DeadLetter{}
 	if err := e.Accept(now, messageID, r.Encoding.MaxContentBytes()); err != nil {
 		return "", err
 	}
 	editedDeadline := o.Edits.setDeadline(content) ||
 		!bytes.Equal(envelope.RawDeadline(original), envelope.RawDeadline(content))
-	if o.KeepState || editedDeadline {
+	if editedDeadline {
 		e.Deadline = deadline
 	}
 	e.Run = o.Run
@@ -245,10 +240,6 @@ func check(r message.Rules, content []byte, messageID string, o Options, now tim
 		return ErrNoRoomForRun
 	}
 	if d := r.Decision.Decide(&in, nil, decision.World{Now: now}); d.GivenUp {
-		if o.KeepState {
-			return errors.New("its deadline has passed: " +
-				"omit --keep-state, or set a new deadline with --set deadline=TIME")
-		}
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
 	}
 	// The handler judges addresses when it calls.

@@ -82,24 +82,6 @@ func TestCallStaysByteForByte(t *testing.T) {
 	}
 }
 
-// TestKeepState checks that only the dead letter is removed.
-func TestKeepState(t *testing.T) {
-	for name, content := range map[string]string{
-		"native": order + state + `,"deadline":"2027-01-01T00:00:00Z"` + letter + `}`,
-		"nexus": strings.Replace(nexusOf(callOut, nexusLetter), "2026-02-07T11:00:00+00:00",
-			"2027-01-01T00:00:00+00:00", 1),
-	} {
-		t.Run(name, func(t *testing.T) {
-			came, got := mustParse(t, []byte(content)), prepare(t, content, edit.Options{KeepState: true})
-			came.Expires, got.Expires = time.Time{}, time.Time{}
-			if diff := cmp.Diff(came.State, got.State); diff != "" || got.DeadLetter != nil ||
-				!got.Deadline.Equal(came.Deadline) {
-				t.Errorf("dead letter %v, deadline %v, state (-came +got):\n%s", got.DeadLetter, got.Deadline, diff)
-			}
-		})
-	}
-}
-
 // TestDeadline checks that the old deadline is removed, and that a deadline from an edit stays.
 func TestDeadline(t *testing.T) {
 	native := order + `,"deadline":"2026-12-31T00:00:00Z","notBefore":"2026-02-01T00:00:00Z"` + state + letter + `}`
@@ -135,8 +117,6 @@ func TestDeadline(t *testing.T) {
 			edit.Options{Edits: flags(t, "--jq", `.DeadlineAt = "2027-01-31T00:00:00Z"`)},
 			later,
 		},
-		"keep_state":       {native, edit.Options{KeepState: true}, old},
-		"keep_state_nexus": {nexus, edit.Options{KeepState: true}, old},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -337,16 +317,6 @@ func TestPrepareRefuses(t *testing.T) {
 			`"retry":"frobnicate","context"`, 1), edit.Options{}, "--set retry=NAME"},
 		"retry_shape": {strings.Replace(at("http://h.example/", ""), `"context"`,
 			`"retry":{"factor":-1},"context"`, 1), edit.Options{}, "--set retry=NAME"},
-		"expired_keep_state": {
-			order + state + letter + `}`,
-			edit.Options{KeepState: true},
-			"omit --keep-state, or set a new deadline",
-		},
-		"nexus_keep_state": {
-			nexusOf(callOut, nexusLetter),
-			edit.Options{KeepState: true},
-			"omit --keep-state, or set a new deadline",
-		},
 		"deadline_set_passed": {
 			at("http://h.example/", ""), set("deadline=2026-01-01T00:00:00Z"),
 			"the deadline that was set has passed",

@@ -59,18 +59,18 @@ func FuzzEdits(f *testing.F) {
 // FuzzPrepare checks that a prepared message is a restarted envelope, and that preparing it again changes nothing.
 func FuzzPrepare(f *testing.F) {
 	for _, seed := range seeds() {
-		f.Add(seed, "call.method=POST", false, true)
-		f.Add(seed, "deadline=2027-01-31T00:00:00Z", true, false)
+		f.Add(seed, "call.method=POST", true)
+		f.Add(seed, "deadline=2027-01-31T00:00:00Z", false)
 	}
-	f.Fuzz(func(t *testing.T, content, set string, keepState, fix bool) {
-		options := edit.Options{KeepState: keepState, FixEncoding: fix}
+	f.Fuzz(func(t *testing.T, content, set string, fix bool) {
+		options := edit.Options{FixEncoding: fix}
 		text := inBase64(content)
 		if fix {
 			text = content
 		}
 		rules := mustRules(t)
 		plain := prepareOrNot(t, rules, text, options)
-		if plain != "" && !keepState {
+		if plain != "" {
 			if again := prepareOrNot(t, rules, plain, options); again != plain {
 				t.Errorf("%q became %q, and then %q", content, plain, again)
 			}
@@ -99,7 +99,7 @@ func prepareOrNot(tb testing.TB, rules message.Rules, text string, o edit.Option
 	if e.DeadLetter != nil || e.RequestID == "" {
 		tb.Errorf("dead letter %v, request id %q", e.DeadLetter, e.RequestID)
 	}
-	if !o.KeepState && (e.Attempts != 0 || e.Trail != nil || !e.CreatedAt.Equal(now)) {
+	if e.Attempts != 0 || e.Trail != nil || !e.CreatedAt.Equal(now) {
 		tb.Errorf("old state is still there: %+v", e.State)
 	}
 	if !e.GiveUpAt(expiration).After(now) || e.Format() == envelope.FormatNexus && e.Deadline.IsZero() {
