@@ -27,7 +27,8 @@ type Intake struct {
 	// host's deliveries.
 	Successors string
 	NoRoom     bool
-	// Received is the envelope as the content states it; nil if the content is not an envelope.
+	// Received is the envelope with the state, the run and the dead letter that the content states, which Accept removes
+	// from one that a person moved back; nil if the content is not an envelope.
 	Received *envelope.Envelope
 	// Envelope is the envelope after [envelope.Envelope.Accept]; nil if it cannot be accepted.
 	Envelope *envelope.Envelope
@@ -54,8 +55,11 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 		in.Tenant, in.RequestID = envelope.Identify(content)
 		return in
 	}
-	received := *e
-	in.Received, in.Tenant, in.RequestID = &received, e.Tenant, e.RequestID
+	in.Received, in.Tenant, in.RequestID = e, e.Tenant, e.RequestID
+	if e.DeadLetter != nil {
+		received := *e
+		in.Received = &received
+	}
 	in.Malformed = e.Accept(now, messageID, limit)
 	if in.Malformed != nil {
 		return in

@@ -32,6 +32,7 @@ type Message struct {
 type Result struct {
 	decision.Decision
 	settle.Settled
+	Message decision.Message
 	// Identity is that of the message's envelope, or nil if the message is malformed. Tenant is the sender, and
 	// RequestID the id that it gave, as far as they could be read.
 	Identity  *envelope.Identity
@@ -63,8 +64,7 @@ func (r *Result) MayDelete() bool {
 // Report is what was decided about a message, before it is settled.
 type Report struct {
 	// Result has the decision in full, and nothing yet about the write.
-	*Result
-	Message decision.Message
+	Result
 	Lease   settle.Lease
 	Intake  *decision.Intake
 	// Verdict is what came of the call; nil if it was not due.
@@ -205,7 +205,7 @@ func (d *Deliverer) attempt(
 // isFirst reports whether the call of a message cannot have been made before: its id is that of its message, which the
 // host has received for the first time.
 func isFirst(m *Message, in *decision.Intake) bool {
-	return m.Lease.DequeueCount == 1 && cmp.Or(in.Received.RequestID, m.Lease.ID) == m.Lease.ID
+	return m.Lease.DequeueCount == 1 && cmp.Or(in.RequestID, m.Lease.ID) == m.Lease.ID
 }
 
 // decide decides about a message, composes what must be written, and lets the observers see it. The result has nothing
@@ -216,35 +216,33 @@ func (d *Deliverer) decide(
 	d.working.Lock()
 	defer d.working.Unlock()
 	w.Jitter, w.HostGone = d.Jitter(), d.isHostGone()
-	result = &Result{
-		Decision: d.Rules.Decide(in, v, w), Tenant: in.Tenant, RequestID: in.RequestID,
-	}
+	r := &Report{Lease: m.Lease, Intake: in, Verdict: v, World: w}
+	r.Decision = d.Rules.Decide(in, v, w)
+	r.Message, r.Tenant, r.RequestID = m.Message, in.Tenant, in.RequestID
 	if v != nil && v.Outcome != nil {
-		result.Attempt, result.Took = in.Envelope.Attempts+1, v.Outcome.Took
+		r.Attempt, r.Took = in.Envelope.Attempts+1, v.Outcome.Took
 	}
 	if e := in.Envelope; e != nil {
-		result.Identity = e.Identity()
+		r.Identity = e.Identity()
 		if e.DeadlineLimited {
-			result.DeadlineLimited = e.Deadline
+			r.DeadlineLimited = e.Deadline
 		}
-		if result.Action.Ends() {
-			result.Age = w.Now.Sub(e.BeginsAt())
+		if r.Action.Ends() {
+			r.Age = w.Now.Sub(e.BeginsAt())
 		}
 	}
-	write = d.Rules.Compose(*in, result.Decision, m.Queue, w.Now)
-	result.LeftOut = write.LeftOut
-	r := Report{
-		Result: result, Message: m.Message, Lease: m.Lease, Intake: in, Verdict: v, Write: write, World: w,
-	}
+	r.Write = d.Rules.Compose(*in, r.Decision, m.Queue, w.Now)
+	r.LeftOut, write = r.Write.LeftOut, r.Write
 	then = make([]func(context.Context, *Result), 0, len(d.Observers))
 	for _, observer := range d.Observers {
-		tell := observer.Observe(&r)
+		tell := observer.Observe(r)
 		if tell != nil {
 			then = append(then, tell)
 		}
 	}
-	result.State.Latest, result.State.Trail = nil, nil
-	return result, write, then
+	r.State.Latest, r.State.Trail = nil, nil
+	r.Intake, r.Verdict, r.Write = nil, nil, decision.Write{}
+	return &r.Result, write, then
 }
 
 // passes are the gates that have let a call pass.

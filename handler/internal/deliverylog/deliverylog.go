@@ -13,21 +13,24 @@ import (
 
 // Log writes one line about every message, and further lines if the envelope is given up or the response has invalid
 // retry signals.
-type Log struct{ log zerolog.Logger }
-
-// New returns an observer that writes to a log.
-func New(log zerolog.Logger) *Log { return &Log{log} }
-
-// Observe implements [delivery.Observer].
-func (l *Log) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
-	fields := &logs.Message{Message: r.Message, Tenant: r.Tenant, RequestID: r.RequestID}
-	return func(_ context.Context, result *delivery.Result) {
-		fields.Identity = result.Identity
-		l.write(fields, (*line)(result))
-	}
+type Log struct {
+	log  zerolog.Logger
+	then func(context.Context, *delivery.Result)
 }
 
-func (l *Log) write(fields *logs.Message, r *line) {
+// New returns an observer that writes to a log.
+func New(log zerolog.Logger) *Log {
+	l := &Log{log: log}
+	l.then = l.write
+	return l
+}
+
+// Observe implements [delivery.Observer].
+func (l *Log) Observe(*delivery.Report) func(context.Context, *delivery.Result) { return l.then }
+
+func (l *Log) write(_ context.Context, result *delivery.Result) {
+	r := (*line)(result)
+	fields := &logs.Message{Message: r.Message, Identity: r.Identity, Tenant: r.Tenant, RequestID: r.RequestID}
 	if r.Err != nil {
 		l.log.Error().EmbedObject(fields).Err(r.Err).EmbedObject(r).
 			Msg("not settled: the host keeps the message and delivers it again")

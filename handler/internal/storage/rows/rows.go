@@ -78,8 +78,9 @@ func Encode(row any) (storage.Entity, error) {
 	v := reflect.ValueOf(row)
 	key, _ := reflect.TypeAssert[storage.Key](v.FieldByName(keyName))
 	key.Partition, key.ID, key.Version = strings.Clone(key.Partition), strings.Clone(key.ID), strings.Clone(key.Version)
-	entity := storage.Entity{Key: key, Values: map[string]any{}}
-	for _, m := range layout(v.Type()) {
+	members := layout(v.Type())
+	entity := storage.Entity{Key: key, Values: make(map[string]any, len(members))}
+	for _, m := range members {
 		value, err := encode(v.FieldByIndex(m.index))
 		if err != nil {
 			return storage.Entity{}, fmt.Errorf("row %s: %s %w", key.ID, m.name, err)
@@ -96,11 +97,13 @@ func encode(v reflect.Value) (any, error) {
 	if v.IsZero() {
 		return nil, nil
 	}
+	switch {
+	case v.Kind() == reflect.String:
+		return Text(v.String()), nil
+	case v.CanInt():
+		return int32(min(max(v.Int(), 0), math.MaxInt32)), nil
+	}
 	switch value := v.Interface().(type) {
-	case string:
-		return Text(value), nil
-	case int:
-		return int32(min(max(value, 0), math.MaxInt32)), nil
 	case time.Time:
 		value = value.UTC()
 		if value.Year() < minYear || value.Year() > maxYear { // a sender chooses it
