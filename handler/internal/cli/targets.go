@@ -104,7 +104,8 @@ func (s *session) pauseTarget(ctx context.Context, pause record.Pause) error {
 		end, counted = "until "+moment(paused.Until), "before the pause ends"
 	}
 	s.progress.printf("paused %s in %s %s", paused.Host, paused.Account, end)
-	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual", exactly(record.PauseNotice))
+	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual",
+		exactly(record.PauseNotice))
 	if paused.CountProblem == "" {
 		text := fmt.Sprintf("scheduled messages for it: %s; %s of them expire %s",
 			thousands(*paused.Scheduled), thousands(*paused.Expiring), counted)
@@ -119,7 +120,8 @@ func (s *session) pauseTarget(ctx context.Context, pause record.Pause) error {
 		_ = printJSON(s.out, paused) // output keeps the error
 	}
 	if paused.CountProblem != "" {
-		return &codeError{exitPartly, errors.New("how many scheduled messages expire is unknown: " + paused.CountProblem)}
+		err := errors.New("how many scheduled messages expire is unknown: " + paused.CountProblem)
+		return &codeError{exitPartly, err}
 	}
 	return nil
 }

@@ -27,8 +27,8 @@ type Intake struct {
 	// host's deliveries.
 	Successors string
 	NoRoom     bool
-	// Received is the envelope with the state, the run and the dead letter that the content states, which Accept removes
-	// from one that a person moved back; nil if the content is not an envelope.
+	// Received is the envelope with the state, the run and the dead letter that the content states, which Accept
+	// removes from one that a person moved back; nil if the content is not an envelope.
 	Received *envelope.Envelope
 	// Envelope is the envelope after [envelope.Envelope.Accept]; nil if it cannot be accepted.
 	Envelope *envelope.Envelope

@@ -65,8 +65,8 @@ func (r *Result) MayDelete() bool {
 type Report struct {
 	// Result has the decision in full, and nothing yet about the write.
 	Result
-	Lease   settle.Lease
-	Intake  *decision.Intake
+	Lease  settle.Lease
+	Intake *decision.Intake
 	// Verdict is what came of the call; nil if it was not due.
 	Verdict *decision.Verdict
 	Write   decision.Write
