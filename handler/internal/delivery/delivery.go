@@ -249,12 +249,13 @@ func (d *Deliverer) decide(
 type passes struct {
 	passed  []decision.Pass
 	isEnded bool
-	room    [6]decision.Pass
+	// first has room for the passes of a usual message.
+	first [6]decision.Pass
 }
 
 func (p *passes) add(pass decision.Pass) {
 	if p.passed == nil {
-		p.passed = p.room[:0]
+		p.passed = p.first[:0]
 	}
 	if pass != nil {
 		p.passed = append(p.passed, pass)
