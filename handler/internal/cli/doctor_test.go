@@ -24,6 +24,7 @@ import (
 	"asynccaller/handler/internal/cli"
 	"asynccaller/handler/internal/doctor"
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -387,8 +388,8 @@ func TestDoctorFindsFaults(t *testing.T) {
 					p.t.Fatal(err)
 				}
 				defer table.Close()
-				pause := record.Pause{Host: "crm.example", Since: time.Now(), By: "anna@ops-7", Reason: "INC-4711"}
-				if _, err := record.WritePause(p.t.Context(), table, pause); err != nil {
+				paused := pause.Pause{Host: "crm.example", Since: time.Now(), By: "anna@ops-7", Reason: "INC-4711"}
+				if _, err := pause.Write(p.t.Context(), table, paused); err != nil {
 					p.t.Fatal(err)
 				}
 			}, "warning", "pauses", "by anna@ops-7 until it is resumed: INC-4711", "async-caller targets resume HOST",

@@ -24,7 +24,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/outbound"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -250,8 +250,8 @@ func (o *explainOptions) readPauses(ctx context.Context, env Env, a config.App) 
 }
 
 // pausedTargets returns what an explanation needs to know about pauses.
-func pausedTargets(pauses []record.Pause, now time.Time) func(*url.URL) explain.Pause {
-	paused := record.InForce(pauses, now)
+func pausedTargets(pauses []pause.Pause, now time.Time) func(*url.URL) explain.Pause {
+	paused := pause.InForce(pauses, now)
 	return func(target *url.URL) explain.Pause {
 		p, isPaused := paused.Of(target, now)
 		if !isPaused {

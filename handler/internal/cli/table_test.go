@@ -9,6 +9,7 @@ import (
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 )
 
@@ -157,7 +158,7 @@ func TestNamesAt80(t *testing.T) {
 			}}, now)
 		}, []string{"crm-staging.example.com", "cert"}, ""},
 		"pauses": {func(out *screen) {
-			printPauses(out, []record.Pause{{
+			printPauses(out, []pause.Pause{{
 				Host: "crm-staging.example.com:8443", Since: now, By: "a-long-user-name@a-long-machine-name",
 				Reason: "maintenance of the whole system, INC-4711",
 			}}, now)

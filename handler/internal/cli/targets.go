@@ -13,7 +13,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/targets"
@@ -52,21 +52,21 @@ known, the exit code is 4.`,
   async-caller targets pause '[2001:db8::1]:8443'`,
 		Args: cobra.ExactArgs(1),
 	}
-	var pause record.Pause
+	var wanted pause.Pause
 	var lasts time.Duration
 	flags := flagsOf(command)
 	parsed(flags, &lasts, "for", "`duration` of the pause, at least 1m (default until it is resumed)",
 		durationFrom(time.Minute))
-	parsed(flags, &pause.Reason, "reason", "why, as `text` for colleagues", parsePauseText)
+	parsed(flags, &wanted.Reason, "reason", "why, as `text` for colleagues", parsePauseText)
 	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-			pause.Host, pause.Since = host, time.Now().UTC().Truncate(time.Second)
+			wanted.Host, wanted.Since = host, time.Now().UTC().Truncate(time.Second)
 			if lasts > 0 {
-				pause.Until = pause.Since.Add(lasts)
+				wanted.Until = wanted.Since.Add(lasts)
 			}
 			operator := s.runs.Operator
-			pause.By = strictjson.Clip(operator.User+"@"+operator.Machine, record.MaxPauseText)
-			return s.pauseTarget(ctx, pause)
+			wanted.By = strictjson.Clip(operator.User+"@"+operator.Machine, pause.MaxText)
+			return s.pauseTarget(ctx, wanted)
 		})
 	}, func() {})
 	return command
@@ -88,14 +88,14 @@ func withHost(flags *flagSet, work func(host string) runFunc, check func()) runF
 }
 
 func parsePauseText(text string) (string, error) {
-	if len(text) > record.MaxPauseText {
-		return "", fmt.Errorf("want at most %d bytes", record.MaxPauseText)
+	if len(text) > pause.MaxText {
+		return "", fmt.Errorf("want at most %d bytes", pause.MaxText)
 	}
 	return text, nil
 }
 
-func (s *session) pauseTarget(ctx context.Context, pause record.Pause) error {
-	paused, err := s.runs.PauseTarget(ctx, pause)
+func (s *session) pauseTarget(ctx context.Context, wanted pause.Pause) error {
+	paused, err := s.runs.PauseTarget(ctx, wanted)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (s *session) pauseTarget(ctx context.Context, pause record.Pause) error {
 	}
 	s.progress.printf("paused %s in %s %s", paused.Host, paused.Account, end)
 	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual",
-		exactly(record.PauseNotice))
+		exactly(pause.Notice))
 	if paused.CountProblem == "" {
 		text := fmt.Sprintf("scheduled messages for it: %s; %s of them expire %s",
 			thousands(*paused.Scheduled), thousands(*paused.Expiring), counted)
@@ -155,7 +155,7 @@ run is one of "scheduled runs", and "scheduled resume" continues it.`,
 }
 
 func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pace) error {
-	pause, err := s.runs.ResumeTarget(ctx, host)
+	ended, err := s.runs.ResumeTarget(ctx, host)
 	later := fmt.Sprintf("`async-caller scheduled expedite %s`", pausedFilter(host))
 	switch {
 	case errors.Is(err, operation.ErrNotPaused):
@@ -163,13 +163,13 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 	case err != nil:
 		return err
 	}
-	s.progress.printf("resumed %s in %s, which was paused %s", host, s.runs.Name, pause.Text())
+	s.progress.printf("resumed %s in %s, which was paused %s", host, s.runs.Name, ended.Text())
 	s.out.changed = pausesText
 	if s.json {
-		_ = printJSON(s.out, pause) // output keeps the error
+		_ = printJSON(s.out, ended) // output keeps the error
 	}
-	s.progress.printf("waiting %s until the app has noticed it", exactly(record.PauseNotice))
-	if !storage.Sleep(ctx, record.PauseNotice) {
+	s.progress.printf("waiting %s until the app has noticed it", exactly(pause.Notice))
+	if !storage.Sleep(ctx, pause.Notice) {
 		err = errors.New("interrupted")
 	}
 	var plan *operation.Plan
@@ -217,15 +217,15 @@ func (s *session) listPauses(ctx context.Context) error {
 		return err
 	}
 	now := time.Now()
-	listed := slices.DeleteFunc(pauses, func(p record.Pause) bool { return p.Problem == "" && !p.IsInForce(now) })
+	listed := slices.DeleteFunc(pauses, func(p pause.Pause) bool { return p.Problem == "" && !p.IsInForce(now) })
 	if len(listed) == 0 {
 		return &codeError{exitNothing, fmt.Errorf("no target is paused in %s", s.runs.Name)}
 	}
-	printAll(s, listed, func(out io.Writer, pauses []record.Pause) { printPauses(out, pauses, now) })
+	printAll(s, listed, func(out io.Writer, pauses []pause.Pause) { printPauses(out, pauses, now) })
 	return nil
 }
 
-func printPauses(out io.Writer, pauses []record.Pause, now time.Time) {
+func printPauses(out io.Writer, pauses []pause.Pause, now time.Time) {
 	var rows [][]string
 	for _, p := range pauses {
 		if p.Problem != "" {

@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -47,8 +48,8 @@ func newPauseSession(t *testing.T, n int) *testSession {
 	return d
 }
 
-func pauseAt(host string, lasts time.Duration) record.Pause {
-	p := record.Pause{Host: host, Since: time.Now().UTC(), By: "anna@ops-7", Reason: "INC-4711"}
+func pauseAt(host string, lasts time.Duration) pause.Pause {
+	p := pause.Pause{Host: host, Since: time.Now().UTC(), By: "anna@ops-7", Reason: "INC-4711"}
 	if lasts > 0 {
 		p.Until = p.Since.Add(lasts)
 	}
@@ -85,11 +86,11 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 		},
 		"invalid_rows": {
 			host: "t.example", printed: "an app that runs notices it within 20s",
-			change: func(t *testing.T, d *testSession) { putPauses(t, d, record.Pause{}) },
+			change: func(t *testing.T, d *testSession) { putPauses(t, d, pause.Pause{}) },
 		},
 		"too_many": {
 			host: "t.example", code: exitFailed, unknown: "the table has more pauses than an app reads",
-			change: func(t *testing.T, d *testSession) { putPauses(t, d, record.Pause{Since: time.Now()}) },
+			change: func(t *testing.T, d *testSession) { putPauses(t, d, pause.Pause{Since: time.Now()}) },
 		},
 		"denied": {
 			host: "t.example", code: exitFailed, unknown: "pause t.example: ",
@@ -120,11 +121,11 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 }
 
 // putPauses writes 1,500 rows like those of pauses, before that of t.example.
-func putPauses(t *testing.T, d *testSession, row record.Pause) {
+func putPauses(t *testing.T, d *testSession, row pause.Pause) {
 	t.Helper()
 	for n := range 1_500 {
 		row.Host = fmt.Sprintf("a%04d.example", n)
-		row.Key = storage.Key{Partition: record.PausesPartition, ID: row.Host}
+		row.Key = storage.Key{Partition: pause.Partition, ID: row.Host}
 		if err := rows.Put(t.Context(), d.runs.AppTable, row); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +144,7 @@ func TestResume(t *testing.T) {
 		if err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{}); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took < record.PauseNotice {
+		if took := time.Since(began); took < pause.Notice {
 			t.Errorf("expedited after %v", took)
 		}
 		due := 0
@@ -314,7 +315,7 @@ func TestListPauses(t *testing.T) {
 			}
 		}
 		hostile := storage.Entity{
-			Key:    storage.Key{Partition: record.PausesPartition, ID: "=2A"},
+			Key:    storage.Key{Partition: pause.Partition, ID: "=2A"},
 			Values: map[string]any{"targetHost": "*", "since": time.Now(), "reason": "all\x1b[2J"},
 		}
 		if err := d.runs.AppTable.Put(t.Context(), []storage.Entity{hostile}); err != nil {
@@ -343,7 +344,7 @@ func TestListPauses(t *testing.T) {
 		d.json = true
 		list()
 		line, _, _ := strings.Cut(d.stdout.String(), "\n")
-		var first record.Pause
+		var first pause.Pause
 		if err := json.Unmarshal([]byte(line), &first); err != nil || first.Problem == "" {
 			t.Errorf("%s, %v", line, err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -57,14 +58,14 @@ func TestPaused(t *testing.T) {
 					b.Guard.Deny = mustDeny(t, "target.example")
 				}
 				var app, scheduled memory.Table
-				p := record.Pause{Host: row.host, Since: midnight}
+				p := pause.Pause{Host: row.host, Since: midnight}
 				if row.lasts > 0 {
 					p.Until = midnight.Add(row.lasts)
 				}
-				if _, err := record.WritePause(t.Context(), &app, p); err != nil {
+				if _, err := pause.Write(t.Context(), &app, p); err != nil {
 					t.Fatal(err)
 				}
-				b.Pauses = record.NewPauses(&app, zerolog.New(b.log))
+				b.Pauses = pause.NewWatcher(&app, zerolog.New(b.log))
 				b.Pauses.Read(t.Context(), time.Second)
 				if name == "ended" {
 					b.Now = func() time.Time { return time.Now().Add(time.Second) }

@@ -13,6 +13,7 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -329,7 +330,7 @@ func (report Reporter) pauses(ctx context.Context, conn azure.Connection, now ti
 		return // the record has reported it
 	}
 	defer table.Close()
-	pauses, err := record.ReadPauses(ctx, table)
+	pauses, err := pause.Read(ctx, table)
 	if err != nil {
 		report.failed(check, err, "role "+storage.TableRole)
 		return

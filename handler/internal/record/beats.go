@@ -56,7 +56,7 @@ type Heartbeat struct {
 // empty if it makes them.
 func Beat(ctx context.Context, table storage.Table, app, version, timer, problem string) error {
 	row := Heartbeat{
-		Key: storage.Key{Partition: Heartbeats, ID: timer + "," + escape(app)},
+		Key: storage.Key{Partition: Heartbeats, ID: timer + "," + rows.KeyOf(app)},
 		App: app, Version: version, Since: time.Now(), Cause: strictjson.Clip(problem, maxRowText),
 	}
 	last, found, err := rows.Get[Heartbeat](ctx, table, Heartbeats, row.ID)
@@ -93,7 +93,7 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 		_, isKnown := apps[name]
 		isLatest := row.WrittenAt.After(app.Monitor) && row.WrittenAt.After(app.Keeper)
 		switch {
-		case row.App == "" || id != escape(row.App): // no handler of this version writes it
+		case row.App == "" || id != rows.KeyOf(row.App): // no handler of this version writes it
 			return
 		case len(apps) == maxReadRows && !isKnown:
 			return

@@ -129,12 +129,3 @@ func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *deliv
 	t.Failed(failed)
 	return nil
 }
-
-// Enter implements [delivery.Gate].
-func (p *Pauses) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
-	pause, isPaused := p.Of(due.Intake.Envelope.Call.Target, due.Arrived)
-	if !isPaused {
-		return nil, nil
-	}
-	return nil, &decision.Verdict{Refusal: decision.PausedUntil(pause.Until, due.Arrived, due.Jitter)}
-}

@@ -2,10 +2,10 @@ package record
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // Outcome is the row of what became of a message of a run at one attempt.
@@ -35,7 +35,7 @@ func (o Outcome) key() storage.Key {
 		kind = "called"
 	}
 	return storage.Key{
-		Partition: Partition(o.Run), ID: fmt.Sprintf("%s.%d.%s", escape(o.RequestID), o.Attempt, kind),
+		Partition: Partition(o.Run), ID: fmt.Sprintf("%s.%d.%s", rows.KeyOf(o.RequestID), o.Attempt, kind),
 	}
 }
 
@@ -52,20 +52,5 @@ func Partition(token string) string {
 	if token == RunsPartition || token == UndonePartition {
 		return "=" + token // no other token has it
 	}
-	return escape(token)
-}
-
-// escape returns a text that a key can hold, and that is different for different texts.
-func escape(text string) string {
-	var escaped strings.Builder
-	for i := range len(text) {
-		c := text[i]
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
-			escaped.WriteByte(c)
-		default:
-			fmt.Fprintf(&escaped, "=%02X", c)
-		}
-	}
-	return escaped.String()
+	return rows.KeyOf(token)
 }

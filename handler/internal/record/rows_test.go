@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
@@ -56,7 +57,7 @@ func TestNamesOfValues(t *testing.T) {
 			},
 		},
 		"pause": {
-			record.Pause{Host: "t.example", Since: at, Until: at, By: "anna@ops-7", Reason: "why", Problem: "none"},
+			pause.Pause{Host: "t.example", Since: at, Until: at, By: "anna@ops-7", Reason: "why", Problem: "none"},
 			map[string]any{"targetHost": "t.example", "since": at, "until": at, "by": "anna@ops-7", "reason": "why"},
 		},
 	} {

@@ -54,11 +54,11 @@ func RowHost(host string) string {
 }
 
 // targetPrefix returns the beginning of the IDs of the rows of an app.
-func targetPrefix(app string) string { return escape(app) + "," }
+func targetPrefix(app string) string { return rows.KeyOf(app) + "," }
 
 // key returns the key of a version of the row.
 func (t Target) key() storage.Key {
-	return storage.Key{Partition: TargetsPartition, ID: targetPrefix(t.App) + escape(t.Host), Version: t.Version}
+	return storage.Key{Partition: TargetsPartition, ID: targetPrefix(t.App) + rows.KeyOf(t.Host), Version: t.Version}
 }
 
 // maxRowText is longer than the texts that a handler writes. Somebody else may have written the row.

@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/targets"
 )
@@ -22,7 +23,7 @@ type Path struct {
 	Guard guard.Rules
 	// NewBatchThreshold is the host's.
 	NewBatchThreshold int
-	Pauses            *record.Pauses
+	Pauses            *pause.Watcher
 	History           *history.History
 	// KeepHistory says what the history keeps, unless the profile of a target does.
 	KeepHistory targets.History

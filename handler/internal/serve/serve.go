@@ -29,6 +29,7 @@ import (
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
@@ -138,7 +139,7 @@ type records struct {
 	// targets that fail, and pauses those that are paused.
 	scheduled, outcomes *record.Recorder
 	targets             *record.Targets
-	pauses              *record.Pauses
+	pauses              *pause.Watcher
 	limits              *limit.Limits
 	app                 storage.Table
 	history             *history.History
@@ -176,7 +177,7 @@ func openRecords(c Config, log zerolog.Logger) (r records) {
 	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
-	r.pauses = record.NewPauses(r.app, log)
+	r.pauses = pause.NewWatcher(r.app, log)
 	r.limits = limit.New(limit.Config{
 		Table: r.app, App: c.appName(), Instance: uuid.NewString(), MaxInstances: c.App.Settings.MaxInstances,
 		Now: now, Random: rand.Float64, Log: log,

@@ -18,6 +18,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 )
@@ -181,7 +182,7 @@ const maxPauseLines = 20
 // logPauses logs a line about each target that is paused, and returns their number.
 func (t timers) logPauses(ctx context.Context, log *zerolog.Logger) (paused int, err error) {
 	now := time.Now()
-	pauses, err := record.ReadPauses(ctx, t.app)
+	pauses, err := pause.Read(ctx, t.app)
 	if err != nil {
 		return 0, fmt.Errorf("read which targets are paused: %w", err)
 	}

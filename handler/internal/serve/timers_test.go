@@ -19,6 +19,7 @@ import (
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -128,17 +129,16 @@ func TestMonitorLines(t *testing.T) {
 	})
 }
 
-// TestMonitorNamesPauses: the monitor logs which targets are paused, few of many, and says in its heartbeat that the
-// app reads the pauses.
+// TestMonitorNamesPauses: the monitor logs which targets are paused, few of many.
 func TestMonitorNamesPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newTimers(t)
 		for n := range 25 {
-			pause := record.Pause{Host: fmt.Sprintf("h%d.example", n), Since: time.Now().UTC(), By: "anna@ops-7"}
+			p := pause.Pause{Host: fmt.Sprintf("h%d.example", n), Since: time.Now().UTC(), By: "anna@ops-7"}
 			if n > 0 {
-				pause.Until = pause.Since.Add(time.Hour)
+				p.Until = p.Since.Add(time.Hour)
 			}
-			if _, err := record.WritePause(t.Context(), &app.targets, pause); err != nil {
+			if _, err := pause.Write(t.Context(), &app.targets, p); err != nil {
 				t.Fatal(err)
 			}
 		}

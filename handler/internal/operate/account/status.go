@@ -11,6 +11,7 @@ import (
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 )
@@ -44,8 +45,8 @@ type Status struct {
 	Targets      []TargetStatus `json:"targets"`
 	OtherTargets int            `json:"otherTargets,omitempty"`
 	// Pauses are the targets that are paused. PauseProblem says why that is unknown.
-	Pauses       []record.Pause `json:"pauses,omitempty"`
-	PauseProblem string         `json:"pauseProblem,omitempty"`
+	Pauses       []pause.Pause `json:"pauses,omitempty"`
+	PauseProblem string        `json:"pauseProblem,omitempty"`
 	// Apps are those whose timer functions have recorded runs.
 	Apps []AppStatus `json:"apps"`
 	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are. TargetProblem
@@ -273,7 +274,7 @@ func (a *Account) readPauses(ctx context.Context, s *Status) {
 	if err != nil && !errors.Is(err, ErrNoPauses) {
 		s.PauseProblem = RecordProblem(err)
 	}
-	s.Pauses = slices.DeleteFunc(pauses, func(p record.Pause) bool { return !p.IsInForce(s.At) })
+	s.Pauses = slices.DeleteFunc(pauses, func(p pause.Pause) bool { return !p.IsInForce(s.At) })
 }
 
 // earliest returns the earlier of two times; zero is none.

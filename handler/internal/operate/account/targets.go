@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -37,13 +38,13 @@ var ErrNoPauses = errors.New("no target can be paused: the storage connection na
 	"(add TableEndpoint), or ASYNC_CALLER_SCHEDULED is off")
 
 // Pauses returns the rows of pauses, also those that have ended or are invalid, or [ErrNoPauses].
-func (a *Account) Pauses(ctx context.Context) ([]record.Pause, error) {
+func (a *Account) Pauses(ctx context.Context) ([]pause.Pause, error) {
 	if a.AppTable == nil {
 		return nil, ErrNoPauses
 	}
 	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
 	defer cancel()
-	pauses, err := record.ReadPauses(ctx, a.AppTable)
+	pauses, err := pause.Read(ctx, a.AppTable)
 	if err != nil {
 		return nil, fmt.Errorf("read which targets are paused: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 )
 
@@ -22,13 +23,13 @@ func (rs *Runs) PlanExpedite(ctx context.Context, s account.ScheduledSource, pac
 	if err != nil && !errors.Is(err, account.ErrNoPauses) {
 		rs.observer().Note("warning: " + err.Error())
 	}
-	return rs.planExpedite(ctx, s, pace, record.InForce(pauses, time.Now()), nil)
+	return rs.planExpedite(ctx, s, pace, pause.InForce(pauses, time.Now()), nil)
 }
 
 // planExpedite is PlanExpedite with the pauses in force. It leaves out the messages whose target is not wanted; if
 // isWanted is nil, all are.
 func (rs *Runs) planExpedite(
-	ctx context.Context, s account.ScheduledSource, pace journal.Pace, paused record.Paused,
+	ctx context.Context, s account.ScheduledSource, pace journal.Pace, paused pause.ByHost,
 	isWanted func(target *url.URL) bool,
 ) (*Plan, error) {
 	if err := rs.checkOutcomes(ctx, pace); err != nil {

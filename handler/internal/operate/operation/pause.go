@@ -12,14 +12,14 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 )
 
 // PauseResult says what a pause of a target means.
 type PauseResult struct {
-	record.Pause
+	pause.Pause
 
 	Account string `json:"account"`
 	// Scheduled is how many messages for the target the record has, and Expiring how many of them expire before Until,
@@ -44,19 +44,19 @@ const (
 
 // PauseTarget pauses a target: Host, Since, Until, By and Reason are those of the result, except that an earlier pause
 // that is still in force goes on. An error means that it is not known to be paused.
-func (rs *Runs) PauseTarget(ctx context.Context, p record.Pause) (PauseResult, error) {
+func (rs *Runs) PauseTarget(ctx context.Context, p pause.Pause) (PauseResult, error) {
 	now := p.Since
 	if rs.AppTable == nil {
 		return PauseResult{}, account.ErrNoPauses
 	}
-	var written record.Pause
-	err := record.ErrPauseChanged
+	var written pause.Pause
+	err := pause.ErrChanged
 	for range changeTries {
-		if !errors.Is(err, record.ErrPauseChanged) {
+		if !errors.Is(err, pause.ErrChanged) {
 			break
 		}
 		err = changePause(ctx, func(ctx context.Context) (err error) {
-			written, err = record.WritePause(ctx, rs.AppTable, p)
+			written, err = pause.Write(ctx, rs.AppTable, p)
 			return err
 		})
 	}
@@ -80,21 +80,21 @@ func (rs *Runs) PauseTarget(ctx context.Context, p record.Pause) (PauseResult, e
 func changePause(ctx context.Context, change func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
-	return storage.Persist(ctx, account.ReachTimeout/3, change, storage.ErrRefused, record.ErrPauseChanged)
+	return storage.Persist(ctx, account.ReachTimeout/3, change, storage.ErrRefused, pause.ErrChanged)
 }
 
 // checkRead returns an error if the table has more pauses than an app reads, and a pause is not among them. It removes
 // the rows of pauses that have ended. They have no effect, so a failure does not matter.
-func (rs *Runs) checkRead(ctx context.Context, p record.Pause, now time.Time) error {
+func (rs *Runs) checkRead(ctx context.Context, p pause.Pause, now time.Time) error {
 	pauses, err := rs.Pauses(ctx)
 	if err != nil {
 		rs.observer().Note(fmt.Sprintf("the pause was not read back: %v", err))
 		return nil
 	}
-	if err := record.RemoveEnded(ctx, rs.AppTable, pauses, now); err != nil {
+	if err := pause.RemoveEnded(ctx, rs.AppTable, pauses, now); err != nil {
 		rs.observer().Note(fmt.Sprintf("rows of pauses that have ended were not removed: %v", err))
 	}
-	if _, isRead := record.InForce(pauses, now)[p.Host]; !isRead {
+	if _, isRead := pause.InForce(pauses, now)[p.Host]; !isRead {
 		return fmt.Errorf("pause %s: the table has more pauses than an app reads, and this one is not among them: "+
 			"end others (`async-caller targets list`), and pause the target again", p.Host)
 	}
@@ -142,7 +142,7 @@ func (rs *Runs) PlanResume(ctx context.Context, host string, pace journal.Pace) 
 		return nil, err
 	}
 	now := time.Now()
-	paused := record.InForce(pauses, now)
+	paused := pause.InForce(pauses, now)
 	s := scheduledFor(host)
 	s.Filter.Reasons = []string{string(decision.Paused)}
 	isResumed := func(target *url.URL) bool { // a row does not say whether its URL is http or https
@@ -156,15 +156,15 @@ func (rs *Runs) PlanResume(ctx context.Context, host string, pace journal.Pace) 
 var ErrNotPaused = errors.New("is not paused")
 
 // ResumeTarget ends the pause of a target, which is in the form of [targets.ParseHost], and returns it. The error is an
-// [ErrNotPaused] if there is none. Until [record.PauseNotice] later, an instance of the app may still reschedule the
+// [ErrNotPaused] if there is none. Until [pause.Notice] later, an instance of the app may still reschedule the
 // target's messages.
-func (rs *Runs) ResumeTarget(ctx context.Context, host string) (p record.Pause, err error) {
+func (rs *Runs) ResumeTarget(ctx context.Context, host string) (p pause.Pause, err error) {
 	if rs.AppTable == nil {
 		return p, account.ErrNoPauses
 	}
 	wasThere := false // a try that got no answer may have removed it
 	err = changePause(ctx, func(ctx context.Context) error {
-		removed, found, err := record.RemovePause(ctx, rs.AppTable, host)
+		removed, found, err := pause.Remove(ctx, rs.AppTable, host)
 		if found {
 			p, wasThere = removed, true
 		}

@@ -40,6 +40,22 @@ func Text(text string) string {
 	}, text[:min(len(text), MaxText)]))
 }
 
+// KeyOf returns a text that a key can hold, and that is different for different texts. It is the text itself if that
+// consists of letters, digits, dots, hyphens and underscores.
+func KeyOf(text string) string {
+	var escaped strings.Builder
+	for i := range len(text) {
+		c := text[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
+			escaped.WriteByte(c)
+		default:
+			fmt.Fprintf(&escaped, "=%02X", c)
+		}
+	}
+	return escaped.String()
+}
+
 // The service stores times after the year 1601.
 const minYear, maxYear = 1602, 9999
 

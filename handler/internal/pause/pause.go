@@ -1,4 +1,5 @@
-package record
+// Package pause has the pauses of targets: operators write their rows, and each instance of an app reads them.
+package pause
 
 import (
 	"context"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/strictjson"
@@ -32,11 +34,19 @@ type Pause struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// PausesPartition is the PartitionKey of the rows of pauses.
-const PausesPartition = "pause"
+// Partition is the PartitionKey of the rows of pauses.
+const Partition = "pause"
 
-// MaxPauseText limits the texts of a pause, in bytes.
-const MaxPauseText = 200
+// MaxText limits the texts of a pause, in bytes.
+const MaxText = 200
+
+const (
+	// maxRead limits the pauses that are read, of those in force and of the others. Anyone who can write to the table can
+	// invent some.
+	maxRead = 1000
+	// maxRemoved is the most rows that a table removes at once.
+	maxRemoved = 100
+)
 
 // IsInForce reports whether no calls are made because of the pause.
 func (p Pause) IsInForce(now time.Time) bool {
@@ -61,19 +71,19 @@ func (p Pause) Text() string {
 }
 
 func pauseKey(host string) storage.Key {
-	return storage.Key{Partition: PausesPartition, ID: escape(host)}
+	return storage.Key{Partition: Partition, ID: rows.KeyOf(host)}
 }
 
 // checked returns the pause of a row, which anyone who can write to the table may have written.
 func (p Pause) checked() Pause {
 	text := func(s string) string {
-		return strings.Clone(strictjson.ReplaceUnprintable(strictjson.Clip(s, MaxPauseText)))
+		return strings.Clone(strictjson.ReplaceUnprintable(strictjson.Clip(s, MaxText)))
 	}
 	stored := p.Host
 	p.Host, p.By, p.Reason = text(p.Host), text(p.By), text(p.Reason)
 	p.Since, p.Until = p.Since.UTC(), p.Until.UTC()
 	host, err := targets.ParseHost(stored)
-	isValid := err == nil && host == p.Host && p.ID == escape(host) && !p.Since.IsZero()
+	isValid := err == nil && host == p.Host && p.ID == rows.KeyOf(host) && !p.Since.IsZero()
 	if !isValid {
 		p.Host = text(p.ID)
 		p.Problem = "ignored: invalid"
@@ -81,18 +91,18 @@ func (p Pause) checked() Pause {
 	return p
 }
 
-// ReadPauses returns the rows of pauses of an account: at most 1,000 of pauses that are in force, and at most 1,000
+// Read returns the rows of pauses of an account: at most 1,000 of pauses that are in force, and at most 1,000
 // others, which have ended or are invalid.
-func ReadPauses(ctx context.Context, table storage.Table) (pauses []Pause, err error) {
+func Read(ctx context.Context, table storage.Table) (pauses []Pause, err error) {
 	now := time.Now()
 	inForce, others := 0, 0
-	err = rows.List(ctx, table, storage.Query{Partition: PausesPartition}, func(row Pause) error {
+	err = rows.List(ctx, table, storage.Query{Partition: Partition}, func(row Pause) error {
 		p := row.checked()
 		count := &others
 		if p.IsInForce(now) {
 			count = &inForce
 		}
-		if *count < maxReadRows {
+		if *count < maxRead {
 			pauses = append(pauses, p)
 		}
 		*count++
@@ -101,12 +111,12 @@ func ReadPauses(ctx context.Context, table storage.Table) (pauses []Pause, err e
 	return pauses, err
 }
 
-// ErrPauseChanged means that other operators change the same pause at the same time.
-var ErrPauseChanged = errors.New("another operator has paused or resumed the target at the same time")
+// ErrChanged means that other operators change the same pause at the same time.
+var ErrChanged = errors.New("another operator has paused or resumed the target at the same time")
 
-// WritePause pauses a target, or changes its pause, which then has begun when the earlier one did. It returns the pause
-// as it was written. The error is an [ErrPauseChanged] if the pause was changed meanwhile.
-func WritePause(ctx context.Context, table storage.Table, p Pause) (Pause, error) {
+// Write pauses a target, or changes its pause, which then has begun when the earlier one did. It returns the pause
+// as it was written. The error is an [ErrChanged] if the pause was changed meanwhile.
+func Write(ctx context.Context, table storage.Table, p Pause) (Pause, error) {
 	key := pauseKey(p.Host)
 	row, found, err := rows.Get[Pause](ctx, table, key.Partition, key.ID)
 	if err != nil {
@@ -119,15 +129,15 @@ func WritePause(ctx context.Context, table storage.Table, p Pause) (Pause, error
 	p.Version = row.Version
 	version, err := rows.Replace(ctx, table, p)
 	if err == nil && version == "" {
-		err = ErrPauseChanged
+		err = ErrChanged
 	}
 	return p, err
 }
 
-// RemovePause ends the pause of a host in the form of [targets.ParseHost]. It reports false if there is none. The error
-// is an [ErrPauseChanged] if another operator has changed the pause meanwhile, or paused the host again: he was told
+// Remove ends the pause of a host in the form of [targets.ParseHost]. It reports false if there is none. The error
+// is an [ErrChanged] if another operator has changed the pause meanwhile, or paused the host again: he was told
 // that it is paused.
-func RemovePause(ctx context.Context, table storage.Table, host string) (p Pause, found bool, err error) {
+func Remove(ctx context.Context, table storage.Table, host string) (p Pause, found bool, err error) {
 	key := pauseKey(host)
 	row, found, err := rows.Get[Pause](ctx, table, key.Partition, key.ID)
 	if err != nil || !found {
@@ -140,7 +150,7 @@ func RemovePause(ctx context.Context, table storage.Table, host string) (p Pause
 	}
 	_, isBack, err := table.Get(ctx, key.Partition, key.ID)
 	if err == nil && isBack {
-		err = ErrPauseChanged
+		err = ErrChanged
 	}
 	return p, true, err
 }
@@ -149,7 +159,7 @@ func RemovePause(ctx context.Context, table storage.Table, host string) (p Pause
 func RemoveEnded(ctx context.Context, table storage.Table, pauses []Pause, now time.Time) error {
 	var keys []storage.Key
 	for _, p := range pauses {
-		if p.Problem == "" && !p.IsInForce(now) && len(keys) < maxTransaction {
+		if p.Problem == "" && !p.IsInForce(now) && len(keys) < maxRemoved {
 			keys = append(keys, p.Key)
 		}
 	}
@@ -159,12 +169,12 @@ func RemoveEnded(ctx context.Context, table storage.Table, pauses []Pause, now t
 	return table.Delete(ctx, keys)
 }
 
-// Paused has the pauses of an account by host.
-type Paused map[string]Pause
+// ByHost has the pauses of an account by host.
+type ByHost map[string]Pause
 
 // InForce returns those pauses that are in force.
-func InForce(pauses []Pause, now time.Time) Paused {
-	paused := Paused{}
+func InForce(pauses []Pause, now time.Time) ByHost {
+	paused := ByHost{}
 	for _, p := range pauses {
 		if p.IsInForce(now) {
 			paused[p.Host] = p
@@ -174,7 +184,7 @@ func InForce(pauses []Pause, now time.Time) Paused {
 }
 
 // Of returns the pause of a target that is in force, if there is one.
-func (p Paused) Of(target *url.URL, now time.Time) (pause Pause, isPaused bool) {
+func (p ByHost) Of(target *url.URL, now time.Time) (pause Pause, isPaused bool) {
 	if len(p) == 0 {
 		return Pause{}, false
 	}
@@ -191,28 +201,28 @@ const (
 	pauseEvery = 15 * time.Second
 	// pauseTimeout limits a reading. It is longer than the 5 s that remain: a late pause is better than none.
 	pauseTimeout = 15 * time.Second
-	// PauseNotice is how long it takes until the instances of an app have noticed a pause, or its end.
-	PauseNotice = 20 * time.Second
+	// Notice is how long it takes until the instances of an app have noticed a pause, or its end.
+	Notice = 20 * time.Second
 )
 
-// Pauses are the pauses of an account, as an instance of an app knows them. While the table does not answer, those that
+// Watcher are the pauses of an account, as an instance of an app knows them. While the table does not answer, those that
 // are known stay in force until they end. It is safe for concurrent use, except that Run is called once, after Read. A
-// nil Pauses has none.
-type Pauses struct {
+// nil Watcher has none.
+type Watcher struct {
 	table storage.Table
 	log   zerolog.Logger
-	known atomic.Pointer[Paused]
+	known atomic.Pointer[ByHost]
 	// isAway says that the latest reading has failed.
 	isAway bool
 }
 
-// NewPauses returns the pauses in a table. They are read by [Pauses.Read], and while [Pauses.Run] runs.
-func NewPauses(table storage.Table, log zerolog.Logger) *Pauses {
-	return &Pauses{table: table, log: log}
+// NewWatcher returns the pauses in a table. They are read by [Watcher.Read], and while [Watcher.Run] runs.
+func NewWatcher(table storage.Table, log zerolog.Logger) *Watcher {
+	return &Watcher{table: table, log: log}
 }
 
 // Of returns the pause of a target that is in force, if there is one. It never waits.
-func (p *Pauses) Of(target *url.URL, now time.Time) (pause Pause, isPaused bool) {
+func (p *Watcher) Of(target *url.URL, now time.Time) (pause Pause, isPaused bool) {
 	if p == nil {
 		return Pause{}, false
 	}
@@ -224,13 +234,13 @@ func (p *Pauses) Of(target *url.URL, now time.Time) (pause Pause, isPaused bool)
 }
 
 // Read reads the pauses, within a limited time.
-func (p *Pauses) Read(ctx context.Context, limit time.Duration) {
+func (p *Watcher) Read(ctx context.Context, limit time.Duration) {
 	if p == nil {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	pauses, err := ReadPauses(limited, p.table)
+	pauses, err := Read(limited, p.table)
 	wasAway := p.isAway
 	switch {
 	case ctx.Err() != nil: // the handler stops
@@ -250,8 +260,17 @@ func (p *Pauses) Read(ctx context.Context, limit time.Duration) {
 }
 
 // Run reads the pauses until ctx ends.
-func (p *Pauses) Run(ctx context.Context) {
+func (p *Watcher) Run(ctx context.Context) {
 	for p != nil && storage.Sleep(ctx, pauseEvery) {
 		p.Read(ctx, pauseTimeout)
 	}
+}
+
+// Enter implements [delivery.Gate].
+func (p *Watcher) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
+	pause, isPaused := p.Of(due.Intake.Envelope.Call.Target, due.Arrived)
+	if !isPaused {
+		return nil, nil
+	}
+	return nil, &decision.Verdict{Refusal: decision.PausedUntil(pause.Until, due.Arrived, due.Jitter)}
 }

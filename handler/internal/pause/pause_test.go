@@ -1,4 +1,4 @@
-package record
+package pause
 
 import (
 	"bytes"
@@ -19,9 +19,48 @@ import (
 	"asynccaller/handler/internal/storage/rows"
 )
 
+// bench has a table and the instances of apps that share it.
+type bench struct {
+	t     *testing.T
+	table *changedTable
+	stops []func()
+}
+
+// changedTable is a table in which late, unless nil, is called before a row is replaced.
+type changedTable struct {
+	memory.Table
+	late func()
+}
+
+func (c *changedTable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
+	if late := c.late; late != nil {
+		c.late = nil
+		late()
+	}
+	return c.Table.Replace(ctx, entity)
+}
+
+// after lets time pass.
+func (b *bench) after(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// inBubble runs a test with a fake clock.
+func inBubble(t *testing.T, test func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, table: &changedTable{}}
+		test(b)
+		for _, stop := range b.stops {
+			stop()
+		}
+	})
+}
+
 // pausesOf starts an instance that reads pauses.
-func (b *bench) pausesOf(log *bytes.Buffer) *Pauses {
-	pauses := NewPauses(b.table, zerolog.New(log))
+func (b *bench) pausesOf(log *bytes.Buffer) *Watcher {
+	pauses := NewWatcher(b.table, zerolog.New(log))
 	ctx, stop := context.WithCancel(b.t.Context())
 	done := make(chan struct{})
 	pauses.Read(ctx, time.Second)
@@ -45,7 +84,7 @@ func (b *bench) pause(host string, lasts time.Duration) Pause {
 	if lasts > 0 {
 		p.Until = p.Since.Add(lasts)
 	}
-	p, err := WritePause(b.t.Context(), b.table, p)
+	p, err := Write(b.t.Context(), b.table, p)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -54,7 +93,7 @@ func (b *bench) pause(host string, lasts time.Duration) Pause {
 
 func (b *bench) resume(host string) {
 	b.t.Helper()
-	if _, found, err := RemovePause(b.t.Context(), b.table, host); err != nil || !found {
+	if _, found, err := Remove(b.t.Context(), b.table, host); err != nil || !found {
 		b.t.Fatalf("%t, %v", found, err)
 	}
 }
@@ -76,7 +115,7 @@ func TestPauseReachesInstances(t *testing.T) {
 		}
 		want := func(host string, paused bool) {
 			t.Helper()
-			for _, instance := range []*Pauses{first, second} {
+			for _, instance := range []*Watcher{first, second} {
 				p, isPaused := instance.Of(mustURL(t, "https://"+host+"/orders"), time.Now())
 				if isPaused != paused || isPaused && p.By != "anna@ops-7" {
 					t.Errorf("%s: paused %t, want %t", host, isPaused, paused)
@@ -86,7 +125,7 @@ func TestPauseReachesInstances(t *testing.T) {
 		want("before.example", true) // from the start
 		b.pause("t.example", 0)
 		b.pause("short.example", 10*time.Minute)
-		b.after(PauseNotice)
+		b.after(Notice)
 		want("t.example", true)
 		want("other.example", false)
 
@@ -101,7 +140,7 @@ func TestPauseReachesInstances(t *testing.T) {
 		b.table.Fail(nil)
 		b.resume("t.example")
 		b.resume(before.Host)
-		b.after(PauseNotice)
+		b.after(Notice)
 		want("t.example", false)
 		want("before.example", false)
 		wantLine("can be read again")
@@ -156,22 +195,22 @@ func TestHostileRowsOfPauses(t *testing.T) {
 		p := row.checked()
 		isValid := p.Problem == ""
 		shown := p.Host + p.Text()
-		if p.IsInForce(now) || isValid != (name == "valid_but_old") || len(shown) > 8*MaxPauseText ||
+		if p.IsInForce(now) || isValid != (name == "valid_but_old") || len(shown) > 8*MaxText ||
 			strings.ContainsAny(shown, "\x1b\u202e") {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
 	var table memory.Table
 	var many []Pause
-	for n := range 3 * maxReadRows {
+	for n := range 3 * maxRead {
 		host := fmt.Sprintf("h%d.example", n)
 		many = append(many, Pause{Key: pauseKey(host), Host: host, Since: now})
 	}
 	if err := rows.Put(t.Context(), &table, many...); err != nil {
 		t.Fatal(err)
 	}
-	pauses, err := ReadPauses(t.Context(), &table)
-	if err != nil || len(pauses) != maxReadRows {
+	pauses, err := Read(t.Context(), &table)
+	if err != nil || len(pauses) != maxRead {
 		t.Errorf("%d pauses, %v", len(pauses), err)
 	}
 }
@@ -179,7 +218,7 @@ func TestHostileRowsOfPauses(t *testing.T) {
 // TestPauseIsChangedByTwo: operators who change a pause at the same time never overwrite what the other was told.
 func TestPauseIsChangedByTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := &countingTable{}
+		table := &changedTable{}
 		b := &bench{t: t, table: table}
 		first := b.pause("t.example", time.Hour)
 		b.after(time.Minute)
@@ -187,16 +226,16 @@ func TestPauseIsChangedByTwo(t *testing.T) {
 			t.Errorf("changed to %+v, want the pause to go on", longer)
 		}
 		table.late = func() { b.resume("t.example") }
-		if _, err := WritePause(t.Context(), table, Pause{Host: "t.example", Since: time.Now()}); !errors.Is(err,
-			ErrPauseChanged) {
+		if _, err := Write(t.Context(), table, Pause{Host: "t.example", Since: time.Now()}); !errors.Is(err,
+			ErrChanged) {
 			t.Errorf("paused while another operator resumes: %v", err)
 		}
 		b.pause("t.example", time.Hour)
 		racing := &pausedAgain{Table: table, again: func() { b.pause("t.example", 0) }}
-		if _, found, err := RemovePause(t.Context(), racing, "t.example"); !found || !errors.Is(err, ErrPauseChanged) {
+		if _, found, err := Remove(t.Context(), racing, "t.example"); !found || !errors.Is(err, ErrChanged) {
 			t.Errorf("resumed while another operator pauses: %t, %v", found, err)
 		}
-		pauses, err := ReadPauses(t.Context(), table)
+		pauses, err := Read(t.Context(), table)
 		if err != nil || len(pauses) != 1 || !pauses[0].Until.IsZero() {
 			t.Errorf("%+v, %v: want the later pause to stay", pauses, err)
 		}
@@ -205,11 +244,11 @@ func TestPauseIsChangedByTwo(t *testing.T) {
 			t.Error("no beginning")
 		}
 		b.after(time.Minute)
-		pauses, err = ReadPauses(t.Context(), table)
+		pauses, err = Read(t.Context(), table)
 		if err == nil {
 			err = RemoveEnded(t.Context(), table, pauses, time.Now())
 		}
-		pauses, _ = ReadPauses(t.Context(), table)
+		pauses, _ = Read(t.Context(), table)
 		if err != nil || len(pauses) != 1 || pauses[0].Host != "t.example" {
 			t.Errorf("%+v, %v: want only the ended pause to be removed", pauses, err)
 		}
@@ -250,15 +289,15 @@ func TestPausesAmongHostileRows(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := WritePause(t.Context(), &table, Pause{Host: "t.example", Since: now}); err != nil {
+		if _, err := Write(t.Context(), &table, Pause{Host: "t.example", Since: now}); err != nil {
 			t.Fatal(err)
 		}
-		pauses := NewPauses(&table, zerolog.Nop())
+		pauses := NewWatcher(&table, zerolog.Nop())
 		pauses.Read(t.Context(), time.Minute)
 		if _, isPaused := pauses.Of(mustURL(t, "https://t.example/"), now); !isPaused {
 			t.Errorf("%s: not paused", name)
 		}
-		if read, err := ReadPauses(t.Context(), &table); err != nil || len(read) > 1_001 {
+		if read, err := Read(t.Context(), &table); err != nil || len(read) > 1_001 {
 			t.Errorf("%s: %d pauses, %v", name, len(read), err)
 		}
 	}
