@@ -154,19 +154,15 @@ func TestFarCancel(t *testing.T) {
 // does the rest.
 func TestInterrupted(t *testing.T) {
 	const messages = 20
-	for _, searching := range []bool{false, true} {
-		t.Run(fmt.Sprintf("searching=%t", searching), func(t *testing.T) {
-			for at, reached := 1, true; reached; at++ {
-				synctest.Test(t, func(t *testing.T) { reached = interrupt(t, messages, at, searching) })
-				if t.Failed() {
-					t.Fatalf("interrupted at operation %d of the execution", at)
-				}
-			}
-		})
+	for at, reached := 1, true; reached; at++ {
+		synctest.Test(t, func(t *testing.T) { reached = interrupt(t, messages, at) })
+		if t.Failed() {
+			t.Fatalf("interrupted at operation %d of the execution", at)
+		}
 	}
 }
 
-func interrupt(t *testing.T, messages, at int, searching bool) (reached bool) {
+func interrupt(t *testing.T, messages, at int) (reached bool) {
 	t.Helper()
 	w := newWorld(t)
 	w.fill(t, messages)
@@ -175,9 +171,6 @@ func interrupt(t *testing.T, messages, at int, searching bool) (reached bool) {
 	p, err := planAll(t.Context(), e, journal.Pace{})
 	if err != nil {
 		t.Fatal(err)
-	}
-	if searching {
-		receiveAll(t, w, time.Second)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -229,21 +222,6 @@ func TestExpiring(t *testing.T) {
 	}
 }
 
-// receiveAll lets others receive all messages of the poison queue for a time, after the leases of the run.
-func receiveAll(t *testing.T, w *world, lease time.Duration) {
-	t.Helper()
-	advance(leasesEnd)
-	for {
-		received, err := w.store.Receive(t.Context(), dead, storage.MaxBatch, lease)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(received) == 0 {
-			return
-		}
-	}
-}
-
 func steps(t *testing.T, folder, id string) []journal.Progress {
 	t.Helper()
 	j, err := journal.Folder(folder).Read(id)
@@ -254,31 +232,64 @@ func steps(t *testing.T, folder, id string) []journal.Progress {
 	return j.Steps()
 }
 
-// TestRate checks that a run never writes faster than its rate, even if it must find its messages again.
+// TestRate checks that a run never writes faster than its rate.
 func TestRate(t *testing.T) {
 	const messages, rate = 60, 2
-	for _, searching := range []bool{false, true} {
-		t.Run(fmt.Sprintf("searching=%t", searching), func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fill(t, messages)
+		_, e := w.newProcess(newEffects())
+		r, err := requeueAll(t.Context(), e, journal.Pace{Rate: rate})
+		if err != nil || r.Done != messages || r.PossibleDuplicates > 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		written := w.store.All(live)
+		for i, m := range written[rate:] {
+			if took := m.InsertedAt.Sub(written[i].InsertedAt); took < time.Second-w.latency {
+				t.Errorf("message %d was written %s after message %d", i+rate, took, i)
+			}
+		}
+	})
+}
+
+// TestReceivedSince lets others receive the messages of a plan when its claims have ended. The run skips them, and says
+// what to do.
+func TestReceivedSince(t *testing.T) {
+	const messages = 3
+	for name, step := range map[string]journal.Step{
+		"move":                    {Take: &journal.Take{Text: "m"}, Put: &journal.Put{Queue: live, Text: changed}},
+		"delete":                  {Take: &journal.Take{Text: "m"}},
+		"delete without its text": {Take: &journal.Take{NoText: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.fill(t, messages)
 				_, e := w.newProcess(newEffects())
-				p, err := planAll(t.Context(), e, journal.Pace{Rate: rate})
+				p, err := e.Begin(journal.Run{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if searching {
-					receiveAll(t, w, 10*time.Second)
+				choose := func(storage.Message) (*journal.Step, error) { s := step; return &s, nil }
+				if err := p.Read(t.Context(), run.Selection{Queue: dead, Total: messages, Select: choose}); err != nil {
+					t.Fatal(err)
+				}
+				advance(leasesEnd)
+				received, err := w.store.Receive(t.Context(), dead, storage.MaxBatch, time.Second)
+				if err != nil || len(received) != messages {
+					t.Fatal(len(received), err)
 				}
 				r, err := p.Execute(t.Context())
-				if err != nil || r.Done != messages || r.PossibleDuplicates > 0 {
-					t.Fatalf("%+v, %v", r, err)
+				if err != nil || r.Skipped != messages || r.Unknown > 0 || !r.Finished() {
+					t.Errorf("%+v, %v", r, err)
 				}
-				written := w.store.All(live)
-				for i, m := range written[rate:] {
-					if took := m.InsertedAt.Sub(written[i].InsertedAt); took < time.Second-w.latency {
-						t.Errorf("message %d was written %s after message %d", i+rate, took, i)
+				for _, why := range r.Why {
+					if !strings.HasSuffix(why, "select it again if it is still there") {
+						t.Errorf("skipped: %s", why)
 					}
+				}
+				if len(w.store.All(dead)) != messages || len(w.store.All(live)) > 0 {
+					t.Errorf("%d are there, %d were written", len(w.store.All(dead)), len(w.store.All(live)))
 				}
 			})
 		})
@@ -386,41 +397,32 @@ func TestReleaseKilled(t *testing.T) {
 	})
 }
 
-// TestFailures checks that a run stops when too many calls fail, and says why, also while it finds its messages.
+// TestFailures checks that a run stops when too many calls fail, and says why.
 func TestFailures(t *testing.T) {
 	const messages = 200
-	for _, searching := range []bool{false, true} {
-		for after := 100 * time.Millisecond; after < 2*time.Second; after += 170 * time.Millisecond {
-			t.Run(fmt.Sprintf("searching=%t/after=%s", searching, after), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t)
-					w.fill(t, messages)
-					_, e := w.newProcess(newEffects())
-					h := &hooks{failures: func(context.Context) error {
-						advance(after)
-						return run.StopError("most calls fail")
-					}}
-					e.Hooks = func(journal.Run) run.Hooks { return h }
-					p, err := planAll(t.Context(), e, journal.Pace{StopAt: 0.5})
-					if err != nil {
-						t.Fatal(err)
-					}
-					if searching {
-						receiveAll(t, w, time.Second)
-					}
-					r, err := p.Execute(t.Context())
-					if err != nil || r.Stopped != "most calls fail" || r.NotDeleted > 0 || r.Left == 0 {
-						t.Errorf("%+v, %v", r, err)
-					}
-					h.failures = func(ctx context.Context) error { <-ctx.Done(); return nil }
-					r, err = e.Resume(t.Context(), r.Run)
-					if err != nil || r.Done != messages || r.PossibleDuplicates > 0 ||
-						len(w.store.All(live)) != messages {
-						t.Errorf("resumed: %+v, %v", r, err)
-					}
-				})
+	for after := 100 * time.Millisecond; after < 2*time.Second; after += 170 * time.Millisecond {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.fill(t, messages)
+				_, e := w.newProcess(newEffects())
+				h := &hooks{failures: func(context.Context) error {
+					advance(after)
+					return run.StopError("most calls fail")
+				}}
+				e.Hooks = func(journal.Run) run.Hooks { return h }
+				r, err := requeueAll(t.Context(), e, journal.Pace{StopAt: 0.5})
+				if err != nil || r.Stopped != "most calls fail" || r.NotDeleted > 0 || r.Left == 0 {
+					t.Errorf("%+v, %v", r, err)
+				}
+				h.failures = func(ctx context.Context) error { <-ctx.Done(); return nil }
+				r, err = e.Resume(t.Context(), r.Run)
+				if err != nil || r.Done != messages || r.PossibleDuplicates > 0 ||
+					len(w.store.All(live)) != messages {
+					t.Errorf("resumed: %+v, %v", r, err)
+				}
 			})
-		}
+		})
 	}
 }
 

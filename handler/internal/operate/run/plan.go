@@ -70,7 +70,7 @@ func (s Selection) isOver() bool { return s.Enough != nil && s.Enough() }
 // Read reads a queue that no function reads, and adds the steps of the selected messages.
 func (p *Plan) Read(ctx context.Context, s Selection) error {
 	numbers := map[string]int{}
-	pass := reading.Reading{Store: p.run.Store, Queue: s.Queue, Total: s.Total, Leased: p.run.journal.Leased}
+	pass := reading.Reading{Store: p.run.Store, Queue: s.Queue, Total: s.Total}
 	if s.Whole {
 		pass.Hold = ClaimTime
 	}

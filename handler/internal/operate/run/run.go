@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/storage/reading"
 )
 
 // parallel is how many messages a run handles at once. It limits how many messages a kill leaves in between.
@@ -84,16 +82,12 @@ type run struct {
 	turns   *rate.Limiter
 	total   int
 
-	mu sync.Mutex
-	// finished is the number of finished steps, lost are the messages that must be found.
-	finished int
-	lost     []lostMessage
-}
+	// leavesLost says that a step is not ended if the receipt of its message is out of date.
+	leavesLost bool
 
-// lostMessage is the message of a step whose newest receipt the run does not have.
-type lostMessage struct {
-	step      int
-	queue, id string
+	mu sync.Mutex
+	// finished is the number of finished steps.
+	finished int
 }
 
 // newRun returns a run that nobody follows.
@@ -133,8 +127,8 @@ func (e *Engine) Do(ctx context.Context, steps []journal.Step) ([]journal.Progre
 		numbers[n] = n
 	}
 	r := e.newRun(j)
-	r.total = len(steps)
-	err := r.executeParallel(ctx, numbers)
+	r.total, r.leavesLost = len(steps), true
+	err := r.executeSteps(ctx, numbers)
 	return j.Steps(), err
 }
 
@@ -279,30 +273,9 @@ func (r *run) waitTurn(ctx context.Context) error {
 	return nil
 }
 
-// executeSteps carries out steps, and finds the messages that it does not hold any more.
-func (r *run) executeSteps(ctx context.Context, steps []int) error {
-	err := r.executeParallel(ctx, steps)
-	if err != nil || ctx.Err() != nil {
-		return err
-	}
-	byQueue := map[string]map[string]int{}
-	for _, l := range r.takeLost() {
-		if byQueue[l.queue] == nil {
-			byQueue[l.queue] = map[string]int{}
-		}
-		byQueue[l.queue][l.id] = l.step
-	}
-	for name, lost := range byQueue {
-		if err := r.find(ctx, name, lost); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// executeParallel carries out steps, several at once. It completes the steps that it has begun even when ctx ends
+// executeSteps carries out steps, several at once. It completes the steps that it has begun even when ctx ends
 // or a step fails.
-func (r *run) executeParallel(ctx context.Context, steps []int) error {
+func (r *run) executeSteps(ctx context.Context, steps []int) error {
 	workers, ctx := errgroup.WithContext(ctx)
 	workers.SetLimit(parallel)
 	for _, n := range steps {
@@ -314,7 +287,7 @@ func (r *run) executeParallel(ctx context.Context, steps []int) error {
 	return workers.Wait()
 }
 
-// executeStep carries out a step, or adds it to the lost ones.
+// executeStep carries out a step.
 func (r *run) executeStep(ctx context.Context, n int) error {
 	if ctx.Err() != nil { // it may have ended while all workers were busy
 		return nil
@@ -327,10 +300,7 @@ func (r *run) executeStep(ctx context.Context, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case errors.Is(err, errLost):
-		r.lost = append(r.lost, lostMessage{n, s.Take.Queue, s.Take.ID})
-		return nil
-	case errors.Is(err, errInterrupted):
+	case errors.Is(err, errLeft), errors.Is(err, errInterrupted):
 		return nil
 	case err == nil:
 		r.finished++
@@ -352,141 +322,4 @@ func each[T any](ctx context.Context, items []T, do func(T)) {
 		})
 	}
 	_ = workers.Wait() // no worker returns an error
-}
-
-func (r *run) takeLost() []lostMessage {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	lost := r.lost
-	r.lost = nil
-	return lost
-}
-
-// The pauses between two searches.
-const (
-	firstPause   = time.Second
-	longestPause = 15 * time.Second
-)
-
-// find reads a queue until all lost messages were found, by their ids, or nothing more can turn up: the queue has
-// no other messages, or none has turned up for as long as the longest lease of this run: it may be this run that
-// hides them.
-func (r *run) find(ctx context.Context, name string, lost map[string]int) error {
-	var until time.Time
-	noted := false
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		found, complete, err := r.search(ctx, name, lost)
-		if ctx.Err() != nil {
-			return ignore(err, ctx.Err())
-		}
-		if err != nil {
-			return err
-		}
-		if found > 0 || until.IsZero() {
-			until = storage.WallTime().Add(max(r.journal.Lease(), ClaimTime))
-		}
-		if len(lost) == 0 || complete || storage.WallTime().After(until) {
-			break
-		}
-		if !noted {
-			at := until.UTC().Format(time.RFC3339)
-			r.Observer.Note(fmt.Sprintf("%d messages are invisible: waiting until their leases end, at most until %s",
-				len(lost), at))
-			noted = true
-		}
-		storage.Sleep(ctx, pause) // if ctx ends, so does the next search
-	}
-	for _, n := range lost {
-		if err := r.abandon(n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// abandon ends a step whose message was not found.
-func (r *run) abandon(n int) error {
-	s, err := r.journal.Step(n)
-	if err == nil {
-		err = r.endMissing(s)
-	}
-	if err != nil {
-		return err
-	}
-	r.hooks.Ended(s, r.journal.Progress(n))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.finished++
-	r.Observer.Advanced(r.finished, r.total)
-	return nil
-}
-
-// search reads a queue once, and carries out the steps of the messages that it finds. It returns how many it has
-// found, and whether the others are not on the queue at all.
-func (r *run) search(ctx context.Context, name string, lost map[string]int) (found int, complete bool, err error) {
-	total, err := r.count(ctx, name)
-	if err != nil {
-		return 0, errors.Is(err, storage.ErrNoQueue), ignore(err, storage.ErrNoQueue)
-	}
-	held := 0
-	pass := reading.Reading{Store: r.Store, Queue: name, Total: total, Leased: r.journal.Leased}
-	if len(lost) >= total {
-		pass.Hold = ClaimTime
-	}
-	visible, err := pass.Each(ctx, func(b reading.Batch) (taken int, stop bool, err error) {
-		var steps []int
-		for _, m := range b.Messages {
-			n, ok := lost[m.ID]
-			if !ok && !m.Again {
-				held++
-			}
-			if !ok {
-				continue
-			}
-			if err := r.received(ctx, n, m.Message, b.Until); err != nil {
-				return 0, true, err
-			}
-			steps = append(steps, n)
-			delete(lost, m.ID)
-		}
-		found += len(steps)
-		if err := r.executeParallel(ctx, steps); err != nil {
-			return 0, true, err
-		}
-		for _, l := range r.takeLost() { // somebody has received it at once
-			lost[l.id] = l.step
-		}
-		return len(steps), len(lost) == 0 || ctx.Err() != nil, nil
-	})
-	reading.Wait(ctx, visible)
-	if err != nil || len(lost) == 0 || ctx.Err() != nil {
-		return found, false, ignore(err, storage.ErrNoQueue)
-	}
-	left, err := r.count(ctx, name) // never less than there are
-	return found, err == nil && left <= held, ignore(err, storage.ErrNoQueue)
-}
-
-// received records a message that was received, and claims it for longer if the lease is short.
-func (r *run) received(ctx context.Context, n int, m storage.Message, until time.Time) error {
-	if err := r.journal.Received(n, m.PopReceipt, until); err != nil {
-		return err
-	}
-	s, err := r.journal.Step(n)
-	if err == nil {
-		s.Take.Text, s.Take.NoText = m.Text, false
-		_, err = r.claim(ctx, s)
-	}
-	return ignore(err, errLost)
-}
-
-func (e *Engine) count(ctx context.Context, name string) (int, error) {
-	return storage.Retry(ctx, func(ctx context.Context) (int, error) { return e.Store.Count(ctx, name) })
-}
-
-// ignore returns nil for one kind of error.
-func ignore(err, kind error) error {
-	if errors.Is(err, kind) {
-		return nil
-	}
-	return err
 }

@@ -20,8 +20,8 @@ const (
 )
 
 var (
-	// errLost means that another client has received the message since, or that it is gone: reading its queue shows.
-	errLost = errors.New("the receipt of the message is not its newest one")
+	// errLeft means that the step stays as it is, because the receipt of its message is out of date.
+	errLeft = errors.New("the receipt of the message is out of date")
 	// errInterrupted means that the run ended before it was the step's turn.
 	errInterrupted = errors.New("interrupted")
 )
@@ -79,7 +79,7 @@ func writeDeadline(p journal.Progress) time.Time {
 	return storage.WallTime().Add(time.Until(p.Until) / 2)
 }
 
-// completeStep carries out the rest of a step. It returns errLost if the message must be found first.
+// completeStep carries out the rest of a step.
 func (r *run) completeStep(ctx context.Context, s journal.Step) (err error) {
 	switch {
 	case s.Set != nil:
@@ -197,16 +197,13 @@ func (r *run) claimInTurn(ctx context.Context, s journal.Step) (claimed bool, er
 	return r.claim(ctx, s) // the turn may have come late
 }
 
-// claim makes sure that the run holds the newest receipt of a message for long enough. If that is not possible, it
-// skips the step, or returns errLost if the message can be found by reading its queue.
+// claim makes sure that the run holds the newest receipt of a message for long enough. If that is not possible, it ends
+// the step. A message whose text is not known is not claimed again: storage refuses to delete it by an old receipt.
 func (r *run) claim(ctx context.Context, s journal.Step) (claimed bool, err error) {
 	p := r.journal.Progress(s.N)
 	t := s.Take
-	if claimLasts(p, minClaim) {
+	if claimLasts(p, minClaim) || t.NoText {
 		return true, nil
-	}
-	if !t.ByReceipt && (t.NoText || p.Receipt == "") {
-		return false, errLost
 	}
 	begun := p.State == journal.Begun
 	switch {
@@ -234,7 +231,7 @@ func (r *run) claim(ctx context.Context, s journal.Step) (claimed bool, err erro
 	case !a.refused() || errors.Is(a.err, storage.ErrDenied):
 		return false, a.err
 	case !t.ByReceipt:
-		return false, errLost
+		return false, r.endLost(s)
 	case begun:
 		why := "not known whether it was written to " + s.Put.Queue + "; it is delivered, or visible again"
 		return false, r.skip(s, why, true)
@@ -304,10 +301,10 @@ func (r *run) remove(ctx context.Context, s journal.Step, tried bool) error {
 	case !errors.Is(a.err, storage.ErrStale):
 		return a.err
 	case (tried || a.repeated) && claimLasts(p, 0): // by that try: nobody else can have received it
-	case !t.ByReceipt:
-		return errLost
+	case !tried && !a.repeated && s.Put == nil:
+		return r.skip(s, outOfDate, false)
 	default:
-		return r.endMissing(s)
+		return r.endLost(s)
 	}
 	if s.Then == nil {
 		return r.journal.Done(s.N, false)
@@ -329,10 +326,16 @@ func (r *run) putThen(ctx context.Context, s journal.Step) error {
 	return r.journal.Done(s.N, false)
 }
 
-// endMissing ends a step whose message is not where it was.
-func (r *run) endMissing(s journal.Step) error {
+// outOfDate is why a message is skipped although it may be there. A kill can lose the newest receipt, too.
+const outOfDate = "its receipt is out of date: it is gone, or was claimed or received since; " +
+	"select it again if it is still there"
+
+// endLost ends a step whose receipt is out of date.
+func (r *run) endLost(s journal.Step) error {
 	p := r.journal.Progress(s.N)
 	switch {
+	case r.leavesLost:
+		return errLeft
 	case p.State == journal.Written:
 		return r.journal.Done(s.N, true)
 	case p.State == journal.Begun && s.Put != nil:
@@ -340,7 +343,7 @@ func (r *run) endMissing(s journal.Step) error {
 	case p.State == journal.Begun:
 		return r.skip(s, "not known whether this run has deleted it, or another client has received it before", true)
 	}
-	return r.skip(s, "gone: delivered, received or moved by somebody else", false)
+	return r.skip(s, outOfDate, false)
 }
 
 // skip ends a step that is not done.

@@ -398,6 +398,11 @@ func (w *world) pause(d time.Duration) bool {
 	}
 }
 
+// has reports whether a message is on a queue.
+func (w *world) has(name, id string) bool {
+	return slices.ContainsFunc(w.store.All(name), func(m storage.Message) bool { return m.ID == id })
+}
+
 // exists reports whether one of the texts is on a queue or was consumed.
 func (w *world) exists(texts ...string) bool {
 	for _, name := range []string{live, dead, parking} {

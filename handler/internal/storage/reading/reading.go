@@ -30,8 +30,6 @@ type Reading struct {
 	// Hold is how much longer than the reading the messages stay invisible. Whoever leaves a message alone nevertheless
 	// makes it visible after [Batch.Rest].
 	Hold time.Duration
-	// Leased, unless nil, is called before each batch with its lease.
-	Leased func(lease time.Duration) error
 }
 
 // Batch is a number of messages that were received together. Their lease ends at Until at the earliest. Rest is
@@ -68,11 +66,6 @@ func (r Reading) Each(ctx context.Context, visit func(Batch) (taken int, stop bo
 	for idle := 0; idle < minIdle+r.Total/storage.MaxBatch; {
 		rest := estimate(perBatch, r.Total-len(known))
 		lease := rest + r.Hold
-		if r.Leased != nil {
-			if err := r.Leased(lease); err != nil {
-				return visible, err
-			}
-		}
 		var sent time.Time
 		received, err := storage.Retry(ctx, func(ctx context.Context) ([]storage.Message, error) {
 			sent = storage.WallTime()

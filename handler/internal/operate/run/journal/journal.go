@@ -166,9 +166,8 @@ func (p Progress) InBetween() bool { return p.Unfinished() && p.State != Planned
 
 // The other kinds of lines.
 const (
-	kindRun    = "run"
-	kindGo     = "go"
-	kindLeased = "leased"
+	kindRun = "run"
+	kindGo  = "go"
 	// kindReceived records a new receipt of a message on a queue that no function reads.
 	kindReceived = "received"
 	// kindBack records that storage has refused an action, so that a step is where it was before.
@@ -189,8 +188,6 @@ type line struct {
 	PossibleDuplicate bool      `json:"twice,omitempty"`
 	Unknown           bool      `json:"unknown,omitempty"`
 	Why               string    `json:"why,omitempty"`
-	// Lease is in nanoseconds.
-	Lease time.Duration `json:"lease,omitempty"`
 	// Take is of a planned step.
 	Take *Take `json:"take,omitempty"`
 }
@@ -213,7 +210,6 @@ type Journal struct {
 	mu      sync.Mutex
 	file    *os.File
 	size    int64
-	lease   time.Duration
 	steps   []Progress
 	offsets []int64 // of the steps in the file
 	synced  time.Time
@@ -335,8 +331,6 @@ func (j *Journal) apply(l line) {
 	switch l.Is {
 	case kindGo:
 		j.Agreed = true
-	case kindLeased:
-		j.lease = max(j.lease, l.Lease)
 	case kindCanary:
 		j.CanaryPassed = true
 	case kindEnd:
@@ -453,21 +447,6 @@ func (j *Journal) Plan(s Step) error {
 // Go records that the plan is complete and confirmed. It returns when the plan is on disk: before that,
 // nothing may be changed.
 func (j *Journal) Go() error { return j.record(line{Is: kindGo, At: now()}) }
-
-// Leased records that leases of the run may have this length from now on.
-func (j *Journal) Leased(lease time.Duration) error {
-	if lease <= j.Lease() {
-		return nil
-	}
-	return j.record(line{Is: kindLeased, Lease: lease})
-}
-
-// Lease returns the longest lease of the run so far, by all processes that have carried it out.
-func (j *Journal) Lease() time.Duration {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.lease
-}
 
 // Received records that the message to take was received, with its new receipt and the end of its lease.
 func (j *Journal) Received(n int, receipt string, until time.Time) error {
