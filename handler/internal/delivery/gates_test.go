@@ -82,7 +82,8 @@ func TestGates(t *testing.T) {
 					called.answer = test.answer
 				}
 				b := setup(t, called)
-				b.Settler = settle.New(failing{b.store, func(context.Context) error { return test.fault }}, storage.Base64)
+				fault := func(context.Context) error { return test.fault }
+				b.Settler = settle.New(failing{b.store, fault}, storage.Base64)
 				var told []string
 				b.Gates = []delivery.Gate{
 					gate{"a", nil, &told}, gate{"b", nil, &told}, gate{"c", test.verdict, &told},

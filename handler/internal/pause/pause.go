@@ -41,8 +41,8 @@ const Partition = "pause"
 const MaxText = 200
 
 const (
-	// maxRead limits the pauses that are read, of those in force and of the others. Anyone who can write to the table can
-	// invent some.
+	// maxRead limits the pauses that are read, of those in force and of the others. Anyone who can write to the table
+	// can invent some.
 	maxRead = 1000
 	// maxRemoved is the most rows that a table removes at once.
 	maxRemoved = 100
@@ -205,9 +205,9 @@ const (
 	Notice = 20 * time.Second
 )
 
-// Watcher are the pauses of an account, as an instance of an app knows them. While the table does not answer, those that
-// are known stay in force until they end. It is safe for concurrent use, except that Run is called once, after Read. A
-// nil Watcher has none.
+// Watcher reads the pauses of an account for an instance of an app. While the table does not answer, those that are
+// known stay in force until they end. It is safe for concurrent use, except that Run is called once, after Read. A nil
+// Watcher knows none.
 type Watcher struct {
 	table storage.Table
 	log   zerolog.Logger
@@ -216,7 +216,7 @@ type Watcher struct {
 	isAway bool
 }
 
-// NewWatcher returns the pauses in a table. They are read by [Watcher.Read], and while [Watcher.Run] runs.
+// NewWatcher returns a watcher of a table, which is read by [Watcher.Read], and while [Watcher.Run] runs.
 func NewWatcher(table storage.Table, log zerolog.Logger) *Watcher {
 	return &Watcher{table: table, log: log}
 }
