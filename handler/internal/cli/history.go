@@ -18,7 +18,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage/azure"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 func newHistory(env Env) *cobra.Command {
@@ -210,15 +210,15 @@ func (c endedCall) print(out io.Writer) {
 // shownEntry returns an entry with texts that can be printed.
 func shownEntry(e history.Entry) history.Entry {
 	e.Trail = slices.Clone(e.Trail)
-	texts := []*string{
+	members := []*string{
 		&e.RequestID, &e.Organization, &e.Environment, &e.Queue, &e.MessageID, &e.TargetHost, &e.Route, &e.Action,
 		&e.Reason, &e.OriginalRequestID, &e.TraceID,
 	}
 	for i := range e.Trail {
-		texts = append(texts, &e.Trail[i].Error)
+		members = append(members, &e.Trail[i].Error)
 	}
-	for _, text := range texts {
-		*text = printable(strictjson.Clip(*text, mostShown))
+	for _, member := range members {
+		*member = printable(text.Clip(*member, mostShown))
 	}
 	return e
 }

@@ -34,7 +34,7 @@ func newHistorySession(t *testing.T, calls ...endedNow) (*testSession, *memory.T
 	t.Helper()
 	d, tables := newTestSession(t), &memory.Tables{}
 	d.runs.History = tables
-	kept := history.New(tables, 90*24*time.Hour, message.Route, zerolog.Nop())
+	kept := history.New(tables, 90*24*time.Hour, zerolog.Nop())
 	for _, c := range calls {
 		const format = `{"asyncCaller":1,"requestId":%q,"trace":{"traceparent":"00-%032x-00f067aa0ba902b7-01"},` +
 			`"call":{"url":"https://t.example/orders/%d"}}`

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
@@ -114,7 +115,7 @@ func (s *session) requeue(ctx context.Context, source account.Source, o requeueO
 		s.progress.printf("warning: %s", warning)
 	}
 	if o.dryRun {
-		return s.dryRun(ctx, source, o.Requeue, message.Secrets(o.reveal))
+		return s.dryRun(ctx, source, o.Requeue, mask.Secrets(o.reveal))
 	}
 	if o.edit {
 		found, err := s.runs.Find(ctx, source, source.IDs[0])
@@ -150,7 +151,7 @@ type dryRunResult struct {
 
 // dryRun shows what requeue would change.
 func (s *session) dryRun(
-	ctx context.Context, source account.Source, request operation.Requeue, secrets message.Secrets,
+	ctx context.Context, source account.Source, request operation.Requeue, secrets mask.Secrets,
 ) error {
 	refused := 0
 	show := func(f account.Found, to string, after []byte, reason error) {
@@ -163,7 +164,7 @@ func (s *session) dryRun(
 			if request.Edit.FixEncoding {
 				_, r.Encoding = edit.FixEncoding(s.runs.Rules, f.Text, f.Raw)
 			}
-			r.Diff = string(message.Diff(f.Content, after, secrets))
+			r.Diff = string(mask.Diff(f.Content, after, secrets))
 		}
 		switch {
 		case s.json:

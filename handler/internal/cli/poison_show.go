@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
@@ -42,7 +43,7 @@ recognized: check the output before you share it.`,
 			if err != nil {
 				return err
 			}
-			details := s.details(ctx, found, message.Secrets(reveal))
+			details := s.details(ctx, found, mask.Secrets(reveal))
 			if s.json {
 				return printJSON(s.out, details)
 			}
@@ -69,10 +70,10 @@ type requeuePreview struct {
 	Explanation *explain.Explanation `json:"explanation,omitempty"`
 }
 
-func (s *session) details(ctx context.Context, f account.Found, secrets message.Secrets) messageDetails {
+func (s *session) details(ctx context.Context, f account.Found, secrets mask.Secrets) messageDetails {
 	d := messageDetails{Message: f.Message, Requeue: s.previewRequeue(ctx, f)}
 	if f.Raw { // whatever it looks like
-		d.Content = string(message.ShowContent(f.Content, secrets))
+		d.Content = string(mask.ShowContent(f.Content, secrets))
 	} else {
 		d.contentDetails = newContentDetails(f.Content, secrets)
 	}

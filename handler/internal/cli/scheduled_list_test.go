@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
@@ -158,7 +159,7 @@ func TestHostileRows(t *testing.T) {
 			"show": func() error {
 				found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, "r")
 				if err == nil {
-					d.scheduledDetails(t.Context(), found, message.Masked).print(d.out)
+					d.scheduledDetails(t.Context(), found, mask.Hidden).print(d.out)
 				}
 				return err
 			},
@@ -188,7 +189,7 @@ func TestShowScheduled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.scheduledDetails(t.Context(), found, message.Masked).print(d.out)
+		d.scheduledDetails(t.Context(), found, mask.Hidden).print(d.out)
 		got := d.stdout.String()
 		for _, want := range []string{
 			"message        aaaaaaaa-1 on async-caller\n", "attempts       2, latest status 503\n", ", in 30m\n",
@@ -204,7 +205,7 @@ func TestShowScheduled(t *testing.T) {
 			t.Errorf("a secret is shown:\n%s", got)
 		}
 		d.stdout.Reset()
-		if d.scheduledDetails(t.Context(), found, message.Revealed).
+		if d.scheduledDetails(t.Context(), found, mask.Revealed).
 			print(d.out); !strings.Contains(d.stdout.String(), "CANARY") {
 			t.Errorf("the secret is not revealed:\n%s", d.stdout.String())
 		}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
@@ -38,7 +39,7 @@ func TestShownCommandsOfRows(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%q: %v", row.ID, err)
 			}
-			details := d.scheduledDetails(t.Context(), found, message.Masked)
+			details := d.scheduledDetails(t.Context(), found, mask.Hidden)
 			details.print(d.out)
 			printed := d.stdout.String()
 			isValid := row.ID == "aaaaaaaa-1"
@@ -65,7 +66,7 @@ func TestShownCommandsOfMessages(t *testing.T) {
 	for _, id := range append(badIDs(), "8a1b") {
 		d := newTestSession(t)
 		found := account.Found{Message: message.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
-		details := d.details(t.Context(), found, message.Masked)
+		details := d.details(t.Context(), found, mask.Hidden)
 		details.print(d.out)
 		printed := d.stdout.String()
 		isValid := id == "8a1b"
@@ -126,7 +127,7 @@ func TestShowRowThatDiffers(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				details := d.scheduledDetails(t.Context(), found, message.Masked)
+				details := d.scheduledDetails(t.Context(), found, mask.Hidden)
 				details.print(d.out)
 				printed := d.stdout.String()
 				if err := printJSON(d.out, details); err != nil {

@@ -15,8 +15,8 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/targets"
+	"asynccaller/handler/internal/text"
 )
 
 func newTargets(env Env) *cobra.Command {
@@ -65,7 +65,7 @@ known, the exit code is 4.`,
 				wanted.Until = wanted.Since.Add(lasts)
 			}
 			operator := s.runs.Operator
-			wanted.By = strictjson.Clip(operator.User+"@"+operator.Machine, pause.MaxText)
+			wanted.By = text.Clip(operator.User+"@"+operator.Machine, pause.MaxText)
 			return s.pauseTarget(ctx, wanted)
 		})
 	}, func() {})

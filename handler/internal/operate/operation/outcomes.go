@@ -15,7 +15,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // ErrNoOutcomes means that a run cannot know what becomes of its messages.
@@ -149,21 +149,24 @@ func (o *outcomes) of(requestID string) messageOutcome {
 	return messageOutcome{}
 }
 
-// failedText says how the call of a message has failed. The row may be anyone's who writes to the table.
+// maxShown limits the texts of a row that are shown, which may be anyone's who writes to the table.
+const maxShown = 128
+
+// failedText says how the call of a message has failed.
 func failedText(row record.Outcome) string {
-	text := printable(row.RequestID) + ": " + printable(row.Reason)
+	why := text.Line(row.RequestID, maxShown) + ": " + text.Line(row.Reason, maxShown)
 	if row.Status != 0 {
-		text += fmt.Sprintf(", status %d", row.Status)
+		why += fmt.Sprintf(", status %d", row.Status)
 	}
 	if row.Action == string(decision.Reschedule) {
-		text += fmt.Sprintf("; it waits for attempt %d", row.Attempt+1)
+		why += fmt.Sprintf("; it waits for attempt %d", row.Attempt+1)
 	}
-	return text
+	return why
 }
 
 // refusedText says why a message was not called yet.
 func refusedText(row record.Outcome) string {
-	host := cmp.Or(printable(row.TargetHost), "its target")
+	host := cmp.Or(text.Line(row.TargetHost, maxShown), "its target")
 	why := ""
 	switch decision.Reason(row.Reason) { //nolint:exhaustive // the others explain themselves
 	case decision.TargetDown:
@@ -175,11 +178,7 @@ func refusedText(row record.Outcome) string {
 	case decision.BadSetting:
 		why = "the app is in hold mode"
 	default:
-		why = printable(row.Reason)
+		why = text.Line(row.Reason, maxShown)
 	}
 	return "not called yet: " + why
-}
-
-func printable(text string) string {
-	return strictjson.ReplaceUnprintable(strictjson.Clip(text, 128))
 }

@@ -13,7 +13,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // RunSummary describes a run of this machine by its journal, or one of another machine by its row.
@@ -46,7 +46,7 @@ func (rs *Runs) publish(ctx context.Context, s run.Summary, end time.Time) error
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runRowTimeout)
 	defer cancel()
-	s.Filter = strictjson.Clip(s.Filter, maxFilter)
+	s.Filter = text.Clip(s.Filter, maxFilter)
 	content, err := json.Marshal(RunSummary{Summary: s, End: end})
 	if err == nil {
 		err = storage.Persist(ctx, runRowTimeout/3, func(ctx context.Context) error {

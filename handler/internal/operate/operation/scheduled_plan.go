@@ -92,7 +92,7 @@ func checkRow(row record.Scheduled, text string) error {
 
 // newRecorder returns a recorder for changes of rows whose routes are short already.
 func newRecorder(table storage.Table) *record.Recorder {
-	return record.NewRecorder(table, message.Route, record.RunBytes, zerolog.Nop())
+	return record.NewRecorder(table, record.RunBytes, zerolog.Nop())
 }
 
 // hooks follow the messages of a run: they watch what becomes of them, and keep the record of scheduled messages.
@@ -110,7 +110,7 @@ func (rs *Runs) hooks(about journal.Run) run.Hooks {
 		h.rows = newRecorder(rs.Table)
 	}
 	if about.Command == cancelCommand && rs.keepsHistory() {
-		h.cancelled = history.New(rs.History, rs.HistoryRetention, message.Route, zerolog.Nop())
+		h.cancelled = history.New(rs.History, rs.HistoryRetention, zerolog.Nop())
 	}
 	return h
 }

@@ -10,6 +10,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
+	"asynccaller/handler/internal/text"
 )
 
 // errUndoneElsewhere means that a command with other journals has undone the run.
@@ -63,7 +64,8 @@ func (rs *Runs) askUndone(
 			return err
 		case found && !rs.engine().HasUndoneNothing(undo):
 			return fmt.Errorf("%s: %w by %s, run %s; if that is not so, repeat the command with "+
-				"ASYNC_CALLER_SCHEDULED=off", id, errUndoneElsewhere, printable(row.By), printable(undo))
+				"ASYNC_CALLER_SCHEDULED=off",
+				id, errUndoneElsewhere, text.Line(row.By, maxShown), text.Line(undo, maxShown))
 		}
 		return allowed(ctx, row)
 	}, storage.ErrRefused, errUndoneElsewhere)
