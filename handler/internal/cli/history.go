@@ -81,19 +81,19 @@ type endedCall struct {
 func (s *session) showHistory(
 	ctx context.Context, tenant envelope.Tenant, id string, filter message.Filter,
 ) error {
-	if s.runs.History == nil {
+	if s.operations.History == nil {
 		return usageError(azure.ErrNoTables)
 	}
 	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
-	entries, matching, err := history.Find(ctx, s.runs.History, tenant, id, func(e history.Entry) bool {
+	entries, matching, err := history.Find(ctx, s.operations.History, tenant, id, func(e history.Entry) bool {
 		return filter.Match(message.Message{Host: e.TargetHost, Since: e.EndedAt}, nil)
 	})
 	if err == nil && len(entries) == 0 {
 		err = s.noHistory(ctx, tenant, id, filter)
 	}
 	if err != nil {
-		return fmt.Errorf("history of %s: %w", s.runs.Name, err)
+		return fmt.Errorf("history of %s: %w", s.account.Name, err)
 	}
 	printAll(s, joinCallbacks(entries), printHistory)
 	if matching > history.MaxFound {
@@ -105,7 +105,7 @@ func (s *session) showHistory(
 
 // noHistory says why the history may not have a call.
 func (s *session) noHistory(ctx context.Context, tenant envelope.Tenant, id string, filter message.Filter) error {
-	names, err := s.runs.History.TableNames(ctx, history.TablePrefix)
+	names, err := s.operations.History.TableNames(ctx, history.TablePrefix)
 	if err != nil {
 		return err
 	}

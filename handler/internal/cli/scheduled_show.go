@@ -40,7 +40,7 @@ recognized: check the output before you share it.`,
 	selected.addQueue("`queue` to look at; may be repeated (default all)")
 	command.RunE = shared.withScheduled(selected,
 		func(ctx context.Context, s *session, source account.ScheduledSource) error {
-			found, err := s.runs.FindScheduled(ctx, source, source.IDs[0])
+			found, err := s.account.FindScheduled(ctx, source, source.IDs[0])
 			if err != nil {
 				return err
 			}
@@ -67,13 +67,13 @@ type scheduledDetails struct {
 
 func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, secrets mask.Secrets) scheduledDetails {
 	now := time.Now()
-	isStale := s.runs.StaleCheck(ctx, now)
+	isStale := s.account.StaleCheck(ctx, now)
 	line := newScheduledLine(m, isStale(m.Row), now)
 	at := now
 	if line.NextAttemptAt.After(now) {
 		at = line.NextAttemptAt
 	}
-	failing, err := s.runs.Failing(ctx)
+	failing, err := s.account.Failing(ctx)
 	if err != nil {
 		s.progress.printf("warning: %v", err)
 	}

@@ -35,7 +35,7 @@ func TestShownCommandsOfRows(t *testing.T) {
 		queueRow.Partition = "q$(touch x)"
 		for _, row := range append(scheduled, queueRow) {
 			d := newRowsSession(t, row)
-			found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, row.RequestID)
+			found, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, row.RequestID)
 			if err != nil {
 				t.Fatalf("%q: %v", row.ID, err)
 			}
@@ -123,7 +123,7 @@ func TestShowRowThatDiffers(t *testing.T) {
 				row.RequestID, row.Content = "r-1", contentFor(host)
 				change.row(&row)
 				d := newRowsSession(t, row)
-				found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, row.ID)
+				found, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, row.ID)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -74,7 +74,7 @@ var errUnknown = errors.New("what could not be read is unknown")
 // showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. The error is an
 // [errUnknown] if a part could not be read.
 func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
-	status, err := s.runs.Status(ctx)
+	status, err := s.account.Status(ctx)
 	if err != nil {
 		return err
 	}

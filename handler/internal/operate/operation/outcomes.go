@@ -22,20 +22,20 @@ import (
 var ErrNoOutcomes = errors.New("--canary and --stop-at-failure-ratio are not possible")
 
 // checkOutcomes returns why a run with a pace cannot know what becomes of its messages, or nil if it can or need not.
-func (rs *Runs) checkOutcomes(ctx context.Context, pace journal.Pace) error {
+func (op *Operations) checkOutcomes(ctx context.Context, pace journal.Pace) error {
 	if !pace.NeedsOutcomes() {
 		return nil
 	}
-	if rs.Table == nil || rs.Outcomes == nil {
+	if op.Account.Table == nil || op.Outcomes == nil {
 		return fmt.Errorf("%w: they need the table %s, and the storage connection names no table service, "+
 			"or ASYNC_CALLER_SCHEDULED is off", ErrNoOutcomes, storage.RunTable)
 	}
 	limited, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
-	apps, err := record.ReadApps(limited, rs.Table)
+	apps, err := record.ReadApps(limited, op.Account.Table)
 	if err == nil {
 		none := storage.Query{Partition: record.Partition("none")}
-		err = rs.Outcomes.List(limited, none, func(storage.Entity) error { return nil })
+		err = op.Outcomes.List(limited, none, func(storage.Entity) error { return nil })
 	}
 	switch {
 	case errors.Is(err, storage.ErrDenied):
@@ -60,7 +60,7 @@ func paced(command string, pace journal.Pace) journal.Run {
 }
 
 // checkResumed is checkOutcomes for a run that was begun before.
-func (rs *Runs) checkResumed(ctx context.Context, j *journal.Journal) error {
+func (op *Operations) checkResumed(ctx context.Context, j *journal.Journal) error {
 	if !j.Agreed || j.Ended { // nothing is sent
 		return nil
 	}
@@ -68,7 +68,7 @@ func (rs *Runs) checkResumed(ctx context.Context, j *journal.Journal) error {
 	if j.CanaryPassed {
 		pace.Canary = 0
 	}
-	return rs.checkOutcomes(ctx, pace)
+	return op.checkOutcomes(ctx, pace)
 }
 
 // messageOutcome is what is known of a message of a run.
