@@ -20,6 +20,7 @@ import (
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 const programName = "async-caller"
@@ -125,7 +126,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 	for line := range strings.Lines(err.Error()) {
 		line = strings.TrimSpace(line)
 		if line != "" {
-			fmt.Fprintf(stderr, "%s: %s\n", programName, strictjson.ReplaceUnprintable(line))
+			fmt.Fprintf(stderr, "%s: %s\n", programName, text.Printable(line))
 		}
 	}
 	advice := azure.Advice(err, azure.Roles)

@@ -8,32 +8,32 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/mask"
+	"asynccaller/handler/internal/text"
 )
 
 // contentDetails is what show says about the content of a message.
 type contentDetails struct {
 	// Trail, Answer and Call describe an envelope, Content a message that is none.
-	Trail   []attempt       `json:"trail,omitempty"`
-	Answer  *message.Answer `json:"answer,omitempty"`
-	Call    *message.Call   `json:"call,omitempty"`
-	Content string          `json:"content,omitempty"`
+	Trail   []attempt    `json:"trail,omitempty"`
+	Answer  *mask.Answer `json:"answer,omitempty"`
+	Call    *mask.Call   `json:"call,omitempty"`
+	Content string       `json:"content,omitempty"`
 }
 
-func newContentDetails(content []byte, secrets message.Secrets) (d contentDetails) {
+func newContentDetails(content []byte, secrets mask.Secrets) (d contentDetails) {
 	e, err := envelope.Parse(content)
 	if err != nil {
-		d.Content = string(message.ShowContent(content, secrets))
+		d.Content = string(mask.ShowContent(content, secrets))
 		return d
 	}
-	d.Call = new(message.ShowCall(e, secrets))
-	d.Answer = message.ShowAnswer(e, secrets)
+	d.Call = new(mask.ShowCall(e, secrets))
+	d.Answer = mask.ShowAnswer(e, secrets)
 	for _, a := range e.Trail {
 		d.Trail = append(d.Trail, attempt{
 			At:     a.At,
 			Status: a.Status,
-			Error:  strictjson.ReplaceUnprintable(a.Error),
+			Error:  text.Printable(a.Error),
 			TookMs: a.Took.Milliseconds(),
 		})
 	}
@@ -81,7 +81,7 @@ func (a attempt) result() string {
 	return strings.TrimSuffix(fmt.Sprintf("answered %d, %s", a.Status, a.Error), ", ")
 }
 
-func printCall(out io.Writer, c message.Call) {
+func printCall(out io.Writer, c mask.Call) {
 	printLine(out, "  request", "%s %s", c.Method, c.URL)
 	label := "  headers"
 	for _, h := range c.Headers {
@@ -102,8 +102,8 @@ func printCall(out io.Writer, c message.Call) {
 }
 
 // bodyText describes a body, of which shown is shown.
-func bodyText(kind message.BodyKind, length int, shown string) string {
-	if kind == message.BodyNone {
+func bodyText(kind mask.BodyKind, length int, shown string) string {
+	if kind == mask.BodyNone {
 		return "none"
 	}
 	text := fmt.Sprintf("%s, %d bytes", kind, length)
@@ -113,7 +113,7 @@ func bodyText(kind message.BodyKind, length int, shown string) string {
 	return text
 }
 
-func printAnswer(out io.Writer, a message.Answer) {
+func printAnswer(out io.Writer, a mask.Answer) {
 	printLine(out, "  status", "%d", a.Status)
 	printField(out, "  media type", a.MediaType)
 	body := bodyText(a.BodyKind, a.BodyBytes, a.Body)

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/doctor"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 func newDoctor(env Env) *cobra.Command {
@@ -49,9 +49,9 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
 
 func printDiagnosis(out io.Writer, lines []doctor.Line) {
 	for _, line := range lines {
-		printLine(out, string(line.State), "%s: %s", line.Check, strictjson.ReplaceUnprintable(line.Text))
+		printLine(out, string(line.State), "%s: %s", line.Check, text.Printable(line.Text))
 		if line.Next != "" {
-			printLine(out, "", "next: %s", strictjson.ReplaceUnprintable(line.Next))
+			printLine(out, "", "next: %s", text.Printable(line.Next))
 		}
 	}
 }

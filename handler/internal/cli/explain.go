@@ -26,7 +26,7 @@ import (
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // explainOptions are the flags of explain.
@@ -243,7 +243,7 @@ func (o *explainOptions) readPauses(ctx context.Context, env Env, a config.App) 
 	app := account.Account{AppTable: operation.OpenTables(a).App}
 	pauses, err := app.Pauses(ctx)
 	if err != nil && !errors.Is(err, account.ErrNoPauses) {
-		why := strictjson.ReplaceUnprintable(err.Error())
+		why := text.Printable(err.Error())
 		fmt.Fprintf(env.Stderr, "whether the target is paused is unknown: %s\n", why)
 	}
 	o.Paused = pausedTargets(pauses, o.Now)
@@ -325,7 +325,7 @@ func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) 
 		printLine(out, "envelope", "no: %s", x.Arrival.Detail)
 	case x.Route != nil:
 		printLine(out, "route", "%s: the content is the body of the call", x.Route.Queue)
-		printLine(out, "content type", "%s", strictjson.ReplaceUnprintable(x.Route.ContentType))
+		printLine(out, "content type", "%s", text.Printable(x.Route.ContentType))
 		printLine(out, "if it fails", "%s", afterFailure(*x.Route))
 		printEnvelope(out, x.Envelope, q.Now)
 	default:

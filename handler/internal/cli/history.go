@@ -18,7 +18,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage/azure"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 func newHistory(env Env) *cobra.Command {
@@ -81,19 +81,19 @@ type endedCall struct {
 func (s *session) showHistory(
 	ctx context.Context, tenant envelope.Tenant, id string, filter message.Filter,
 ) error {
-	if s.runs.History == nil {
+	if s.operations.History == nil {
 		return usageError(azure.ErrNoTables)
 	}
 	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
-	entries, matching, err := history.Find(ctx, s.runs.History, tenant, id, func(e history.Entry) bool {
+	entries, matching, err := history.Find(ctx, s.operations.History, tenant, id, func(e history.Entry) bool {
 		return filter.Match(message.Message{Host: e.TargetHost, Since: e.EndedAt}, nil)
 	})
 	if err == nil && len(entries) == 0 {
 		err = s.noHistory(ctx, tenant, id, filter)
 	}
 	if err != nil {
-		return fmt.Errorf("history of %s: %w", s.runs.Name, err)
+		return fmt.Errorf("history of %s: %w", s.account.Name, err)
 	}
 	printAll(s, joinCallbacks(entries), printHistory)
 	if matching > history.MaxFound {
@@ -105,7 +105,7 @@ func (s *session) showHistory(
 
 // noHistory says why the history may not have a call.
 func (s *session) noHistory(ctx context.Context, tenant envelope.Tenant, id string, filter message.Filter) error {
-	names, err := s.runs.History.TableNames(ctx, history.TablePrefix)
+	names, err := s.operations.History.TableNames(ctx, history.TablePrefix)
 	if err != nil {
 		return err
 	}
@@ -210,15 +210,15 @@ func (c endedCall) print(out io.Writer) {
 // shownEntry returns an entry with texts that can be printed.
 func shownEntry(e history.Entry) history.Entry {
 	e.Trail = slices.Clone(e.Trail)
-	texts := []*string{
+	members := []*string{
 		&e.RequestID, &e.Organization, &e.Environment, &e.Queue, &e.MessageID, &e.TargetHost, &e.Route, &e.Action,
 		&e.Reason, &e.OriginalRequestID, &e.TraceID,
 	}
 	for i := range e.Trail {
-		texts = append(texts, &e.Trail[i].Error)
+		members = append(members, &e.Trail[i].Error)
 	}
-	for _, text := range texts {
-		*text = printable(strictjson.Clip(*text, mostShown))
+	for _, member := range members {
+		*member = printable(text.Clip(*member, mostShown))
 	}
 	return e
 }

@@ -33,8 +33,8 @@ type endedNow struct {
 func newHistorySession(t *testing.T, calls ...endedNow) (*testSession, *memory.Tables) {
 	t.Helper()
 	d, tables := newTestSession(t), &memory.Tables{}
-	d.runs.History = tables
-	kept := history.New(tables, 90*24*time.Hour, message.Route, zerolog.Nop())
+	d.operations.History = tables
+	kept := history.New(tables, 90*24*time.Hour, zerolog.Nop())
 	for _, c := range calls {
 		const format = `{"asyncCaller":1,"requestId":%q,"trace":{"traceparent":"00-%032x-00f067aa0ba902b7-01"},` +
 			`"call":{"url":"https://t.example/orders/%d"}}`
@@ -283,7 +283,7 @@ func TestShowHistoryFails(t *testing.T) {
 				d, tables := newHistorySession(t, endedNow{"order-1", 1, decision.Delivered, nil})
 				tables.Open(history.TablePrefix + "200001").Fail(test.fail)
 				if test.none {
-					d.runs.History = nil
+					d.operations.History = nil
 				}
 				err := withExitCode(t.Context(), d.showHistory(t.Context(), test.tenant, "order-2", message.Filter{}))
 				if codeOf(err) != test.code || !strings.Contains(fmt.Sprint(err), test.want) || d.stdout.Len() > 0 {

@@ -29,7 +29,7 @@ an envelope, and an envelope to a queue with a route.`,
 	shared.addYes(flags)
 	command.RunE = shared.withSelection(requireSelection(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
-			plan, err := s.runs.PlanMove(ctx, source, to)
+			plan, err := s.operations.PlanMove(ctx, source, to)
 			return s.execute(ctx, plan, err)
 		})
 	return command
@@ -50,7 +50,7 @@ cannot be restored. To keep them in a file, use "export" first: "import" restore
 	shared.addYes(flags)
 	command.RunE = shared.withSelection(requireSelection(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
-			plan, err := s.runs.PlanDelete(ctx, source, options)
+			plan, err := s.operations.PlanDelete(ctx, source, options)
 			return s.execute(ctx, plan, err)
 		})
 	return command
@@ -79,13 +79,13 @@ If messages are left, run it again.`,
 // keep does what the keeper of the app does, after a confirmation. It has no journal: the next run keeps the
 // messages that are left.
 func (s *session) keep(ctx context.Context, source account.Source) error {
-	counts, hidden, err := operation.Expiring(ctx, s.runs.Account, source)
+	counts, hidden, err := operation.Expiring(ctx, s.account, source)
 	if err != nil {
 		return err
 	}
 	plan := &operation.Plan{From: counts, Hidden: hidden}
 	plan.Command = "keep"
-	plan.Account = s.runs.Name
+	plan.Account = s.account.Name
 	for _, n := range counts {
 		plan.Total += n
 	}
@@ -97,7 +97,7 @@ func (s *session) keep(ctx context.Context, source account.Source) error {
 		return err
 	}
 	queues := slices.Sorted(maps.Keys(counts))
-	plan.Done, err = operation.NewKeeper(s.runs.Account, queues).Run(ctx)
+	plan.Done, err = operation.NewKeeper(s.account, queues).Run(ctx)
 	s.progress.printf("kept %s of %s in %s", thousands(plan.Done), thousands(plan.Total), plan.Account)
 	if plan.Done > 0 {
 		s.out.changed = "what is left to keep: `async-caller poison queues`"
@@ -144,7 +144,7 @@ for the content of a call of a route, and one with a route for an envelope.`,
 		}
 		defer input.Close()
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-			plan, err := s.runs.PlanImport(ctx, input, to)
+			plan, err := s.operations.PlanImport(ctx, input, to)
 			return s.execute(ctx, plan, err)
 		})(cmd, args)
 	}

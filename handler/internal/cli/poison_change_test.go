@@ -50,16 +50,14 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 		runs:  filepath.Join(t.TempDir(), "runs"), yes: true,
 	}
 	d.session = p.newSession()
-	d.runs = &operation.Runs{
-		Account: &account.Account{
-			Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, OnScanned: d.progress.Scanned,
-			Rules: message.Rules{
-				Encoding: storage.Base64,
-				Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter},
-			},
+	d.account = &account.Account{
+		Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, OnScanned: d.progress.Scanned,
+		Rules: message.Rules{
+			Encoding: storage.Base64,
+			Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter},
 		},
-		Journals: p.folder(), Observer: d.progress,
 	}
+	d.operations = &operation.Operations{Account: d.account, Journals: p.folder(), Observer: d.progress}
 	return d
 }
 
@@ -83,7 +81,7 @@ func codeOf(err error) int {
 
 func (d *testSession) mustPlan(t *testing.T) *operation.Plan {
 	t.Helper()
-	plan, err := d.runs.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{})
+	plan, err := d.operations.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,13 +47,13 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			return d.listGroups(ctx, account.Source{}, message.ByError)
 		},
 		"show": func(d *testSession, ctx context.Context) error {
-			_, err := d.runs.List(ctx, account.Source{}, func(f account.Found) {
+			_, err := d.account.List(ctx, account.Source{}, func(f account.Found) {
 				d.details(ctx, f, false).print(d.out)
 			})
 			return err
 		},
 		"show_json": func(d *testSession, ctx context.Context) error {
-			_, err := d.runs.List(ctx, account.Source{},
+			_, err := d.account.List(ctx, account.Source{},
 				func(f account.Found) { _ = printJSON(d.out, d.details(ctx, f, false)) })
 			return err
 		},
@@ -61,7 +61,7 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			return d.dryRun(ctx, account.Source{}, operation.Requeue{}, false)
 		},
 		"refusals": func(d *testSession, ctx context.Context) error {
-			plan, err := d.runs.PlanRequeue(ctx, account.Source{}, operation.Requeue{})
+			plan, err := d.operations.PlanRequeue(ctx, account.Source{}, operation.Requeue{})
 			if err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ request id of an earlier one in the list is marked; the first 50,000 request ids
 // list prints messages, one per line.
 func (s *session) list(ctx context.Context, source account.Source) error {
 	ids := &message.RequestIDs{}
-	listed, err := s.runs.List(ctx, source, s.messagePrinter(source, ids))
+	listed, err := s.account.List(ctx, source, s.messagePrinter(source, ids))
 	if err == nil {
 		err = s.summarize(listed)
 	}
@@ -59,7 +59,7 @@ func (s *session) list(ctx context.Context, source account.Source) error {
 		if ids.Shared == 1 {
 			have = "1 message has"
 		}
-		selected := cmp.Or(s.runs.Operator.Filter, "--"+allFlag)
+		selected := cmp.Or(s.operations.Operator.Filter, "--"+allFlag)
 		s.progress.printf("%s the request id of an earlier one: "+
 			"`async-caller poison requeue %s --dedupe` sends one of each", have, selected)
 	}
@@ -125,7 +125,7 @@ func printMessage(rows *table, m message.Message, sameAs string) {
 // listGroups counts messages by a property.
 func (s *session) listGroups(ctx context.Context, source account.Source, by message.By) error {
 	groups := message.NewGroups(by)
-	listed, err := s.runs.List(ctx, source, func(f account.Found) { groups.Add(f.Message) })
+	listed, err := s.account.List(ctx, source, func(f account.Found) { groups.Add(f.Message) })
 	if err != nil {
 		return err
 	}
@@ -164,13 +164,13 @@ messages.`,
 }
 
 func (s *session) queues(ctx context.Context) error {
-	summaries, err := s.runs.Queues(ctx)
+	summaries, err := s.account.Queues(ctx)
 	if err != nil {
 		return err
 	}
 	printAll(s, summaries, printQueues)
 	if len(summaries) == 0 {
-		s.progress.printf("no poison queues on %s: no message has failed", s.runs.Name)
+		s.progress.printf("no poison queues on %s: no message has failed", s.account.Name)
 	}
 	for _, q := range summaries {
 		if q.Moved {
@@ -255,7 +255,7 @@ func (s *session) export(ctx context.Context, source account.Source, to io.Write
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var failed error
-	listed, err := s.runs.List(ctx, source, func(f account.Found) {
+	listed, err := s.account.List(ctx, source, func(f account.Found) {
 		if failed != nil {
 			return
 		}
@@ -279,7 +279,7 @@ func (s *session) exportRaw(ctx context.Context, source account.Source, to io.Wr
 	if source.Limit != 1 {
 		source.Limit = 2
 	}
-	listed, err := s.runs.List(ctx, source, func(f account.Found) { found = append(found, f) })
+	listed, err := s.account.List(ctx, source, func(f account.Found) { found = append(found, f) })
 	if err == nil && len(found) > 1 {
 		err = usageError(errors.New("--raw: several messages match: give the id of one"))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
@@ -106,7 +107,7 @@ func parseSet(argument string) (edit.Edit, error) {
 }
 
 func (s *session) requeue(ctx context.Context, source account.Source, o requeueOptions) error {
-	warning, err := s.runs.CheckRequeue(ctx, o.Requeue) // before the work of --edit
+	warning, err := s.operations.CheckRequeue(ctx, o.Requeue) // before the work of --edit
 	if err != nil {
 		return err
 	}
@@ -114,10 +115,10 @@ func (s *session) requeue(ctx context.Context, source account.Source, o requeueO
 		s.progress.printf("warning: %s", warning)
 	}
 	if o.dryRun {
-		return s.dryRun(ctx, source, o.Requeue, message.Secrets(o.reveal))
+		return s.dryRun(ctx, source, o.Requeue, mask.Secrets(o.reveal))
 	}
 	if o.edit {
-		found, err := s.runs.Find(ctx, source, source.IDs[0])
+		found, err := s.account.Find(ctx, source, source.IDs[0])
 		if err != nil {
 			return err
 		}
@@ -133,7 +134,7 @@ func (s *session) requeue(ctx context.Context, source account.Source, o requeueO
 		}
 		source = account.Source{Queues: []string{found.Queue}, IDs: []string{found.ID}, Force: source.Force}
 	}
-	plan, err := s.runs.PlanRequeue(ctx, source, o.Requeue)
+	plan, err := s.operations.PlanRequeue(ctx, source, o.Requeue)
 	return s.execute(ctx, plan, err)
 }
 
@@ -150,20 +151,20 @@ type dryRunResult struct {
 
 // dryRun shows what requeue would change.
 func (s *session) dryRun(
-	ctx context.Context, source account.Source, request operation.Requeue, secrets message.Secrets,
+	ctx context.Context, source account.Source, request operation.Requeue, secrets mask.Secrets,
 ) error {
 	refused := 0
 	show := func(f account.Found, to string, after []byte, reason error) {
-		r := dryRunResult{Account: s.runs.Name, Message: f.Message}
+		r := dryRunResult{Account: s.account.Name, Message: f.Message}
 		if reason != nil {
 			refused++
 			r.Refused = reason.Error()
 		} else {
 			r.To = to
 			if request.Edit.FixEncoding {
-				_, r.Encoding = edit.FixEncoding(s.runs.Rules, f.Text, f.Raw)
+				_, r.Encoding = edit.FixEncoding(s.account.Rules, f.Text, f.Raw)
 			}
-			r.Diff = string(message.Diff(f.Content, after, secrets))
+			r.Diff = string(mask.Diff(f.Content, after, secrets))
 		}
 		switch {
 		case s.json:
@@ -178,7 +179,7 @@ func (s *session) dryRun(
 			fmt.Fprintf(s.out, "%s from %s to %s%s\n%s\n", f.ID, f.Queue, to, change, r.Diff)
 		}
 	}
-	listed, warnings, err := s.runs.Preview(ctx, source, request, show)
+	listed, warnings, err := s.operations.Preview(ctx, source, request, show)
 	if err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func (s *session) dryRun(
 		s.warn(w)
 	}
 	s.progress.printf("would requeue %s in %s and refuse %s; nothing was changed",
-		messages(listed.Matched-refused), s.runs.Name, thousands(refused))
+		messages(listed.Matched-refused), s.account.Name, thousands(refused))
 	if listed.Hidden > 0 {
 		s.progress.printf("%s", hiddenText(listed.Hidden))
 	}
@@ -199,7 +200,7 @@ func (s *session) dryRun(
 // edit lets a person edit a message until requeue accepts it. It stores the content in options.Edited if it
 // was changed.
 func (s *session) edit(ctx context.Context, f account.Found, options *edit.Options) error {
-	fixed, change := edit.FixEncoding(s.runs.Rules, f.Text, f.Raw)
+	fixed, change := edit.FixEncoding(s.account.Rules, f.Text, f.Raw)
 	f.Content = fixed // the person edits the envelope itself
 	if change != "" {
 		options.FixEncoding = true
@@ -246,7 +247,7 @@ func (s *session) readEdited(ctx context.Context, path string, f account.Found, 
 		return err
 	}
 	options.Edited = restored
-	_, err = edit.Prepare(ctx, s.runs.Rules, f.Text, f.ID, *options, time.Now())
+	_, err = edit.Prepare(ctx, s.account.Rules, f.Text, f.ID, *options, time.Now())
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
@@ -38,11 +39,11 @@ recognized: check the output before you share it.`,
 	flags.BoolVar(&reveal, "reveal", false, "show secrets")
 	command.RunE = shared.withSelection(selectQueues(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
-			found, err := s.runs.Find(ctx, source, source.IDs[0])
+			found, err := s.account.Find(ctx, source, source.IDs[0])
 			if err != nil {
 				return err
 			}
-			details := s.details(ctx, found, message.Secrets(reveal))
+			details := s.details(ctx, found, mask.Secrets(reveal))
 			if s.json {
 				return printJSON(s.out, details)
 			}
@@ -69,10 +70,10 @@ type requeuePreview struct {
 	Explanation *explain.Explanation `json:"explanation,omitempty"`
 }
 
-func (s *session) details(ctx context.Context, f account.Found, secrets message.Secrets) messageDetails {
+func (s *session) details(ctx context.Context, f account.Found, secrets mask.Secrets) messageDetails {
 	d := messageDetails{Message: f.Message, Requeue: s.previewRequeue(ctx, f)}
 	if f.Raw { // whatever it looks like
-		d.Content = string(message.ShowContent(f.Content, secrets))
+		d.Content = string(mask.ShowContent(f.Content, secrets))
 	} else {
 		d.contentDetails = newContentDetails(f.Content, secrets)
 	}
@@ -81,7 +82,7 @@ func (s *session) details(ctx context.Context, f account.Found, secrets message.
 
 // previewRequeue prepares a message as requeue does and explains the result.
 func (s *session) previewRequeue(ctx context.Context, f account.Found) requeuePreview {
-	rules, now := s.runs.Rules, time.Now()
+	rules, now := s.account.Rules, time.Now()
 	to, noTarget := operation.Target(f.Queue, "")
 	text, invalid := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{Raw: f.Raw}, now)
 	preview := requeuePreview{To: to}
@@ -110,8 +111,8 @@ func (s *session) previewRequeue(ctx context.Context, f account.Found) requeuePr
 
 // explain returns what the handler does with a message of a queue at a time.
 func (s *session) explain(ctx context.Context, queueName, id string, content []byte, at time.Time) explain.Explanation {
-	rules := s.runs.Rules
-	pauses, err := s.runs.Pauses(ctx)
+	rules := s.account.Rules
+	pauses, err := s.account.Pauses(ctx)
 	if err != nil && !errors.Is(err, account.ErrNoPauses) {
 		s.progress.printf("warning: %v", err)
 	}

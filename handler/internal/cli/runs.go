@@ -24,17 +24,17 @@ a finished one undone, on the machine that has its journal.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := shared.newSession()
-			runs := operation.Runs{Account: &account.Account{}, Journals: shared.folder()}
+			operations := operation.Operations{Account: &account.Account{}, Journals: shared.folder()}
 			if a, err := readApp(shared.env, shared.app); err == nil {
-				runs.Name = a.Connection.Account()
-				runs.Outcomes = operation.OpenTables(a).Outcomes
+				operations.Account.Name = a.Connection.Account()
+				operations.Outcomes = operation.OpenTables(a).Outcomes
 			}
-			summaries, missing, err := runs.Summaries(cmd.Context())
+			summaries, missing, err := operations.Summaries(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if len(summaries) == 0 {
-				s.progress.printf("no runs in %s", runs.Journals)
+				s.progress.printf("no runs in %s", operations.Journals)
 			}
 			printAll(s, summaries, printRuns)
 			if missing != nil {
@@ -91,7 +91,7 @@ there are no others, the exit code is 3 and the state of the run does not change
 	}
 	shared.addYes(flagsOf(command))
 	command.RunE = shared.withSession(func(ctx context.Context, s *session, args []string) error {
-		plan, err := s.runs.PlanUndo(ctx, args[0])
+		plan, err := s.operations.PlanUndo(ctx, args[0])
 		return s.execute(ctx, plan, err)
 	})
 	return command
@@ -107,7 +107,7 @@ because calls failed.`,
 		Args:              shared.oneRun,
 		ValidArgsFunction: shared.completeRuns,
 		RunE: shared.withSession(func(ctx context.Context, s *session, args []string) error {
-			result, err := s.runs.Resume(ctx, args[0])
+			result, err := s.operations.Resume(ctx, args[0])
 			return s.report(ctx, result, false, err)
 		}),
 	}

@@ -69,7 +69,7 @@ func (shared *sharedFlags) withScheduled(
 ) runFunc {
 	return shared.withSelection(selected.selection, func(ctx context.Context, s *session, source account.Source) error {
 		selected.selected.Source = source
-		if err := s.runs.CheckScheduledQueues(ctx, selected.selected); err != nil {
+		if err := s.account.CheckScheduledQueues(ctx, selected.selected); err != nil {
 			return err
 		}
 		return work(ctx, s, selected.selected)

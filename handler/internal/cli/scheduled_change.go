@@ -26,7 +26,7 @@ is then 4. Messages that were expedited cannot be scheduled again.`,
 	declare := func(flags *flagSet) { addPace(flags, &pace) }
 	check := func(flags *flagSet) { checkPace(flags, pace) }
 	plan := func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
-		return s.runs.PlanExpedite(ctx, source, pace)
+		return s.operations.PlanExpedite(ctx, source, pace)
 	}
 	return shared.changeScheduled(command, declare, check, plan)
 }
@@ -48,7 +48,7 @@ code is then 4.`,
 	}
 	check := func(*flagSet) {}
 	plan := func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
-		return s.runs.PlanCancel(ctx, source, callback)
+		return s.operations.PlanCancel(ctx, source, callback)
 	}
 	return shared.changeScheduled(command, declare, check, plan)
 }

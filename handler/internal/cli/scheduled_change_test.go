@@ -27,7 +27,7 @@ func newScheduledSession(t *testing.T, n, stale int) *testSession {
 	t.Helper()
 	d := newTestSession(t)
 	table := &memory.Table{}
-	d.group, d.runs.Table = "scheduled", table
+	d.group, d.account.Table = "scheduled", table
 	for i := range n + stale {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/%d"},`+
 			`"callback":{"url":"https://s.example/"}}`, i, i)
@@ -78,7 +78,7 @@ func TestChangeScheduled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newScheduledSession(t, test.n, test.stale)
-				plan, err := d.runs.PlanCancel(t.Context(), account.ScheduledSource{}, test.callback)
+				plan, err := d.operations.PlanCancel(t.Context(), account.ScheduledSource{}, test.callback)
 				err = d.execute(t.Context(), plan, err)
 				if codeOf(err) != test.code || err != nil && !strings.Contains(err.Error(), test.failure) {
 					t.Errorf("exit code %d, want %d: %v", codeOf(err), test.code, err)
@@ -98,16 +98,16 @@ func TestWarnings(t *testing.T) {
 		d := newScheduledSession(t, 2, 0)
 		d.json = true
 		var ids []string
-		err := rows.ListWhole(t.Context(), d.runs.Table, storage.Query{}, func(row record.Scheduled) error {
+		err := rows.ListWhole(t.Context(), d.account.Table, storage.Query{}, func(row record.Scheduled) error {
 			row.RequestID, row.Repeated = "order-1", len(ids) == 0
 			ids = append(ids, row.ID)
-			return rows.Put(t.Context(), d.runs.Table, row)
+			return rows.Put(t.Context(), d.account.Table, row)
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		source := account.ScheduledSource{Source: account.Source{IDs: ids[:1]}}
-		plan, err := d.runs.PlanCancel(t.Context(), source, true)
+		plan, err := d.operations.PlanCancel(t.Context(), source, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestWarnings(t *testing.T) {
 			}
 		}
 		d.stdout.Reset()
-		plan, err = d.runs.PlanCancel(t.Context(), source, true)
+		plan, err = d.operations.PlanCancel(t.Context(), source, true)
 		if err := d.execute(t.Context(), plan, err); err != nil {
 			t.Fatal(err)
 		}
@@ -152,19 +152,19 @@ func TestUndoPartlySkippedCancel(t *testing.T) {
 				d := newScheduledSession(t, 2, 1)
 				if test.lost {
 					<-time.After(time.Hour)
-					d.runs.Store = &lostAnswer{Queues: d.runs.Store}
+					d.account.Store = &lostAnswer{Queues: d.account.Store}
 				}
-				plan, err := d.runs.PlanCancel(t.Context(), account.ScheduledSource{}, false)
+				plan, err := d.operations.PlanCancel(t.Context(), account.ScheduledSource{}, false)
 				err = d.execute(t.Context(), plan, err)
 				if codeOf(err) != exitPartly {
 					t.Fatalf("cancel: %v", err)
 				}
-				runs, err := d.runs.Journals.List()
+				runs, err := d.operations.Journals.List()
 				if err != nil {
 					t.Fatal(err)
 				}
 				d.err.Reset()
-				plan, err = d.runs.PlanUndo(t.Context(), runs[0])
+				plan, err = d.operations.PlanUndo(t.Context(), runs[0])
 				err = d.execute(t.Context(), plan, err)
 				if codeOf(err) != test.code ||
 					test.lost != strings.Contains(d.err.String(), "not changed by this run") {
@@ -196,7 +196,7 @@ func TestExpediteScheduledJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 30)
 		d.json = true
-		plan, err := d.runs.PlanExpedite(t.Context(), account.ScheduledSource{}, journal.Pace{})
+		plan, err := d.operations.PlanExpedite(t.Context(), account.ScheduledSource{}, journal.Pace{})
 		err = d.execute(t.Context(), plan, err)
 		var got struct {
 			Command       string
@@ -218,14 +218,14 @@ func TestPreviewScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 0)
 		d.json = true
-		plan, err := d.runs.PlanCancel(t.Context(), account.ScheduledSource{}, false)
+		plan, err := d.operations.PlanCancel(t.Context(), account.ScheduledSource{}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := d.preview(t.Context(), plan); err != nil {
 			t.Fatal(err)
 		}
-		runs, _ := d.runs.Journals.List()
+		runs, _ := d.operations.Journals.List()
 		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 ||
 			!strings.Contains(d.err.String(), "cancel 3 scheduled messages on async-caller in test") ||
 			!strings.Contains(d.stdout.String(), `"total":3`) {

@@ -116,7 +116,7 @@ const listedRequest = 14
 // listScheduled prints scheduled messages, one per line.
 func (s *session) listScheduled(ctx context.Context, source account.ScheduledSource) error {
 	now := time.Now()
-	isStale := s.runs.StaleCheck(ctx, now)
+	isStale := s.account.StaleCheck(ctx, now)
 	rows := layOut(s.out, leftColumn("ID", 8), rightColumn("NEXT", 5), rightColumn("ATT", 3),
 		leftColumn("REASON", len(decision.Status)), rightColumn("STATUS", 6), rightColumn("ENDS", 4),
 		flexColumn("REQUEST", listedRequest), flexColumn("TARGET", 0))
@@ -131,7 +131,7 @@ func (s *session) listScheduled(ctx context.Context, source account.ScheduledSou
 			line.RequestID, line.Host+line.Route), nil
 	}
 	hasHeadings := s.json
-	matched, err := s.runs.ListByNextAttempt(ctx, source, line, func(text string) error {
+	matched, err := s.account.ListByNextAttempt(ctx, source, line, func(text string) error {
 		if !hasHeadings {
 			rows.headings()
 			hasHeadings = true
@@ -148,8 +148,8 @@ func (s *session) listScheduled(ctx context.Context, source account.ScheduledSou
 // groupScheduled counts scheduled messages by a property.
 func (s *session) groupScheduled(ctx context.Context, source account.ScheduledSource, by message.By) error {
 	groups := message.ScheduledGroups{By: by, Now: time.Now()}
-	isStale := s.runs.StaleCheck(ctx, groups.Now)
-	matched, err := s.runs.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
+	isStale := s.account.StaleCheck(ctx, groups.Now)
+	matched, err := s.account.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
 		groups.Add(m, isStale(m.Row))
 		return nil
 	})
@@ -157,7 +157,7 @@ func (s *session) groupScheduled(ctx context.Context, source account.ScheduledSo
 		return err
 	}
 	if by == message.ByHost {
-		failing, err := s.runs.Failing(ctx)
+		failing, err := s.account.Failing(ctx)
 		if err != nil {
 			s.progress.printf("warning: %v", err)
 		}

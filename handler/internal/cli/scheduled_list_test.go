@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
@@ -26,7 +27,7 @@ func newRowsSession(t *testing.T, scheduled ...record.Scheduled) *testSession {
 	t.Helper()
 	d := newTestSession(t)
 	table := &memory.Table{}
-	d.group, d.runs.Table = "scheduled", table
+	d.group, d.account.Table = "scheduled", table
 	for _, row := range scheduled {
 		if row.Content == nil {
 			row.Content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"attempts":2,`+
@@ -134,7 +135,7 @@ func TestHostileRows(t *testing.T) {
 		text := strings.Repeat("x\x1b[2J\u202e\n", 100)
 		d := newRowsSession(t)
 		app := &memory.Table{}
-		d.runs.AppTable = app
+		d.account.AppTable = app
 		row := storage.Entity{Key: storage.Key{Partition: text, ID: text}, Values: map[string]any{
 			"requestId": "r", "targetHost": text, "route": text, "reason": text, "organization": text,
 			"environment": text, "status": int32(math.MinInt32), "attempts": int32(math.MaxInt32),
@@ -145,7 +146,7 @@ func TestHostileRows(t *testing.T) {
 			"app": text, "targetHost": record.RowHost(text), "cause": text, "answer": text, "since": time.Now(),
 			"at": time.Now(),
 		}}
-		err := errors.Join(d.runs.Table.Put(t.Context(), []storage.Entity{row}),
+		err := errors.Join(d.account.Table.Put(t.Context(), []storage.Entity{row}),
 			app.Put(t.Context(), []storage.Entity{failing}))
 		if err != nil {
 			t.Fatal(err)
@@ -156,9 +157,9 @@ func TestHostileRows(t *testing.T) {
 			"hosts": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByHost) },
 			"cause": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByCause) },
 			"show": func() error {
-				found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, "r")
+				found, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, "r")
 				if err == nil {
-					d.scheduledDetails(t.Context(), found, message.Masked).print(d.out)
+					d.scheduledDetails(t.Context(), found, mask.Hidden).print(d.out)
 				}
 				return err
 			},
@@ -184,11 +185,11 @@ func TestShowScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "t.example", 30*time.Minute),
 			rowAt("aaaaaaaa-2", "t.example", 30*time.Minute))
-		found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, "r-aaaaaaaa-1")
+		found, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, "r-aaaaaaaa-1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.scheduledDetails(t.Context(), found, message.Masked).print(d.out)
+		d.scheduledDetails(t.Context(), found, mask.Hidden).print(d.out)
 		got := d.stdout.String()
 		for _, want := range []string{
 			"message        aaaaaaaa-1 on async-caller\n", "attempts       2, latest status 503\n", ", in 30m\n",
@@ -204,12 +205,12 @@ func TestShowScheduled(t *testing.T) {
 			t.Errorf("a secret is shown:\n%s", got)
 		}
 		d.stdout.Reset()
-		if d.scheduledDetails(t.Context(), found, message.Revealed).
+		if d.scheduledDetails(t.Context(), found, mask.Revealed).
 			print(d.out); !strings.Contains(d.stdout.String(), "CANARY") {
 			t.Errorf("the secret is not revealed:\n%s", d.stdout.String())
 		}
 		for id, want := range map[string]error{"aaaaaaaa": account.ErrAmbiguous, "bbbbbbbb": account.ErrNothing} {
-			if _, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, id); !errors.Is(err, want) {
+			if _, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, id); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", id, err, want)
 			}
 		}
@@ -238,12 +239,12 @@ func (r *manyRows) List(_ context.Context, _ storage.Query, see func(storage.Ent
 // TestManyRows checks that groups need bounded memory, whatever the hosts.
 func TestManyRows(t *testing.T) {
 	d := newTestSession(t)
-	d.runs.Table = &manyRows{n: 100_000}
+	d.account.Table = &manyRows{n: 100_000}
 	groups := message.ScheduledGroups{By: message.ByHost, Now: time.Now()}
 	var before, memory runtime.MemStats // other tests have left something on the heap
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	_, err := d.runs.ListScheduled(t.Context(), account.ScheduledSource{}, false, func(m message.Scheduled) error {
+	_, err := d.account.ListScheduled(t.Context(), account.ScheduledSource{}, false, func(m message.Scheduled) error {
 		groups.Add(m, false)
 		return nil
 	})
@@ -269,7 +270,7 @@ func TestScheduledQueueThatIsGone(t *testing.T) {
 	row.Partition = "deleted"
 	d := newRowsSession(t, row)
 	check := func(names ...string) error {
-		return d.runs.CheckScheduledQueues(t.Context(),
+		return d.account.CheckScheduledQueues(t.Context(),
 			account.ScheduledSource{Source: account.Source{Queues: names}})
 	}
 	if err := check("deleted", "async-caller"); err != nil {
@@ -279,7 +280,7 @@ func TestScheduledQueueThatIsGone(t *testing.T) {
 		!strings.Contains(err.Error(), "async-caler: queue does not exist in test; did you mean async-caller?") {
 		t.Error(err)
 	}
-	d.runs.Store = denied{d.runs.Store}
+	d.account.Store = denied{d.account.Store}
 	if err := check("async-caler"); err != nil {
 		t.Error(err)
 	}

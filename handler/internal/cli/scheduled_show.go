@@ -10,10 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 func newScheduledShow(shared *sharedFlags) *cobra.Command {
@@ -39,11 +40,11 @@ recognized: check the output before you share it.`,
 	selected.addQueue("`queue` to look at; may be repeated (default all)")
 	command.RunE = shared.withScheduled(selected,
 		func(ctx context.Context, s *session, source account.ScheduledSource) error {
-			found, err := s.runs.FindScheduled(ctx, source, source.IDs[0])
+			found, err := s.account.FindScheduled(ctx, source, source.IDs[0])
 			if err != nil {
 				return err
 			}
-			details := s.scheduledDetails(ctx, found, message.Secrets(reveal))
+			details := s.scheduledDetails(ctx, found, mask.Secrets(reveal))
 			if s.json {
 				return printJSON(s.out, details)
 			}
@@ -64,15 +65,15 @@ type scheduledDetails struct {
 	Next explain.Explanation `json:"next"`
 }
 
-func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, secrets message.Secrets) scheduledDetails {
+func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, secrets mask.Secrets) scheduledDetails {
 	now := time.Now()
-	isStale := s.runs.StaleCheck(ctx, now)
+	isStale := s.account.StaleCheck(ctx, now)
 	line := newScheduledLine(m, isStale(m.Row), now)
 	at := now
 	if line.NextAttemptAt.After(now) {
 		at = line.NextAttemptAt
 	}
-	failing, err := s.runs.Failing(ctx)
+	failing, err := s.account.Failing(ctx)
 	if err != nil {
 		s.progress.printf("warning: %v", err)
 	}
@@ -90,11 +91,11 @@ func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, sec
 // failureText says how a target fails.
 func failureText(t record.Target, now time.Time) string {
 	since, latest := age(now.Sub(t.Since)), age(now.Sub(t.Latest))
-	text := fmt.Sprintf("since %s ago, the last time %s ago: %s", since, latest, t.Cause)
+	failure := fmt.Sprintf("since %s ago, the last time %s ago: %s", since, latest, t.Cause)
 	if t.IsOpen() {
-		text += "; the circuit breaker is open"
+		failure += "; the circuit breaker is open"
 	}
-	return strictjson.ReplaceUnprintable(text + " (app " + t.App + ")")
+	return text.Printable(failure + " (app " + t.App + ")")
 }
 
 func (d scheduledDetails) print(out io.Writer) {

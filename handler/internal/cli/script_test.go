@@ -32,7 +32,6 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/history"
-	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -324,7 +323,7 @@ func deliver(ts *testscript.TestScript, _ bool, args []string) {
 	a, ctx := mustAccount(ts), context.Background()
 	recorder := record.NewOutcomeRecorder(a.outcomes, 1<<20, zerolog.Nop())
 	defer recorder.Close(time.Minute)
-	kept := history.New(a.tables, 90*24*time.Hour, message.Route, zerolog.Nop())
+	kept := history.New(a.tables, 90*24*time.Hour, zerolog.Nop())
 	defer kept.Close(time.Minute)
 	received, err := a.store.Receive(ctx, args[0], storage.MaxBatch, time.Minute)
 	ts.Check(err)

@@ -125,7 +125,7 @@ func (shared *sharedFlags) withSelection(
 			return err
 		}
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-			s.runs.Operator.Filter = selected.text(ids)
+			s.operations.Operator.Filter = selected.text(ids)
 			s.ids = ids
 			return work(ctx, s, source)
 		})(cmd, ids)

@@ -66,7 +66,9 @@ type session struct {
 	*sharedFlags
 	out      *output
 	progress *progress
-	runs     *operation.Runs
+	// account is what the command reads, and operations what it does.
+	account    *account.Account
+	operations *operation.Operations
 	// hasApp says that the app folder is one.
 	hasApp bool
 	// ids are those that the user gives.
@@ -90,16 +92,17 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		if err != nil {
 			return err
 		}
-		runs, closeAccount, err := operation.Open(a)
+		operations, closeAccount, err := operation.Open(a)
 		if err != nil {
 			return usageError(err)
 		}
 		defer closeAccount()
 		s := shared.newSession()
 		defer s.progress.clear()
-		runs.OnScanned, runs.Observer = s.progress.Scanned, s.progress
-		runs.Journals, runs.Operator = shared.folder(), operator(args)
-		s.runs = runs
+		operations.Observer = s.progress
+		operations.Journals, operations.Operator = shared.folder(), operator(args)
+		s.account, s.operations = operations.Account, operations
+		s.account.OnScanned = s.progress.Scanned
 		s.hasApp = !errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
 		return withExitCode(cmd.Context(), work(cmd.Context(), s, args))
 	}
@@ -164,7 +167,7 @@ func (s *session) summarize(listed account.Listed) error {
 
 // nothingMatched returns the error of a command that found no message.
 func (s *session) nothingMatched(hidden int) error {
-	err := fmt.Errorf("%w in %s%s", account.ErrNothing, s.runs.Name, message.ShortIDHint(s.ids...))
+	err := fmt.Errorf("%w in %s%s", account.ErrNothing, s.account.Name, message.ShortIDHint(s.ids...))
 	if hidden > 0 {
 		err = fmt.Errorf("%w; %s", err, hiddenText(hidden))
 	}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
@@ -34,11 +35,11 @@ func TestShownCommandsOfRows(t *testing.T) {
 		queueRow.Partition = "q$(touch x)"
 		for _, row := range append(scheduled, queueRow) {
 			d := newRowsSession(t, row)
-			found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, row.RequestID)
+			found, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, row.RequestID)
 			if err != nil {
 				t.Fatalf("%q: %v", row.ID, err)
 			}
-			details := d.scheduledDetails(t.Context(), found, message.Masked)
+			details := d.scheduledDetails(t.Context(), found, mask.Hidden)
 			details.print(d.out)
 			printed := d.stdout.String()
 			isValid := row.ID == "aaaaaaaa-1"
@@ -65,7 +66,7 @@ func TestShownCommandsOfMessages(t *testing.T) {
 	for _, id := range append(badIDs(), "8a1b") {
 		d := newTestSession(t)
 		found := account.Found{Message: message.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
-		details := d.details(t.Context(), found, message.Masked)
+		details := d.details(t.Context(), found, mask.Hidden)
 		details.print(d.out)
 		printed := d.stdout.String()
 		isValid := id == "8a1b"
@@ -122,11 +123,11 @@ func TestShowRowThatDiffers(t *testing.T) {
 				row.RequestID, row.Content = "r-1", contentFor(host)
 				change.row(&row)
 				d := newRowsSession(t, row)
-				found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, row.ID)
+				found, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, row.ID)
 				if err != nil {
 					t.Fatal(err)
 				}
-				details := d.scheduledDetails(t.Context(), found, message.Masked)
+				details := d.scheduledDetails(t.Context(), found, mask.Hidden)
 				details.print(d.out)
 				printed := d.stdout.String()
 				if err := printJSON(d.out, details); err != nil {

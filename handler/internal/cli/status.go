@@ -17,7 +17,7 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // watchEvery is the time between two screens.
@@ -74,7 +74,7 @@ var errUnknown = errors.New("what could not be read is unknown")
 // showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. The error is an
 // [errUnknown] if a part could not be read.
 func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
-	status, err := s.runs.Status(ctx)
+	status, err := s.account.Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,22 +99,22 @@ func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 func (s *session) printStatus(status account.Status, all bool) {
 	out := s.out
 	for _, app := range status.NoCalls[:min(len(status.NoCalls), mostPauses)] {
-		printLine(out, "no calls", "%s", strictjson.ReplaceUnprintable(app))
+		printLine(out, "no calls", "%s", text.Printable(app))
 	}
 	if len(status.NoCalls) > 0 {
 		printLine(out, "", "messages wait: correct the settings of the app, or enable its functions, and restart it")
 	}
 	printLine(out, "account", "%s at %s", status.Account, status.At.Format(time.TimeOnly+" UTC"))
 	printLine(out, "app", "%s", s.appText())
-	printLine(out, "files", "%s", strictjson.ReplaceUnprintable(config.FilesInForce(s.app)))
+	printLine(out, "files", "%s", text.Printable(config.FilesInForce(s.app)))
 	printLine(out, "running", "%s", runningText(status))
 	for _, app := range status.Apps {
-		printLine(out, "timers", "%s: %s %s, %s %s", strictjson.ReplaceUnprintable(app.Name),
+		printLine(out, "timers", "%s: %s %s, %s %s", text.Printable(app.Name),
 			functionapp.MonitorTimer, lastRun(app.Monitor, status.At),
 			functionapp.KeeperTimer, lastRun(app.Keeper, status.At))
 	}
 	if status.RecordProblem != "" {
-		printLine(out, "scheduled", "unknown: %s", strictjson.ReplaceUnprintable(status.RecordProblem))
+		printLine(out, "scheduled", "unknown: %s", text.Printable(status.RecordProblem))
 	}
 	printPaused(out, status)
 	fmt.Fprintln(out)
@@ -124,7 +124,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 		printTargets(out, status.Targets, status.At)
 	}
 	if status.TargetProblem != "" {
-		notes = append(notes, "why targets fail is unknown: "+strictjson.ReplaceUnprintable(status.TargetProblem))
+		notes = append(notes, "why targets fail is unknown: "+text.Printable(status.TargetProblem))
 	}
 	if status.OtherTargets > 0 {
 		notes = append(notes, "other targets: "+thousands(status.OtherTargets)+
@@ -151,7 +151,7 @@ func printPaused(out io.Writer, s account.Status) {
 		printLine(out, "paused", "%s more: `async-caller targets list`", thousands(more))
 	}
 	if s.PauseProblem != "" {
-		printLine(out, "paused", "unknown: %s", strictjson.ReplaceUnprintable(s.PauseProblem))
+		printLine(out, "paused", "unknown: %s", text.Printable(s.PauseProblem))
 		printLine(out, "limits", "the table does not answer: instances that it does not answer either use their part "+
 			"of `concurrency` and `rate`")
 	}
@@ -184,7 +184,7 @@ func (s *session) appText() string {
 	if err != nil {
 		folder = s.app
 	}
-	folder = strictjson.ReplaceUnprintable(folder)
+	folder = text.Printable(folder)
 	if s.hasApp {
 		return folder
 	}
@@ -220,7 +220,7 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 		flexColumn("REASONS (SAMPLE)", 0))
 	if unread > 0 {
 		first := s.Queues[slices.IndexFunc(s.Queues, func(q account.QueueStatus) bool { return q.Problem != "" })]
-		notes = append(notes, plural(unread, "queue")+" not fully read: "+strictjson.ReplaceUnprintable(first.Problem))
+		notes = append(notes, plural(unread, "queue")+" not fully read: "+text.Printable(first.Problem))
 	}
 	if idle > 0 {
 		notes = append(notes, plural(idle, "idle priority queue")+" not shown: --all shows them")
@@ -297,7 +297,7 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 				fmt.Fprintln(out)
 				isFirst = false
 			}
-			text := cutMiddle(t.Key, 40) + ": " + strictjson.ReplaceUnprintable(f.Answer)
+			text := cutMiddle(t.Key, 40) + ": " + text.Printable(f.Answer)
 			printLine(out, "answer", "%s", cut(text, widthOf(out)-labelColumns))
 		}
 	}
@@ -308,7 +308,7 @@ func runningText(s account.Status) string {
 	var silent []string
 	for _, app := range s.Apps {
 		if app.Silent != "" {
-			silent = append(silent, strictjson.ReplaceUnprintable(app.Name))
+			silent = append(silent, text.Printable(app.Name))
 		}
 	}
 	switch {

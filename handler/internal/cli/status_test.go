@@ -42,7 +42,7 @@ func TestStatusScreen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
 			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", 20*time.Second))
-		d.runs.AppQueues = []string{"async-caller", "async-caller-1"}
+		d.account.AppQueues = []string{"async-caller", "async-caller-1"}
 		folder := absolute(t, "/no/app")
 		d.app = folder
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().
@@ -55,7 +55,7 @@ func TestStatusScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := record.Beat(t.Context(), d.runs.Table, "local", "test", functionapp.MonitorTimer, ""); err != nil {
+		if err := record.Beat(t.Context(), d.account.Table, "local", "test", functionapp.MonitorTimer, ""); err != nil {
 			t.Fatal(err)
 		}
 		got := d.mustStatus(t)
@@ -92,7 +92,7 @@ func TestStatusOfTargets(t *testing.T) {
 			rowAt("bbbbbbbb-2", "b.example", time.Minute), rowAt("cccccccc-3", "z.example", time.Hour))
 		app := &memory.Table{}
 		folder := absolute(t, "/the/app")
-		d.runs.AppTable, d.hasApp, d.app = app, true, folder
+		d.account.AppTable, d.hasApp, d.app = app, true, folder
 		now := time.Now()
 		fail := func(name, host, cause, answer string, since, latest time.Duration, open bool) {
 			row := record.Target{
@@ -148,8 +148,8 @@ answer         b.example: {"error":"down"}
 func TestQueueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestSession(t)
-		d.runs.AppQueues = []string{"orders", "async-caller-10", "async-caller-2", "async-caller", "async-caller-1"}
-		for _, name := range d.runs.AppQueues {
+		d.account.AppQueues = []string{"orders", "async-caller-10", "async-caller-2", "async-caller", "async-caller-1"}
+		for _, name := range d.account.AppQueues {
 			err := d.store.Create(t.Context(), name)
 			if err == nil {
 				_, err = d.store.Put(t.Context(), name, storage.Item{Text: "x"})
@@ -200,7 +200,7 @@ func TestStatusWithoutTable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newTestSession(t)
-				d.runs.Table = test.table
+				d.account.Table = test.table
 				if _, err := d.store.Put(t.Context(), "async-caller", storage.Item{Text: "x"}); err != nil {
 					t.Fatal(err)
 				}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 	"golang.org/x/text/width"
 
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 const (
@@ -198,7 +198,7 @@ func isMark(r rune) bool {
 }
 
 // printable returns a text for a cell.
-func printable(text string) string {
+func printable(s string) string {
 	marks := 0
 	return strings.Map(func(r rune) rune {
 		if !isMark(r) {
@@ -210,7 +210,7 @@ func printable(text string) string {
 			return unicode.ReplacementChar
 		}
 		return r
-	}, strictjson.ReplaceUnprintable(text))
+	}, text.Printable(s))
 }
 
 // runeWidth returns the number of columns of a character on a terminal.

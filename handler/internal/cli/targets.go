@@ -15,8 +15,8 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/targets"
+	"asynccaller/handler/internal/text"
 )
 
 func newTargets(env Env) *cobra.Command {
@@ -64,8 +64,8 @@ known, the exit code is 4.`,
 			if lasts > 0 {
 				wanted.Until = wanted.Since.Add(lasts)
 			}
-			operator := s.runs.Operator
-			wanted.By = strictjson.Clip(operator.User+"@"+operator.Machine, pause.MaxText)
+			operator := s.operations.Operator
+			wanted.By = text.Clip(operator.User+"@"+operator.Machine, pause.MaxText)
 			return s.pauseTarget(ctx, wanted)
 		})
 	}, func() {})
@@ -95,7 +95,7 @@ func parsePauseText(text string) (string, error) {
 }
 
 func (s *session) pauseTarget(ctx context.Context, wanted pause.Pause) error {
-	paused, err := s.runs.PauseTarget(ctx, wanted)
+	paused, err := s.operations.PauseTarget(ctx, wanted)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ run is one of "scheduled runs", and "scheduled resume" continues it.`,
 	addPace(flags, &pace)
 	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-			s.runs.Operator.Filter = pausedFilter(host)
+			s.operations.Operator.Filter = pausedFilter(host)
 			return s.resumeTarget(ctx, host, pace)
 		})
 	}, func() { checkPace(flags, pace) })
@@ -155,15 +155,15 @@ run is one of "scheduled runs", and "scheduled resume" continues it.`,
 }
 
 func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pace) error {
-	ended, err := s.runs.ResumeTarget(ctx, host)
+	ended, err := s.operations.ResumeTarget(ctx, host)
 	later := fmt.Sprintf("`async-caller scheduled expedite %s`", pausedFilter(host))
 	switch {
 	case errors.Is(err, operation.ErrNotPaused):
-		return &codeError{exitNothing, fmt.Errorf("%w in %s; messages that still wait: %s", err, s.runs.Name, later)}
+		return &codeError{exitNothing, fmt.Errorf("%w in %s; messages that still wait: %s", err, s.account.Name, later)}
 	case err != nil:
 		return err
 	}
-	s.progress.printf("resumed %s in %s, which was paused %s", host, s.runs.Name, ended.Text())
+	s.progress.printf("resumed %s in %s, which was paused %s", host, s.account.Name, ended.Text())
 	s.out.changed = pausesText
 	if s.json {
 		_ = printJSON(s.out, ended) // output keeps the error
@@ -174,7 +174,7 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 	}
 	var plan *operation.Plan
 	if err == nil {
-		plan, err = s.runs.PlanResume(ctx, host, pace)
+		plan, err = s.operations.PlanResume(ctx, host, pace)
 	}
 	if err != nil {
 		const text = "the target is resumed, but its scheduled messages wait for their next attempt: %w\n" +
@@ -212,14 +212,14 @@ paused on all ports. Rows of the table that are no valid pauses have no effect a
 }
 
 func (s *session) listPauses(ctx context.Context) error {
-	pauses, err := s.runs.Pauses(ctx)
+	pauses, err := s.account.Pauses(ctx)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
 	listed := slices.DeleteFunc(pauses, func(p pause.Pause) bool { return p.Problem == "" && !p.IsInForce(now) })
 	if len(listed) == 0 {
-		return &codeError{exitNothing, fmt.Errorf("no target is paused in %s", s.runs.Name)}
+		return &codeError{exitNothing, fmt.Errorf("no target is paused in %s", s.account.Name)}
 	}
 	printAll(s, listed, func(out io.Writer, pauses []pause.Pause) { printPauses(out, pauses, now) })
 	return nil

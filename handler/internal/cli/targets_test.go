@@ -30,17 +30,17 @@ func newPauseSession(t *testing.T, n int) *testSession {
 	t.Helper()
 	d := newScheduledSession(t, n+1, 0)
 	d.group = "targets"
-	d.runs.AppTable = &memory.Table{}
+	d.account.AppTable = &memory.Table{}
 	isFirst := true
-	err := rows.ListWhole(t.Context(), d.runs.Table, storage.Query{}, func(row record.Scheduled) error {
+	err := rows.ListWhole(t.Context(), d.account.Table, storage.Query{}, func(row record.Scheduled) error {
 		if !isFirst {
 			row.Reason, row.Deadline = "paused", time.Now().Add(time.Hour)
 		}
 		isFirst = false
-		return rows.Put(t.Context(), d.runs.Table, row)
+		return rows.Put(t.Context(), d.account.Table, row)
 	})
 	if err == nil {
-		err = record.Beat(t.Context(), d.runs.Table, "local", "test", functionapp.MonitorTimer, "")
+		err = record.Beat(t.Context(), d.account.Table, "local", "test", functionapp.MonitorTimer, "")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,9 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 		"no_record": {
 			host: "t.example", printed: "paused t.example in test until", code: exitPartly,
 			unknown: "expire is unknown: list scheduled messages: no answer",
-			change:  func(_ *testing.T, d *testSession) { d.runs.Table.(*memory.Table).Fail(errors.New("no answer")) },
+			change: func(_ *testing.T, d *testSession) {
+				d.account.Table.(*memory.Table).Fail(errors.New("no answer"))
+			},
 		},
 		"invalid_rows": {
 			host: "t.example", printed: "an app that runs notices it within 20s",
@@ -94,11 +96,11 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 		},
 		"denied": {
 			host: "t.example", code: exitFailed, unknown: "pause t.example: ",
-			change: func(_ *testing.T, d *testSession) { d.runs.AppTable.(*memory.Table).Fail(storage.ErrDenied) },
+			change: func(_ *testing.T, d *testSession) { d.account.AppTable.(*memory.Table).Fail(storage.ErrDenied) },
 		},
 		"no_table": {
 			host: "t.example", code: exitUsage, unknown: "add TableEndpoint",
-			change: func(_ *testing.T, d *testSession) { d.runs.AppTable = nil },
+			change: func(_ *testing.T, d *testSession) { d.account.AppTable = nil },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +128,7 @@ func putPauses(t *testing.T, d *testSession, row pause.Pause) {
 	for n := range 1_500 {
 		row.Host = fmt.Sprintf("a%04d.example", n)
 		row.Key = storage.Key{Partition: pause.Partition, ID: row.Host}
-		if err := rows.Put(t.Context(), d.runs.AppTable, row); err != nil {
+		if err := rows.Put(t.Context(), d.account.AppTable, row); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -157,7 +159,7 @@ func TestResume(t *testing.T) {
 			strings.Contains(d.err.String(), "warning") {
 			t.Errorf("%d messages are due\n%s", due, d.err.String())
 		}
-		if runs, err := d.runs.Journals.List(); err != nil || len(runs) != 1 {
+		if runs, err := d.operations.Journals.List(); err != nil || len(runs) != 1 {
 			t.Errorf("runs %q, %v", runs, err)
 		}
 		err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{})
@@ -248,7 +250,7 @@ func putPaused(t *testing.T, d *testSession, id, target string) {
 		PopReceipt: m.PopReceipt, RequestID: id, TargetHost: u.Host, Reason: "paused", Content: content,
 		CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(time.Hour), Deadline: time.Now().Add(2 * time.Hour),
 	}
-	if err := rows.Put(t.Context(), d.runs.Table, row); err != nil {
+	if err := rows.Put(t.Context(), d.account.Table, row); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -271,7 +273,7 @@ func TestManyOperatorsPause(t *testing.T) {
 			operators.Go(func() {
 				p := pauseAt("t.example", 0)
 				p.By = fmt.Sprintf("operator-%d", n)
-				if _, err := d.runs.PauseTarget(t.Context(), p); err != nil {
+				if _, err := d.operations.PauseTarget(t.Context(), p); err != nil {
 					t.Errorf("pause: %v", err)
 				}
 			})
@@ -280,7 +282,7 @@ func TestManyOperatorsPause(t *testing.T) {
 		ended := make(chan error, 4)
 		for range cap(ended) {
 			go func() {
-				_, err := d.runs.ResumeTarget(t.Context(), "t.example")
+				_, err := d.operations.ResumeTarget(t.Context(), "t.example")
 				ended <- err
 			}()
 		}
@@ -289,7 +291,7 @@ func TestManyOperatorsPause(t *testing.T) {
 				t.Errorf("resume: %v", err)
 			}
 		}
-		if pauses, err := d.runs.Pauses(t.Context()); err != nil || len(pauses) != 0 {
+		if pauses, err := d.account.Pauses(t.Context()); err != nil || len(pauses) != 0 {
 			t.Errorf("%+v, %v", pauses, err)
 		}
 	})
@@ -318,7 +320,7 @@ func TestListPauses(t *testing.T) {
 			Key:    storage.Key{Partition: pause.Partition, ID: "=2A"},
 			Values: map[string]any{"targetHost": "*", "since": time.Now(), "reason": "all\x1b[2J"},
 		}
-		if err := d.runs.AppTable.Put(t.Context(), []storage.Entity{hostile}); err != nil {
+		if err := d.account.AppTable.Put(t.Context(), []storage.Entity{hostile}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(time.Hour)
@@ -348,7 +350,7 @@ func TestListPauses(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &first); err != nil || first.Problem == "" {
 			t.Errorf("%s, %v", line, err)
 		}
-		d.runs.AppTable.(*memory.Table).Fail(storage.ErrDenied)
+		d.account.AppTable.(*memory.Table).Fail(storage.ErrDenied)
 		d.json = false
 		status = d.mustStatus(t)
 		if !strings.Contains(status, "paused unknown: read which targets are paused: ") ||

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/socket"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // The status line shows progress only on a terminal, and only when work takes longer than a moment.
@@ -60,7 +60,7 @@ func (s *progress) printf(format string, args ...any) {
 	defer s.mu.Unlock()
 	s.erase()
 	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
-		fmt.Fprintln(s.out, strictjson.ReplaceUnprintable(line))
+		fmt.Fprintln(s.out, text.Printable(line))
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
-	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
@@ -121,7 +120,7 @@ func setup(t *testing.T, called *target) *bench {
 		Jitter:   func() float64 { return 0.5 },
 	}
 	b.Path = serve.Path{
-		Guard: guard.Rules{Allow: allow}, NewBatchThreshold: 224, AnswerText: message.AnswerText,
+		Guard: guard.Rules{Allow: allow}, NewBatchThreshold: 224,
 		Log: zerolog.New(b.log),
 	}
 	return b

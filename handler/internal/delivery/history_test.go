@@ -31,7 +31,7 @@ const retention = 90 * 24 * time.Hour
 // withHistory gives a bench a history in these tables.
 func (b *bench) withHistory(t *testing.T, tables storage.Tables, keep targets.History) *bench {
 	t.Helper()
-	b.History = history.New(tables, retention, message.Route, zerolog.New(b.log))
+	b.History = history.New(tables, retention, zerolog.New(b.log))
 	b.KeepHistory = keep
 	t.Cleanup(func() { b.History.Close(time.Minute) })
 	return b

@@ -70,7 +70,7 @@ func TestPaused(t *testing.T) {
 				if name == "ended" {
 					b.Now = func() time.Time { return time.Now().Add(time.Second) }
 				}
-				b.Record = record.NewRecorder(&scheduled, func(string) string { return "/" }, 1<<20, zerolog.Nop())
+				b.Record = record.NewRecorder(&scheduled, 1<<20, zerolog.Nop())
 				r := b.deliver(fmt.Sprintf(plain, `,"attempts":3`+row.members))
 				b.Record.Close(time.Second)
 				if r.Action != row.action || r.Reason != row.reason || r.Delay != row.delay {

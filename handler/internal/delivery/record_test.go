@@ -63,8 +63,7 @@ func TestRecord(t *testing.T) {
 				if mode == "update" {
 					b.inUpdateMode(b.store)
 				}
-				b.Record = record.NewRecorder(rows, func(path string) string { return "<" + path + ">" }, 1<<20,
-					zerolog.Nop())
+				b.Record = record.NewRecorder(rows, 1<<20, zerolog.Nop())
 				b.send(t, fmt.Sprintf(plain, ""))
 
 				b.runHost(t)
@@ -73,8 +72,8 @@ func TestRecord(t *testing.T) {
 				if rows.written != 2 || rows.removed != 2 {
 					t.Errorf("%d rows were written and %d removed, want 2 each", rows.written, rows.removed)
 				}
-				if got := fmt.Sprint(rows.routes); got != "[target.example:8443</orders>503temporary_status4 "+
-					"target.example:8443</orders>503temporary_status5]" {
+				if got := fmt.Sprint(rows.routes); got != "[target.example:8443/orders503temporary_status4 "+
+					"target.example:8443/orders503temporary_status5]" {
 					t.Errorf("rows %s", got)
 				}
 				wantRows(t, &rows.Table, 0)
@@ -89,7 +88,7 @@ func TestRecordBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, answers(decision.Outcome{Status: 200}))
 		rows := &observed{b: b, t: t}
-		b.Record = record.NewRecorder(rows, func(path string) string { return path }, 1<<20, zerolog.Nop())
+		b.Record = record.NewRecorder(rows, 1<<20, zerolog.Nop())
 		profiles, err := targets.Parse([]byte(`{"*": {"rate": "30/h"}}`), nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +142,7 @@ func TestNotRecorded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(test.outcome))
 				var table memory.Table
-				b.Record = record.NewRecorder(&table, func(path string) string { return path }, 1<<20, zerolog.Nop())
+				b.Record = record.NewRecorder(&table, 1<<20, zerolog.Nop())
 				row := record.Scheduled{Key: storage.Key{Partition: mainQueue, ID: messageID}}
 				if err := rows.Put(t.Context(), &table, row); err != nil {
 					t.Fatal(err)
@@ -174,7 +173,7 @@ func TestRecordRepeatedWrite(t *testing.T) {
 				b := setup(t, answers(decision.Outcome{Status: 503}))
 				b.Settler = settle.New(&losesAnswers{Store: b.store, left: test.lost}, storage.Base64)
 				var table memory.Table
-				b.Record = record.NewRecorder(&table, func(path string) string { return path }, 1<<20, zerolog.Nop())
+				b.Record = record.NewRecorder(&table, 1<<20, zerolog.Nop())
 				later := fmt.Sprintf(plain, `,"attempts":6,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
 
 				b.Deliver(b.ctx, on(mainQueue, later))

@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -25,15 +24,8 @@ type watched struct {
 func watch(t *testing.T, called *target) (w *watched, closeTables func()) {
 	t.Helper()
 	w = &watched{bench: setup(t, called)}
-	w.Record = record.NewRecorder(&w.scheduled, func(path string) string { return path }, 1<<20, zerolog.Nop())
+	w.Record = record.NewRecorder(&w.scheduled, 1<<20, zerolog.Nop())
 	w.Targets = record.NewTargets(&w.app, "app", w.Record)
-	w.AnswerText = func(a *envelope.Answer) string {
-		if a == nil {
-			return ""
-		}
-		text, _ := a.Text()
-		return "said " + text
-	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { w.Targets.Run(ctx); close(ended) }()
@@ -88,8 +80,8 @@ func TestTargetOfOutcome(t *testing.T) {
 		want    string
 	}{
 		"delivered": {body(200, ""), ""},
-		"temporary": {body(503, "down"), `target.example:8443 temporary_status 503 "said down" open false`},
-		"rejected":  {body(400, "no"), `target.example:8443 rejected 400 "said no" open false`},
+		"temporary": {body(503, "down"), `target.example:8443 temporary_status 503 "down" open false`},
+		"rejected":  {body(400, "no"), `target.example:8443 rejected 400 "no" open false`},
 		"timeout": {
 			decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time"},
 			`target.example:8443 timeout no answer in time "" open false`,
@@ -100,7 +92,7 @@ func TestTargetOfOutcome(t *testing.T) {
 		},
 		"redirected": {
 			decision.Outcome{Failure: decision.FailureRedirected, Status: 302, Detail: "answered 302"},
-			`target.example:8443 redirected answered 302 "said " open false`,
+			`target.example:8443 redirected answered 302 "(empty answer)" open false`,
 		},
 		"broken_off": {
 			decision.Outcome{Failure: decision.FailureConnection, Status: 200, Detail: "connection reset"},
@@ -148,17 +140,17 @@ func testCauseOfWaiting(t *testing.T, late string) {
 		w, closeTables := watch(t, answers(down))
 		defer closeTables()
 		w.deliver(late)
-		if row := w.row(t); row.Cause != "503" || row.Answer != "said down" || row.Reason != "temporary_status" {
+		if row := w.row(t); row.Cause != "503" || row.Answer != "down" || row.Reason != "temporary_status" {
 			t.Errorf("after its attempt: cause %q, answer %q, reason %s", row.Cause, row.Answer, row.Reason)
 		}
 		for range 5 { // until the breaker opens
 			w.deliver(late)
 		}
-		if row := w.row(t); row.Cause != "503" || row.Answer != "said down" || row.Reason != "target_down" {
+		if row := w.row(t); row.Cause != "503" || row.Answer != "down" || row.Reason != "target_down" {
 			t.Errorf("refused: cause %q, answer %q, reason %s", row.Cause, row.Answer, row.Reason)
 		}
 		<-time.After(2 * time.Minute)
-		const want = `target.example:8443 temporary_status 503 "said down" open true`
+		const want = `target.example:8443 temporary_status 503 "down" open true`
 		if failing := w.failing(t); len(failing) != 1 || failing[0] != want {
 			t.Errorf("target %q, want %s", failing, want)
 		}

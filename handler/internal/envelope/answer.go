@@ -13,7 +13,7 @@ import (
 	"golang.org/x/text/encoding/ianaindex"
 	"golang.org/x/text/encoding/unicode"
 
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // Answer is a target's answer to a call.
@@ -102,13 +102,13 @@ func (a *Answer) excerpt(longest int) *Excerpt {
 	}
 	const longestCharacter = 4 // bytes of any charset
 	beginning, whole := a.text(longest * longestCharacter)
-	x := &Excerpt{Status: a.Status, MediaType: strictjson.Clip(a.MediaType(), maxMediaType), Truncated: !whole}
-	text := queueSafe(beginning)
+	x := &Excerpt{Status: a.Status, MediaType: text.Clip(a.MediaType(), maxMediaType), Truncated: !whole}
+	body := queueSafe(beginning)
 	if x.Truncated {
-		text = strings.TrimRight(text, string(utf8.RuneError)) // the last character may be incomplete
+		body = strings.TrimRight(body, string(utf8.RuneError)) // the last character may be incomplete
 	}
-	x.Text = strictjson.Clip(text, longest)
-	x.Truncated = x.Truncated || len(x.Text) < len(text)
+	x.Text = text.Clip(body, longest)
+	x.Truncated = x.Truncated || len(x.Text) < len(body)
 	return x
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // format is one way to write an envelope. It keeps the envelope as it came, so that the next content differs only in
@@ -163,7 +164,7 @@ func (e *Envelope) Successor(limit int) (Content, error) {
 // DeadLettered returns the content for the poison queue: the envelope, the reason and the target's latest answer, in at
 // most limit bytes. The answer is shortened, and left out, before anything else.
 func (e *Envelope) DeadLettered(d DeadLetter, limit int) (Content, error) {
-	d.Detail = strictjson.Clip(d.Detail, maxDetail)
+	d.Detail = text.Clip(d.Detail, maxDetail)
 	_, answered, levels := e.format.levels()
 	if e.Latest == nil {
 		return e.fit(levels, &d, limit)

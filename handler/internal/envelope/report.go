@@ -13,6 +13,7 @@ import (
 
 	"asynccaller/handler/internal/dotnet"
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // Report is the outcome of a call, for its callback.
@@ -89,9 +90,9 @@ func queueSafe(text string) string {
 }
 
 // cut returns the longest prefix of a text that takes at most room bytes as JSON.
-func cut(text string, room int) string {
-	longer := sort.Search(room+1, func(n int) bool { return len(quote(strictjson.Clip(text, n))) > room+len(`""`) })
-	return strictjson.Clip(text, longer-1)
+func cut(s string, room int) string {
+	longer := sort.Search(room+1, func(n int) bool { return len(quote(text.Clip(s, n))) > room+len(`""`) })
+	return text.Clip(s, longer-1)
 }
 
 // The limits of the delivery state. Parse refuses state beyond them, so what writes state must keep to them.
@@ -120,7 +121,7 @@ type Attempt struct {
 // AppendAttempt returns the trail with one more attempt. It drops attempts from the middle to keep the trail within 2
 // KiB.
 func AppendAttempt(trail []Attempt, a Attempt) []Attempt {
-	a.Error, a.Took = strictjson.Clip(a.Error, maxTrailError), min(max(a.Took, 0), maxTook)
+	a.Error, a.Took = text.Clip(a.Error, maxTrailError), min(max(a.Took, 0), maxTook)
 	longer := append(slices.Clip(trail), a)
 	tooLong := func() bool {
 		return len(longer) > maxTrailEntries || len(camelCase.trail(longer)) > maxTrailBytes
@@ -243,7 +244,7 @@ func (s spelling) parseAttempt(value json.RawMessage) (attempt Attempt, err erro
 			attempt.Status, err = strictjson.Int(m.Value, 0, 999)
 		case s.names(m.Name, "error"):
 			attempt.Error, err = strictjson.String(m.Value)
-			attempt.Error = strictjson.Clip(attempt.Error, maxTrailError)
+			attempt.Error = text.Clip(attempt.Error, maxTrailError)
 		case s.names(m.Name, "tookMs"):
 			var ms int
 			ms, err = strictjson.Int(m.Value, 0, int(maxTook/time.Millisecond))

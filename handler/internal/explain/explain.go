@@ -19,8 +19,8 @@ import (
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/targets"
+	"asynccaller/handler/internal/text"
 )
 
 // The ends of the range of random numbers that decision.World has.
@@ -263,7 +263,7 @@ func (m message) atDeadline(d decision.Decision, now time.Time) decision.Decisio
 func (m message) step(at time.Time, decisions ...decision.Decision) Step {
 	d := decisions[0]
 	s := Step{
-		At: at, Action: d.Action, Reason: d.Reason, Detail: strictjson.ReplaceUnprintable(d.Detail), Rule: d.Rule,
+		At: at, Action: d.Action, Reason: d.Reason, Detail: text.Printable(d.Detail), Rule: d.Rule,
 		GivenUp: d.GivenUp, Callback: d.Action == decision.Callback, Limited: d.Limited, Ignored: d.Ignored,
 		Writes: m.writes(decisions[len(decisions)-1], at),
 	}
@@ -396,9 +396,9 @@ func (m message) describe() *Envelope {
 	about := &Envelope{
 		Format:            e.Format(),
 		RequestID:         e.RequestID,
-		OriginalRequestID: strictjson.ReplaceUnprintable(e.OriginalRequestID),
-		Organization:      strictjson.ReplaceUnprintable(e.Tenant.Organization),
-		Environment:       strictjson.ReplaceUnprintable(e.Tenant.Environment),
+		OriginalRequestID: text.Printable(e.OriginalRequestID),
+		Organization:      text.Printable(e.Tenant.Organization),
+		Environment:       text.Printable(e.Tenant.Environment),
 		CorrelationID:     e.CorrelationID(),
 		Method:            e.Call.Method,
 		Target:            Target(e.Call.Target.String()),
@@ -439,9 +439,9 @@ func (m message) describe() *Envelope {
 	if letter := m.in.Received.DeadLetter; letter != nil {
 		shown := *letter
 		shown.Answer = nil
-		shown.Reason = strictjson.ReplaceUnprintable(letter.Reason)
-		shown.Detail = strictjson.ReplaceUnprintable(letter.Detail)
-		shown.Queue = strictjson.ReplaceUnprintable(letter.Queue)
+		shown.Reason = text.Printable(letter.Reason)
+		shown.Detail = text.Printable(letter.Detail)
+		shown.Queue = text.Printable(letter.Queue)
 		about.MovedBack = &shown
 	}
 	return about
@@ -453,7 +453,7 @@ func Target(rawURL string) string {
 	if err != nil {
 		return ""
 	}
-	return strictjson.ReplaceUnprintable(u.Host + u.EscapedPath())
+	return text.Printable(u.Host + u.EscapedPath())
 }
 
 // maxAttempts bounds a schedule: one attempt a second for a week. Storage counts whole seconds, so a queue cannot do

@@ -20,11 +20,13 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/fold"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // TablePrefix begins the names of the tables; a year and a month follow.
@@ -140,7 +142,6 @@ func subjectOf(t envelope.Tenant, requestID string) string {
 type History struct {
 	tables    storage.Tables
 	retention time.Duration
-	route     func(path string) string
 	log       zerolog.Logger
 
 	mu        sync.Mutex
@@ -154,14 +155,9 @@ type History struct {
 	droppedAt  time.Time
 }
 
-// New returns a history in the tables of an account, whose rows are kept for the retention. Route shortens the path of
-// a call.
-func New(
-	tables storage.Tables, retention time.Duration, route func(path string) string, log zerolog.Logger,
-) *History {
-	return &History{
-		tables: tables, retention: retention, route: route, log: log, recorders: map[string]*record.Recorder{},
-	}
+// New returns a history in the tables of an account, whose rows are kept for the retention.
+func New(tables storage.Tables, retention time.Duration, log zerolog.Logger) *History {
+	return &History{tables: tables, retention: retention, log: log, recorders: map[string]*record.Recorder{}}
 }
 
 // Close writes the rows that wait.
@@ -196,7 +192,7 @@ func (h *History) WasDelivered(ctx context.Context, e *envelope.Envelope, now ti
 func (h *History) NewEntry(e *envelope.Envelope, now time.Time) Entry {
 	return Entry{
 		RequestID: e.RequestID, Organization: e.Tenant.Organization, Environment: e.Tenant.Environment,
-		TargetHost: record.RowHost(e.Call.Target.Host), Route: h.route(e.Call.Target.EscapedPath()),
+		TargetHost: record.RowHost(e.Call.Target.Host), Route: fold.Path(e.Call.Target.EscapedPath()),
 		CreatedAt: e.CreatedAt, OriginalRequestID: e.OriginalRequestID, TraceID: e.Trace.ID, EndedAt: now,
 		key: h.keyOf(e, now),
 	}
@@ -314,8 +310,8 @@ func rowOf(e Entry) entryRow {
 		id += otherEnd
 	}
 	d := details{e.Queue, e.MessageID, e.OriginalRequestID, e.TraceID, slices.Clone(e.Trail)}
-	for _, text := range []*string{&d.Queue, &d.MessageID, &d.Original, &d.TraceID} {
-		*text = rows.Text(strictjson.Clip(*text, maxTextOfDetails))
+	for _, id := range []*string{&d.Queue, &d.MessageID, &d.Original, &d.TraceID} {
+		*id = rows.Text(text.Clip(*id, maxTextOfDetails))
 	}
 	for i := range d.Trail {
 		d.Trail[i].Error = rows.Text(d.Trail[i].Error)

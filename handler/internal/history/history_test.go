@@ -21,7 +21,7 @@ import (
 const retention = 90 * 24 * time.Hour
 
 func open(tables storage.Tables, log *bytes.Buffer) *history.History {
-	return history.New(tables, retention, func(path string) string { return "route of " + path }, zerolog.New(log))
+	return history.New(tables, retention, zerolog.New(log))
 }
 
 func parse(t *testing.T, content string) *envelope.Envelope {
@@ -172,7 +172,7 @@ func TestRetentionOfOthers(t *testing.T) {
 		january := history.TablePrefix + "200001" // ends after 31 days
 		app := func(name string, retention time.Duration) func() int {
 			return func() int {
-				h := history.New(&tables, retention, strings.ToLower, zerolog.Nop())
+				h := history.New(&tables, retention, zerolog.Nop())
 				defer h.Close(time.Minute)
 				dropped, err := h.DropOld(t.Context(), name, time.Now())
 				if err != nil {
@@ -220,7 +220,7 @@ func TestShorterRetention(t *testing.T) {
 		dropAfter := func(after, retention time.Duration, app string, want int) {
 			t.Helper()
 			<-time.After(after)
-			h := history.New(&tables, retention, strings.ToLower, zerolog.Nop())
+			h := history.New(&tables, retention, zerolog.Nop())
 			defer h.Close(time.Minute)
 			if got, err := h.DropOld(t.Context(), app, time.Now()); got != want || err != nil {
 				t.Errorf("dropped %d, %v, want %d", got, err, want)

@@ -25,7 +25,6 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/ingress"
-	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
@@ -101,7 +100,7 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		Jitter:   func() float64 { return 0.5 },
 	}
 	a.path = serve.Path{
-		Guard: guard.Rules{Allow: allow}, NewBatchThreshold: 224, AnswerText: message.AnswerText, Log: log,
+		Guard: guard.Rules{Allow: allow}, NewBatchThreshold: 224, Log: log,
 	}
 	functions := []functionapp.Function{{
 		Name: function, Binding: "msg", Queue: mainQueue,

@@ -13,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/history"
-	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/targets"
 )
@@ -52,7 +51,7 @@ func BenchmarkHistory(b *testing.B) {
 			a.path.Log = zerolog.New(io.Discard)
 			a.path.KeepHistory = keep
 			if keep != targets.HistoryOff {
-				a.path.History = history.New(tables, 90*24*time.Hour, message.Route, zerolog.Nop())
+				a.path.History = history.New(tables, 90*24*time.Hour, zerolog.Nop())
 			}
 			body := benchBodies(b, "https://t.example")["1KiB"]
 			request := invocation(b, function, body)

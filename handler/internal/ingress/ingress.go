@@ -24,7 +24,7 @@ import (
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 const (
@@ -152,7 +152,7 @@ type answer struct {
 func (a answer) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", jsonMediaType)
 	w.WriteHeader(a.code)
-	a.Error = strictjson.ReplaceUnprintable(a.Error) // the host may print it
+	a.Error = text.Printable(a.Error) // the host may print it
 	// The body must never be empty. The only error that remains is that the host has hung up.
 	_ = json.NewEncoder(w).Encode(a)
 }

@@ -17,7 +17,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 const (
@@ -65,15 +65,15 @@ func (w *Writer) Write(p []byte) (int, error) {
 
 // Flush shows a last line that has no line end.
 func (w *Writer) Flush() error {
-	text := w.show(colors.ReplaceAllString(string(w.line), ""))
+	shown := w.show(colors.ReplaceAllString(string(w.line), ""))
 	if w.cut > 0 {
-		text += fmt.Sprintf(" ... (cut off: %d more bytes)", w.cut)
+		shown += fmt.Sprintf(" ... (cut off: %d more bytes)", w.cut)
 	}
 	w.line, w.cut = w.line[:0], 0
-	if text == "" {
+	if shown == "" {
 		return nil
 	}
-	_, err := fmt.Fprintln(w.out, strictjson.ReplaceUnprintable(text, '\t'))
+	_, err := fmt.Fprintln(w.out, text.Printable(shown, '\t'))
 	return err
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/targets"
+	"asynccaller/handler/internal/text"
 )
 
 // Pause is the row that says that an operator has paused a target: no app of the account calls it.
@@ -76,16 +75,15 @@ func pauseKey(host string) storage.Key {
 
 // checked returns the pause of a row, which anyone who can write to the table may have written.
 func (p Pause) checked() Pause {
-	text := func(s string) string {
-		return strings.Clone(strictjson.ReplaceUnprintable(strictjson.Clip(s, MaxText)))
-	}
 	stored := p.Host
-	p.Host, p.By, p.Reason = text(p.Host), text(p.By), text(p.Reason)
+	for _, member := range []*string{&p.Host, &p.By, &p.Reason} {
+		*member = text.Line(*member, MaxText)
+	}
 	p.Since, p.Until = p.Since.UTC(), p.Until.UTC()
 	host, err := targets.ParseHost(stored)
 	isValid := err == nil && host == p.Host && p.ID == rows.KeyOf(host) && !p.Since.IsZero()
 	if !isValid {
-		p.Host = text(p.ID)
+		p.Host = text.Line(p.ID, MaxText)
 		p.Problem = "ignored: invalid"
 	}
 	return p

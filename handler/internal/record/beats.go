@@ -10,7 +10,7 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // The age of a beat from which its timer does not run: AC-monitor runs every minute, AC-poison-keeper every hour.
@@ -57,7 +57,7 @@ type Heartbeat struct {
 func Beat(ctx context.Context, table storage.Table, app, version, timer, problem string) error {
 	row := Heartbeat{
 		Key: storage.Key{Partition: Heartbeats, ID: timer + "," + rows.KeyOf(app)},
-		App: app, Version: version, Since: time.Now(), Cause: strictjson.Clip(problem, maxRowText),
+		App: app, Version: version, Since: time.Now(), Cause: text.Clip(problem, maxRowText),
 	}
 	last, found, err := rows.Get[Heartbeat](ctx, table, Heartbeats, row.ID)
 	if err != nil {
@@ -87,7 +87,7 @@ func listHeartbeats(ctx context.Context, table storage.Table, see func(Heartbeat
 func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 	apps := map[string]App{}
 	err := listHeartbeats(ctx, table, func(row Heartbeat) {
-		name := strings.Clone(strictjson.Clip(row.App, maxRowText))
+		name := strings.Clone(text.Clip(row.App, maxRowText))
 		app := apps[name]
 		timer, id, _ := strings.Cut(row.ID, ",")
 		_, isKnown := apps[name]
@@ -104,7 +104,8 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 		}
 		app.Name = name
 		if isLatest {
-			app.Problem, app.Version = shown(row.Cause), shown(row.Version)
+			app.Problem = text.Line(row.Cause, maxRowText)
+			app.Version = text.Line(row.Version, maxRowText)
 		}
 		if row.Since.After(app.Since) {
 			app.Since = row.Since.UTC()
@@ -112,11 +113,6 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 		apps[name] = app
 	})
 	return slices.SortedFunc(maps.Values(apps), func(a, b App) int { return strings.Compare(a.Name, b.Name) }), err
-}
-
-// shown returns a text of a row, which anyone may have written, as a person can see it.
-func shown(text string) string {
-	return strings.Clone(strictjson.ReplaceUnprintable(strictjson.Clip(text, maxRowText)))
 }
 
 // Silent returns the first timer function that is late: it last ran, or the app began to run, too long ago. It returns

@@ -9,16 +9,15 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 )
 
-// ScheduledObserver keeps the record of scheduled messages. AnswerText returns the beginning of an answer as printable
-// text without secrets.
+// ScheduledObserver keeps the record of scheduled messages.
 type ScheduledObserver struct {
 	*Recorder
-	Targets    *Targets
-	AnswerText func(*envelope.Answer) string
+	Targets *Targets
 }
 
 // Observe implements [delivery.Observer].
@@ -56,7 +55,7 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
 		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
 		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment),
-		Answer: s.AnswerText(r.State.Latest), Content: r.Write.Content,
+		Answer: mask.AnswerText(r.State.Latest), Content: r.Write.Content,
 	}
 	switch {
 	case r.Verdict != nil && r.Verdict.Outcome != nil:
@@ -97,8 +96,7 @@ func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *deli
 // breaker of a target is open.
 type TargetObserver struct {
 	*Targets
-	AnswerText func(*envelope.Answer) string
-	IsOpen     func(target *url.URL) bool
+	IsOpen func(target *url.URL) bool
 }
 
 // Observe implements [delivery.Observer].
@@ -121,7 +119,7 @@ func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *deliv
 	}
 	failed := Target{
 		Host: host, Reason: string(r.Outcome), Cause: o.Cause(), Status: o.Status,
-		Since: r.World.Arrived, Latest: r.World.Arrived, Answer: t.AnswerText(o.Answer()),
+		Since: r.World.Arrived, Latest: r.World.Arrived, Answer: mask.AnswerText(o.Answer()),
 	}
 	if t.IsOpen(target) {
 		failed.OpenAt = r.World.Now

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/fold"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
@@ -60,7 +61,6 @@ var atOnce = gather{time.Second, maxBatch, maxBatchBytes}
 // is safe for concurrent use. A nil Recorder records nothing.
 type Recorder struct {
 	table storage.Table
-	route func(path string) string
 	limit int
 	// gather says when the changes that wait are written.
 	gather gather
@@ -115,10 +115,10 @@ func (c change) bytes() int {
 	return n
 }
 
-// NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [Scheduled]. Limit
-// is the memory in bytes that the changes may take while they wait. The caller closes the recorder.
-func NewRecorder(table storage.Table, route func(path string) string, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, route, limit, atOnce, texts{
+// NewRecorder returns a recorder that writes to the table. Limit is the memory in bytes that the changes may take while
+// they wait. The caller closes the recorder.
+func NewRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
+	return newRecorder(table, limit, atOnce, texts{
 		off:  "scheduled messages are not recorded" + offAdvice,
 		lost: "scheduled messages were not recorded in the last minute" + lostAdvice,
 	}, log)
@@ -127,7 +127,7 @@ func NewRecorder(table storage.Table, route func(path string) string, limit int,
 // NewOutcomeRecorder returns a recorder of outcomes. It is not that of scheduled messages, so that a sender who invents
 // tokens of runs cannot take its room.
 func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, nil, limit, atOnce, texts{
+	return newRecorder(table, limit, atOnce, texts{
 		off:  "outcomes of messages of runs are not recorded" + offAdvice,
 		lost: "outcomes of messages of runs were not recorded in the last minute" + lostAdvice,
 	}, log)
@@ -136,17 +136,15 @@ func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Rec
 // NewHistoryRecorder returns a recorder of how calls ended. It waits for many rows of each partition, because a
 // partition costs a transaction.
 func NewHistoryRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, nil, limit, gather{5 * time.Second, math.MaxInt, limit / 2}, texts{
+	return newRecorder(table, limit, gather{5 * time.Second, math.MaxInt, limit / 2}, texts{
 		off:  "the history is not recorded" + strings.ReplaceAll(offAdvice, "SCHEDULED", "HISTORY"),
 		lost: "ends of calls were not recorded in the last minute" + lostAdvice,
 	}, log)
 }
 
-func newRecorder(
-	table storage.Table, route func(path string) string, limit int, together gather, lines texts, log zerolog.Logger,
-) *Recorder {
+func newRecorder(table storage.Table, limit int, together gather, lines texts, log zerolog.Logger) *Recorder {
 	r := &Recorder{
-		table: table, route: route, limit: limit, gather: together, texts: lines, log: log,
+		table: table, limit: limit, gather: together, texts: lines, log: log,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	r.stopping, r.stop = context.WithCancel(context.Background())
@@ -158,7 +156,7 @@ func newRecorder(
 // Scheduled records a message. The row's Route is the path of the call, unchanged.
 func (r *Recorder) Scheduled(row Scheduled) {
 	if r != nil {
-		row.Route = r.route(rows.Text(row.Route))
+		row.Route = fold.Path(rows.Text(row.Route))
 		r.add(row, false)
 	}
 }

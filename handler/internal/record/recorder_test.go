@@ -72,12 +72,12 @@ const limit = 1 << 20
 
 func newRecorder(table storage.Table) (*record.Recorder, *bytes.Buffer) {
 	var log bytes.Buffer
-	return record.NewRecorder(table, strings.ToUpper, limit, zerolog.New(&log)), &log
+	return record.NewRecorder(table, limit, zerolog.New(&log)), &log
 }
 
 func row(n int) record.Scheduled {
 	return record.Scheduled{
-		Key: storage.Key{Partition: "main", ID: fmt.Sprintf("%04d", n)}, Route: "/a", Content: []byte("{}"),
+		Key: storage.Key{Partition: "main", ID: fmt.Sprintf("%04d", n)}, Route: "/a/1", Content: []byte("{}"),
 	}
 }
 
@@ -94,7 +94,7 @@ func TestRecorderBatches(t *testing.T) {
 			t.Errorf("writes of %d rows, %d rows", got, len(table.rows(t)))
 		}
 		got, _, _ := rows.Get[record.Scheduled](t.Context(), table, "main", "0001")
-		if got.Route != "/A" {
+		if got.Route != "/a/{n}" {
 			t.Errorf("route %q", got.Route)
 		}
 		r.Scheduled(row(300))

@@ -9,7 +9,7 @@ import (
 
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // Target is the row of a target that fails, as the instances of an app have seen it together.
@@ -66,8 +66,8 @@ const maxRowText = 300
 
 // bounded returns the target with texts of a limited length.
 func (t Target) bounded() Target {
-	for _, text := range []*string{&t.App, &t.Host, &t.Reason, &t.Cause, &t.Answer} {
-		*text = strings.Clone(strictjson.Clip(*text, maxRowText))
+	for _, member := range []*string{&t.App, &t.Host, &t.Reason, &t.Cause, &t.Answer} {
+		*member = strings.Clone(text.Clip(*member, maxRowText))
 	}
 	return t
 }

@@ -8,7 +8,6 @@ import (
 	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/deliverylog"
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/limit"
@@ -28,11 +27,9 @@ type Path struct {
 	// KeepHistory says what the history keeps, unless the profile of a target does.
 	KeepHistory targets.History
 	Limits      *limit.Limits
-	// Record is that of scheduled messages, and Outcomes that of messages of runs. AnswerText returns the beginning of
-	// an answer as printable text without secrets.
+	// Record is that of scheduled messages, and Outcomes that of messages of runs.
 	Record, Outcomes *record.Recorder
 	Targets          *record.Targets
-	AnswerText       func(*envelope.Answer) string
 	Refusals         *Refusals
 	Log              zerolog.Logger
 }
@@ -67,11 +64,11 @@ func (p Path) Connect(d *delivery.Deliverer) {
 		d.Observers = append(d.Observers, p.Refusals)
 	}
 	if p.Targets != nil {
-		failing := record.TargetObserver{Targets: p.Targets, AnswerText: p.AnswerText, IsOpen: breakers.IsOpen}
+		failing := record.TargetObserver{Targets: p.Targets, IsOpen: breakers.IsOpen}
 		d.Observers = append(d.Observers, failing)
 	}
 	if p.Record != nil {
-		scheduled := record.ScheduledObserver{Recorder: p.Record, Targets: p.Targets, AnswerText: p.AnswerText}
+		scheduled := record.ScheduledObserver{Recorder: p.Record, Targets: p.Targets}
 		d.Observers = append(d.Observers, scheduled)
 	}
 	if p.Outcomes != nil {

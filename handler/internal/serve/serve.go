@@ -27,7 +27,6 @@ import (
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
@@ -107,7 +106,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
 		Pauses: records.pauses, History: records.history, KeepHistory: c.App.Settings.History, Limits: records.limits,
 		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
-		AnswerText: message.AnswerText, Refusals: refusals, Log: log,
+		Refusals: refusals, Log: log,
 	}.Connect(deliverer)
 	tasks := c.timers(records).tasks(ctx)
 	records.pauses.Read(ctx, firstRead)
@@ -155,7 +154,7 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 		log.Warn().Err(err).Msg("history is off")
 		return nil
 	}
-	return history.New(tables, c.App.Settings.HistoryRetention, message.Route, log)
+	return history.New(tables, c.App.Settings.HistoryRetention, log)
 }
 
 func openRecords(c Config, log zerolog.Logger) (r records) {
@@ -173,7 +172,7 @@ func openRecords(c Config, log zerolog.Logger) (r records) {
 		}
 		tables[name], now = table, table.Now
 	}
-	r.scheduled = record.NewRecorder(tables[storage.ScheduledTable], message.Route, record.HandlerBytes, log)
+	r.scheduled = record.NewRecorder(tables[storage.ScheduledTable], record.HandlerBytes, log)
 	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)

@@ -52,7 +52,7 @@ func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
 	records := records{
-		scheduled: record.NewRecorder(&app.rows, strings.ToLower, 1<<20, log),
+		scheduled: record.NewRecorder(&app.rows, 1<<20, log),
 		outcomes:  record.NewOutcomeRecorder(&app.outcomes, 1<<20, log),
 		app:       &app.targets,
 	}

@@ -205,28 +205,6 @@ func EscapeUnprintable(text []byte) []byte {
 	return escaped
 }
 
-// ReplaceUnprintable returns a text for people, in one line unless line feeds are kept: each character that is neither
-// printable nor kept becomes U+FFFD.
-func ReplaceUnprintable(text string, kept ...rune) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || slices.Contains(kept, r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
-}
-
-// Clip shortens a text to at most limit bytes, at the boundary of a character.
-func Clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
-}
-
 // Line returns a value as one line of printable JSON, without the escapes that only HTML needs.
 func Line(value any) ([]byte, error) {
 	var line bytes.Buffer

@@ -43,9 +43,3 @@ func asJSON(t *testing.T, text string) (read string) {
 	}
 	return read
 }
-
-func TestReplaceUnprintable(t *testing.T) {
-	if got := strictjson.ReplaceUnprintable("a\u009b\n\xffä"); got != "a\ufffd\ufffd\ufffdä" {
-		t.Errorf("got %q", got)
-	}
-}

@@ -9,7 +9,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // TargetStatus has the scheduled messages for a host, and how it fails in the eyes of each app that calls it.
@@ -64,7 +64,7 @@ func JoinTargets(groups []message.ScheduledGroup, failing []record.Target, now t
 		targets = append(targets, TargetStatus{ScheduledGroup: group})
 	}
 	for _, f := range failing {
-		host := strictjson.ReplaceUnprintable(f.Host)
+		host := text.Printable(f.Host)
 		at, has := index[host]
 		isRecent := !now.IsZero() && now.Sub(f.Latest) < recentFailure
 		switch {

@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/nearest"
+	"asynccaller/handler/internal/text"
 )
 
 // Filter selects the messages that match all of its fields. A zero field matches every message; a list matches if one
@@ -151,15 +152,15 @@ func withFailures(reasons ...decision.Reason) (names []string) {
 
 // ParseReason returns a function that reads one of the reasons. Its error lists them.
 func ParseReason(reasons []string) func(string) (string, error) {
-	return func(text string) (string, error) {
-		if slices.Contains(reasons, text) {
-			return text, nil
+	return func(reason string) (string, error) {
+		if slices.Contains(reasons, reason) {
+			return reason, nil
 		}
 		meant := ""
-		if similar, likely := nearest.Name(text, reasons); likely {
+		if similar, likely := nearest.Name(reason, reasons); likely {
 			meant = similar + ", or one of "
 		}
 		return "", fmt.Errorf("%q is not a reason: want %s%s; --group reason=REASON selects any other",
-			shown(text, maxReason), meant, strings.Join(reasons, ", "))
+			text.Line(reason, maxReason), meant, strings.Join(reasons, ", "))
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/fold"
+	"asynccaller/handler/internal/text"
 )
 
 // By is a criterion for groups.
@@ -35,10 +37,10 @@ func PoisonCriteria() []By { return []By{ByReason, ByStatus, ByHost, ByRoute, By
 func ScheduledCriteria() []By { return []By{ByCause, ByReason, ByStatus, ByHost, ByRoute, ByQueue} }
 
 // ParseBy reads one of some criteria. Its error lists them.
-func ParseBy(text string, criteria []By) (By, error) {
-	by := By(strings.ToLower(text))
+func ParseBy(name string, criteria []By) (By, error) {
+	by := By(strings.ToLower(name))
 	if !slices.Contains(criteria, by) {
-		return "", fmt.Errorf("cannot group by %q: want %s", shown(text, maxReason), Names(criteria))
+		return "", fmt.Errorf("cannot group by %q: want %s", text.Line(name, maxReason), Names(criteria))
 	}
 	return by, nil
 }
@@ -58,17 +60,8 @@ func Names(criteria []By) string {
 const (
 	keyNoEnvelope = "(no envelope)"
 	keyNoAnswer   = "(no answer)"
-	// keyEmptyAnswer and keyBinaryAnswer are for answers without a line of text.
-	keyEmptyAnswer  = "(empty answer)"
-	keyBinaryAnswer = "(binary answer)"
-	// keyUnreadableAnswer is for an answer of which no text is kept: it broke off, or its coding cannot be decoded.
-	keyUnreadableAnswer = "(unreadable answer)"
-	// keyUnreadableJSON and keyUnreadableXML are for answers that begin like JSON or XML and do not parse.
-	keyUnreadableJSON = "(unreadable JSON answer)"
-	keyUnreadableXML  = "(unreadable XML answer)"
 	// KeyOthers is the group of the messages after [MaxKeys] different keys.
 	KeyOthers = "(others)"
-	maxKey    = 200
 )
 
 // MaxKeys is the largest number of groups. It limits the memory if a sender gives every message another key.
@@ -109,15 +102,15 @@ func errorKey(m Message) string {
 	diagnosed := m.Reason == Undecodable || m.Reason == Malformed || m.Reason == HostGaveUp
 	switch {
 	case !diagnosed && m.Error != "":
-		return foldText(m.Error)
+		return fold.Text(m.Error)
 	case !diagnosed && m.Status != 0:
 		return "answered " + strconv.Itoa(m.Status)
 	case m.Detail != "" && slices.Contains(decision.Failures(), decision.Failure(m.Reason)): // as in Message.Error
-		return foldText(m.Reason + ": " + withoutReason(m.Reason, m.Detail))
+		return fold.Text(m.Reason + ": " + withoutReason(m.Reason, m.Detail))
 	case m.Detail != "":
-		return foldText(m.Detail)
+		return fold.Text(m.Detail)
 	}
-	return foldText(m.Reason)
+	return fold.Text(m.Reason)
 }
 
 // Group identifies the messages with the same key.
@@ -127,11 +120,11 @@ type Group struct {
 }
 
 // ParseGroup reads a group by one of some criteria, such as "reason=expired".
-func ParseGroup(text string, criteria []By) (Group, error) {
-	criterion, key, ok := strings.Cut(text, "=")
+func ParseGroup(argument string, criteria []By) (Group, error) {
+	criterion, key, ok := strings.Cut(argument, "=")
 	if !ok || key == "" {
 		return Group{}, fmt.Errorf("%q is not a group: want a criterion and a key, as in reason=expired",
-			shown(text, maxReason))
+			text.Line(argument, maxReason))
 	}
 	by, err := ParseBy(criterion, criteria)
 	return Group{By: by, Key: key}, err

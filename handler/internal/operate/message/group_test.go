@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"asynccaller/handler/internal/fold"
 	"asynccaller/handler/internal/operate/message"
 )
 
@@ -53,7 +54,7 @@ func messageFor(t *testing.T, by message.By, input string) message.Message {
 		m.Host = input
 	case message.ByRoute:
 		if input != "" {
-			m.Route = message.Route(input)
+			m.Route = fold.Path(input)
 		}
 	case message.ByAnswer:
 		if input != "" {
@@ -76,46 +77,6 @@ func mustInt(t *testing.T, text string) int {
 		t.Fatal(err)
 	}
 	return n
-}
-
-func TestRouteBounds(t *testing.T) {
-	for name, test := range map[string]struct{ path, want string }{
-		"empty":     {"", "/"},
-		"no_slash":  {"orders/17", "/orders/{n}"},
-		"long":      {"/" + strings.Repeat("a", 300), "/" + strings.Repeat("a", 196) + "…"},
-		"long_id":   {"/" + strings.Repeat("a1B2", 127) + "/xx", "/{id}/xx"},
-		"beyond":    {"/" + strings.Repeat("a1B2", 10_000) + "/x", "/{id}…"},
-		"rune":      {"/" + strings.Repeat("a1B2", 127) + "/xöö", "/{id}/x…"},
-		"escape":    {"/" + strings.Repeat("a1B2", 127) + "/%41", "/{id}/%{n}…"},
-		"control":   {"/a\x1b[2J", "/a\ufffd[2J"},
-		"many_dots": {"/" + strings.Repeat("a-", 20_000), "/" + strings.Repeat("a-", 98) + "…"},
-	} {
-		if got := message.Route(test.path); got != test.want {
-			t.Errorf("%s: got %q, want %q", name, got, test.want)
-		}
-	}
-}
-
-// TestRouteReadsTheBeginning: what a long path costs does not grow with its length.
-func TestRouteReadsTheBeginning(t *testing.T) {
-	path := "/" + strings.Repeat("a-1b_", 200)
-	want := testing.AllocsPerRun(5, func() { message.Route(path) })
-	long := path + strings.Repeat("a-1b_", 10_000)
-	if got := testing.AllocsPerRun(5, func() { message.Route(long) }); got > want {
-		t.Errorf("%v allocations for %d bytes, %v for %d", got, len(long), want, len(path))
-	}
-}
-
-// BenchmarkRoute shows that the time does not grow with the length of the path.
-func BenchmarkRoute(b *testing.B) {
-	for _, n := range []int{1 << 4, 1 << 9, 1 << 16} {
-		path := "/" + strings.Repeat("a-1b_", n/5)
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			for b.Loop() {
-				message.Route(path)
-			}
-		})
-	}
 }
 
 func TestParseBy(t *testing.T) {

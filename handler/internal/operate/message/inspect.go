@@ -1,14 +1,8 @@
 // Package message describes poison messages: what a message is and why it is on the poison queue, which messages a
-// filter selects, how messages group, and what may be shown of their content. It is pure.
+// filter selects, and how messages group. It is pure.
 //
 // Every byte of a message may come from an attacker. A [Message] is therefore printable and bounded, and never holds
-// the call's body, a header's value, a query string or user info. [ShowCall], [ShowAnswer], [ShowContent] and [Diff]
-// show the content and, unless the caller reveals them, mask secrets: the values of headers, JSON members, XML elements
-// and attributes, and form fields with secret names, user info, and the values in the queries of URLs. They mask only
-// what parses. A body that is neither JSON nor XML nor a form is not shown, and a text within one that names a secret
-// is hidden as a whole; in other texts, credentials after the name of their scheme are masked. They do not find secrets
-// without a telling name, such as a password in a sentence or an id in a path. Their results are printable: other
-// characters become U+FFFD or, in JSON, an escape.
+// the call's body, a header's value, a query string or user info.
 package message
 
 import (
@@ -21,9 +15,11 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/fold"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // The reasons of messages that carry no reason. All other reasons come from the dead letter, see decision.Reason.
@@ -87,7 +83,8 @@ type Message struct {
 	// Cause says in a few words why a scheduled message waits, without an attempt of its own why its target fails.
 	Cause string `json:"cause,omitempty"`
 	// Method, Host, Path and Route describe the call; empty if there is no envelope. Host is in lower case, with a port
-	// if the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/". See [Route].
+	// if the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/". Route is that
+	// of [fold.Path].
 	Method string `json:"method,omitempty"`
 	Host   string `json:"host,omitempty"`
 	Path   string `json:"path,omitempty"`
@@ -164,9 +161,9 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 	if !about.Raw {
 		// The delivery is judged at the time of insertion, because its own time is unknown.
 		in = r.Open(content, m.ID, m.InsertedAt)
-		about.RequestID = shown(in.RequestID, maxTenant)
-		about.Organization = shown(in.Tenant.Organization, maxTenant)
-		about.Environment = shown(in.Tenant.Environment, maxTenant)
+		about.RequestID = text.Line(in.RequestID, maxTenant)
+		about.Organization = text.Line(in.Tenant.Organization, maxTenant)
+		about.Environment = text.Line(in.Tenant.Environment, maxTenant)
 	}
 	e := in.Received
 	if e != nil {
@@ -199,14 +196,13 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 func (m *Message) describe(e *envelope.Envelope) {
 	m.Format, m.Attempts, m.Status = e.Format(), e.Attempts, e.LatestStatus()
 	if n := len(e.Trail); n > 0 {
-		m.Error = shown(e.Trail[n-1].Error, maxError)
+		m.Error = text.Line(e.Trail[n-1].Error, maxError)
 	}
-	if x := latestAnswer(e); x != nil {
-		m.Answer = answerLine(x)
-	}
-	m.Method = shown(e.Call.Method, maxMethod)
+	m.Answer = mask.AnswerLine(e)
+	m.Method = text.Line(e.Call.Method, maxMethod)
 	path := cmp.Or(e.Call.Target.EscapedPath(), "/")
-	m.Host, m.Path, m.Route = shown(strings.ToLower(e.Call.Target.Host), maxHost), shown(path, maxPath), Route(path)
+	m.Host = text.Line(strings.ToLower(e.Call.Target.Host), maxHost)
+	m.Path, m.Route = text.Line(path, maxPath), fold.Path(path)
 }
 
 // applyDeadLetter adds the fields that come from the dead letter. Any sender can have written it, so it ignores
@@ -225,7 +221,7 @@ func (m *Message) applyDeadLetter(d envelope.DeadLetter) {
 }
 
 func (m *Message) setReason(reason, detail string) {
-	m.Reason, m.Detail = shown(reason, maxReason), shown(withoutReason(reason, detail), maxDetail)
+	m.Reason, m.Detail = text.Line(reason, maxReason), text.Line(withoutReason(reason, detail), maxDetail)
 }
 
 // withoutReason returns a detail without the reason that it begins with, as in the dead letters of earlier versions.
@@ -262,16 +258,4 @@ func (r Rules) whyUnrecorded(in decision.Intake, m storage.Message) (reason, det
 		detail += tooLate
 	}
 	return HostGaveUp, detail
-}
-
-const cutMark = "…"
-
-// shown returns the text in one printable line of at most limit bytes. It does not share memory with the text, which
-// may be a small part of a large message.
-func shown(text string, limit int) string {
-	text = strictjson.ReplaceUnprintable(text)
-	if len(text) <= limit {
-		return strings.Clone(text)
-	}
-	return strictjson.Clip(text, limit-len(cutMark)) + cutMark
 }

@@ -4,7 +4,9 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/text"
 )
 
 // Scheduled is a scheduled message as its row describes it.
@@ -18,12 +20,12 @@ type Scheduled struct {
 // FromRow describes the scheduled message of a row, as far as the row says it without the content. Since is when the
 // call was created, so that filters by time select by age. Anyone who can write to the table can have written the row.
 func FromRow(r record.Scheduled) Scheduled {
-	return Scheduled{Row: r, Answered: shown(r.Answer, MaxAnswerText), Message: Message{
-		Queue: shown(r.Partition, maxHost), ID: shown(r.ID, maxReason), Main: shown(r.Partition, maxHost),
-		Reason: shown(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: shown(r.RequestID, maxTenant),
-		Organization: shown(r.Organization, maxTenant), Environment: shown(r.Environment, maxTenant),
-		Attempts: r.Attempts, Status: r.Status, Host: shown(strings.ToLower(r.TargetHost), maxHost),
-		Route: shown(r.Route, maxPath), Cause: shown(r.Cause, maxError), Bytes: len(r.Content),
+	return Scheduled{Row: r, Answered: text.Line(r.Answer, mask.MaxAnswerText), Message: Message{
+		Queue: text.Line(r.Partition, maxHost), ID: text.Line(r.ID, maxReason), Main: text.Line(r.Partition, maxHost),
+		Reason: text.Line(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: text.Line(r.RequestID, maxTenant),
+		Organization: text.Line(r.Organization, maxTenant), Environment: text.Line(r.Environment, maxTenant),
+		Attempts: r.Attempts, Status: r.Status, Host: text.Line(strings.ToLower(r.TargetHost), maxHost),
+		Route: text.Line(r.Route, maxPath), Cause: text.Line(r.Cause, maxError), Bytes: len(r.Content),
 	}}
 }
 
@@ -36,7 +38,8 @@ func CheckRow(r record.Scheduled) (warnings []string) {
 	}
 	host := strings.ToLower(e.Call.Target.Host)
 	if !strings.EqualFold(r.TargetHost, host[:min(len(host), record.MaxHost)]) {
-		warnings = append(warnings, "the message calls "+shown(host, maxHost)+", which is not the target of its row")
+		warnings = append(warnings,
+			"the message calls "+text.Line(host, maxHost)+", which is not the target of its row")
 	}
 	switch {
 	case e.RequestID == "":

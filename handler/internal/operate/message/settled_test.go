@@ -1,7 +1,6 @@
 package message_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
@@ -104,17 +103,4 @@ func TestRulesContent(t *testing.T) {
 			t.Errorf("content of %q is %q, %d bytes", text, got, read(text).Bytes)
 		}
 	}
-}
-
-func ExampleRoute() {
-	for _, path := range []string{
-		"/v1/orders/4711/lines/2", "/customers/550e8400-e29b-41d4-a716-446655440000",
-		"/reports/2026-11-21",
-	} {
-		fmt.Println(message.Route(path))
-	}
-	// Output:
-	// /v1/orders/{n}/lines/{n}
-	// /customers/{id}
-	// /reports/{date}
 }

@@ -17,7 +17,7 @@ import (
 
 // neighbourhood is an account on which several people and an app work at the same time.
 type neighbourhood struct {
-	*operation.Runs
+	*operation.Operations
 	store *tap
 	table *memory.Table
 
@@ -27,10 +27,10 @@ type neighbourhood struct {
 }
 
 // operator returns the account as another person sees it, with journals of their own.
-func (n *neighbourhood) operator(t *testing.T) *operation.Runs {
+func (n *neighbourhood) operator(t *testing.T) *operation.Operations {
 	t.Helper()
 	a := newAccount(t, n.store)
-	a.Table = n.table
+	a.Account.Table = n.table
 	return a
 }
 
@@ -63,7 +63,7 @@ func others(t *testing.T, n *neighbourhood) map[string]func(context.Context) {
 	return map[string]func(context.Context){
 		"list": func(ctx context.Context) {
 			for storage.Sleep(ctx, 10*time.Millisecond) {
-				_, _ = n.List(ctx, account.Source{}, func(account.Found) {})
+				_, _ = n.Account.List(ctx, account.Source{}, func(account.Found) {})
 			}
 		},
 		"app": n.app,
@@ -80,7 +80,7 @@ func others(t *testing.T, n *neighbourhood) map[string]func(context.Context) {
 			ignore(n.operator(t).PlanExpedite(ctx, everything(), journal.Pace{}))
 		},
 		"undo": func(ctx context.Context) {
-			for _, s := range summaries(t, n.Runs) { //nolint:contextcheck // that of the test
+			for _, s := range summaries(t, n.Operations) { //nolint:contextcheck // that of the test
 				ignore(n.PlanUndo(ctx, s.Run))
 			}
 		},
@@ -128,7 +128,7 @@ func TestBeside(t *testing.T) {
 							store: &tap{Queues: store, takes: takes}, table: &memory.Table{},
 							delivered: map[string]int{},
 						}
-						n.Runs = n.operator(t)
+						n.Operations = n.operator(t)
 						for i := range messages {
 							id := fmt.Sprintf("r%d", i)
 							switch {

@@ -15,7 +15,7 @@ const cancelCommand = "cancel"
 
 // PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
 // unless a second message of the call may exist, so that the call may still be made.
-func (rs *Runs) PlanCancel(ctx context.Context, s account.ScheduledSource, callback bool) (*Plan, error) {
+func (op *Operations) PlanCancel(ctx context.Context, s account.ScheduledSource, callback bool) (*Plan, error) {
 	now := time.Now()
 	cancel := func(p *Plan, in decision.Intake, row record.Scheduled, second bool) (journal.Step, error) {
 		step := journal.Step{Take: &journal.Take{Due: row.NextAttemptAt}}
@@ -27,12 +27,12 @@ func (rs *Runs) PlanCancel(ctx context.Context, s account.ScheduledSource, callb
 			p.warn(noCallback, nameOf(row))
 			return step, nil
 		}
-		report := rs.Rules.Decision.Report(decision.Decision{
+		report := op.Account.Rules.Decision.Report(decision.Decision{
 			GivenUp: true, Reason: decision.Cancelled, Status: e.LatestStatus(), State: e.State,
 		}, now)
 		content, err := e.CallbackWith(report, in.Limit)
-		step.Then = &journal.Put{Queue: row.Partition, Text: rs.Rules.Encoding.Encode(content.Bytes)}
+		step.Then = &journal.Put{Queue: row.Partition, Text: op.Account.Rules.Encoding.Encode(content.Bytes)}
 		return step, err
 	}
-	return rs.planScheduled(ctx, journal.Run{Command: cancelCommand}, s, cancel)
+	return op.planScheduled(ctx, journal.Run{Command: cancelCommand}, s, cancel)
 }

@@ -46,7 +46,7 @@ func TestExpediteKeepsDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, store, table := newScheduled(t, 0)
-				a.Rules.Decision.Expiration, a.Rules.Decision.MaxDeadline = day, 2*day
+				a.Account.Rules.Decision.Expiration, a.Account.Rules.Decision.MaxDeadline = day, 2*day
 				open := func(content []byte) *envelope.Envelope {
 					return appRules.Open(content, "id", storage.Base64.MaxContentBytes(), time.Now()).Envelope
 				}
@@ -60,7 +60,7 @@ func TestExpediteKeepsDeadline(t *testing.T) {
 				if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))); r.Done != 1 {
 					t.Fatalf("%+v", r)
 				}
-				after := open(a.Rules.Content(store.All(mainQueue)[0].Text))
+				after := open(a.Account.Rules.Content(store.All(mainQueue)[0].Text))
 				if got := after.GiveUpAt(appRules.Expiration); got.Sub(want).Abs() > time.Second {
 					t.Errorf("deadline %v, want %v", got, want)
 				}
@@ -97,13 +97,13 @@ func TestKeepKeepsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 0)
 		a := newAccount(t, store)
-		a.Rules.Decision.MaxDeadline = 2 * day
+		a.Account.Rules.Decision.MaxDeadline = 2 * day
 		deadline := time.Now().Add(30 * day).UTC().Truncate(time.Second)
 		put(t, store, poisonQueue, storage.Base64.Encode(fmt.Appendf(nil,
 			`{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"deadline":%q}`,
 			time.Now().Add(-50*day).UTC().Format(time.RFC3339), deadline.Format(time.RFC3339))), week)
 		keep(t, operation.NewKeeper(a.Account, []string{poisonQueue}), 1)
-		e, err := envelope.Parse(a.Rules.Content(store.All(poisonQueue)[0].Text))
+		e, err := envelope.Parse(a.Account.Rules.Content(store.All(poisonQueue)[0].Text))
 		if err != nil || !e.Deadline.Equal(deadline) {
 			t.Errorf("deadline %v, want %v; %v", e.Deadline, deadline, err)
 		}

@@ -17,14 +17,14 @@ var errDuplicate = errors.New("--dedupe: another message with its request id was
 // one that was inserted last, of those that can be sent. Of several that were inserted in the same second it is
 // any one. The limit does not count, so that it does not select older messages. Dedupe keeps the ids of all
 // messages in memory.
-func (rs *Runs) dedupe(ctx context.Context, s account.Source, next change) (change, error) {
+func (op *Operations) dedupe(ctx context.Context, s account.Source, next change) (change, error) {
 	type choice struct {
 		queue, id string
 		at        time.Time
 	}
 	chosen := map[message.RequestKey]choice{}
 	s.Limit = 0
-	_, err := rs.List(ctx, s, func(f account.Found) {
+	_, err := op.Account.List(ctx, s, func(f account.Found) {
 		key, ok := message.KeyOf(f.Message)
 		if !ok || f.InsertedAt.Before(chosen[key].at) {
 			return

@@ -103,7 +103,7 @@ func TestTwiceIsNamed(t *testing.T) {
 		store := newQueues(t, 60)
 		a := newAccount(t, store)
 		lost := map[string]bool{}
-		a.Store = &tap{Queues: store, queue: mainQueue, after: func(operation string) error {
+		a.Account.Store = &tap{Queues: store, queue: mainQueue, after: func(operation string) error {
 			key := fmt.Sprint(operation, len(store.All(mainQueue)))
 			if operation != "put" || len(lost) == 30 || len(store.All(mainQueue))%2 == 0 {
 				return nil

@@ -14,14 +14,14 @@ type Delete struct {
 }
 
 // PlanDelete prepares to delete messages.
-func (rs *Runs) PlanDelete(ctx context.Context, s account.Source, d Delete) (*Plan, error) {
+func (op *Operations) PlanDelete(ctx context.Context, s account.Source, d Delete) (*Plan, error) {
 	remove := func(_ context.Context, f account.Found) (journal.Step, error) {
 		if d.NoCopy {
 			return journal.Step{Take: &journal.Take{NoText: true}}, nil
 		}
 		return journal.Step{Take: &journal.Take{Text: f.Text}}, nil
 	}
-	p, err := rs.plan(ctx, journal.Run{Command: "delete"}, s, remove)
+	p, err := op.plan(ctx, journal.Run{Command: "delete"}, s, remove)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (p *Plan) warnDown(ctx context.Context, used hosts) error {
 	open := map[string]time.Time{}
 	s := account.ScheduledSource{}
 	s.Filter.Reasons = []string{string(decision.TargetDown)}
-	_, err := p.runs.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
+	_, err := p.operations.Account.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
 		if used[m.Host] != nil && !m.Row.IsStale(now) && m.Row.WrittenAt.After(open[m.Host]) {
 			open[m.Host] = m.Row.WrittenAt
 		}

@@ -55,7 +55,7 @@ func TestExpediteWhileDown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, _, table := newScheduled(t, 3)
 				if test.off {
-					a.Rules.Decision.Profiles = mustProfiles(t, `{"t.example":{"breaker":"off"}}`)
+					a.Account.Rules.Decision.Profiles = mustProfiles(t, `{"t.example":{"breaker":"off"}}`)
 				}
 				selected := allRows(t, table)[:2]
 				at := time.Now()

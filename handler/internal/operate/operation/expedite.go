@@ -18,21 +18,21 @@ import (
 
 // PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are down or paused:
 // their calls are not made then.
-func (rs *Runs) PlanExpedite(ctx context.Context, s account.ScheduledSource, pace journal.Pace) (*Plan, error) {
-	pauses, err := rs.Pauses(ctx)
+func (op *Operations) PlanExpedite(ctx context.Context, s account.ScheduledSource, pace journal.Pace) (*Plan, error) {
+	pauses, err := op.Account.Pauses(ctx)
 	if err != nil && !errors.Is(err, account.ErrNoPauses) {
-		rs.observer().Note("warning: " + err.Error())
+		op.observer().Note("warning: " + err.Error())
 	}
-	return rs.planExpedite(ctx, s, pace, pause.InForce(pauses, time.Now()), nil)
+	return op.planExpedite(ctx, s, pace, pause.InForce(pauses, time.Now()), nil)
 }
 
 // planExpedite is PlanExpedite with the pauses in force. It leaves out the messages whose target is not wanted; if
 // isWanted is nil, all are.
-func (rs *Runs) planExpedite(
+func (op *Operations) planExpedite(
 	ctx context.Context, s account.ScheduledSource, pace journal.Pace, paused pause.ByHost,
 	isWanted func(target *url.URL) bool,
 ) (*Plan, error) {
-	if err := rs.checkOutcomes(ctx, pace); err != nil {
+	if err := op.checkOutcomes(ctx, pace); err != nil {
 		return nil, err
 	}
 	now, used, run := time.Now(), hosts{}, paced("expedite", pace)
@@ -49,13 +49,13 @@ func (rs *Runs) planExpedite(
 		if isLeftOut(in) {
 			return journal.Step{}, errLeftOut
 		}
-		text, err := rs.expedited(in, row.Deadline, now, run.Token)
+		text, err := op.expedited(in, row.Deadline, now, run.Token)
 		if err == nil {
-			used.add(row, rs.Rules.Decision.Profiles.For(in.Envelope.Call.Target))
+			used.add(row, op.Account.Rules.Decision.Profiles.For(in.Envelope.Call.Target))
 		}
 		return journal.Step{Set: &journal.Set{Text: text}}, err
 	}
-	p, err := rs.planScheduled(ctx, run, s, expedite)
+	p, err := op.planScheduled(ctx, run, s, expedite)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ const dueSince = time.Hour
 
 // expedited returns the text of a message of a run that may be called now, instead of when it is due. The deadline is
 // the one in its row, which the handler has calculated: the settings of this environment may differ from the app's.
-func (rs *Runs) expedited(in decision.Intake, deadline, now time.Time, token string) (text string, err error) {
+func (op *Operations) expedited(in decision.Intake, deadline, now time.Time, token string) (text string, err error) {
 	if in.Envelope == nil {
 		return "", fmt.Errorf("the message is malformed: %w", in.Malformed)
 	}
@@ -96,5 +96,5 @@ func (rs *Runs) expedited(in decision.Intake, deadline, now time.Time, token str
 	if err == nil && tooLate { // not removed: the handler limits the deadline from here
 		content.Bytes, err = envelope.Set(content.Bytes, []string{"notBefore"}, due.UTC().Format(time.RFC3339))
 	}
-	return rs.Rules.Encoding.Encode(content.Bytes), err
+	return op.Account.Rules.Encoding.Encode(content.Bytes), err
 }

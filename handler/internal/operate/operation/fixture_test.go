@@ -37,14 +37,14 @@ const inFlight = 8
 // week is the time-to-live of messages that the host moves.
 const week = 7 * 24 * time.Hour
 
-func newAccount(t *testing.T, store storage.Queues) *operation.Runs {
+func newAccount(t *testing.T, store storage.Queues) *operation.Operations {
 	t.Helper()
 	return accountIn(store, filepath.Join(t.TempDir(), "runs"))
 }
 
 // accountIn returns the account as another process on the same machine sees it.
-func accountIn(store storage.Queues, runs string) *operation.Runs {
-	return &operation.Runs{
+func accountIn(store storage.Queues, runs string) *operation.Operations {
+	return &operation.Operations{
 		Account: &account.Account{
 			Store: store, Name: "test", AppQueues: []string{mainQueue},
 			Rules: message.Rules{
@@ -188,7 +188,7 @@ func execute(t *testing.T, p *operation.Plan) operation.Result {
 }
 
 // summaries returns the runs of the account.
-func summaries(t *testing.T, a *operation.Runs) []operation.RunSummary {
+func summaries(t *testing.T, a *operation.Operations) []operation.RunSummary {
 	t.Helper()
 	all, missing, err := a.Summaries(t.Context())
 	if missing != nil || err != nil {

@@ -25,12 +25,12 @@ type Import struct {
 }
 
 // PlanImport prepares to write exported messages to a queue. The file may come from elsewhere, and it names the queues.
-func (rs *Runs) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, error) {
-	all, err := rs.Reach(ctx)
+func (op *Operations) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, error) {
+	all, err := op.Account.Reach(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := rs.newPlan(journal.Run{Command: "import"})
+	p, err := op.newPlan(journal.Run{Command: "import"})
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (rs *Runs) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, 
 		if !storage.ValidName(to) {
 			return fmt.Errorf("queue: %.80q is not the name of a queue", to)
 		}
-		if err := rs.checkImport(all, r, to); err != nil && !o.Force {
+		if err := op.checkImport(all, r, to); err != nil && !o.Force {
 			return err
 		}
 		if err := storage.CheckText(r.Text); err != nil {
@@ -58,16 +58,16 @@ func (rs *Runs) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, 
 }
 
 // checkImport refuses a queue that is not a poison queue of the app, or on which the message would be something else.
-func (rs *Runs) checkImport(all []string, r account.Found, to string) error {
-	if err := rs.CheckQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
+func (op *Operations) checkImport(all []string, r account.Found, to string) error {
+	if err := op.Account.CheckQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
 		return err
 	}
 	main := account.MainQueue(to)
-	if main == to || !slices.Contains(rs.AppQueues, main) {
+	if main == to || !slices.Contains(op.Account.AppQueues, main) {
 		return fmt.Errorf("queue %s: %w; name the app folder with --app, or use --force", to, ErrOtherQueue)
 	}
-	isRaw := r.Raw || rs.Rules.IsRaw(r.Queue)
-	if err := rs.Rules.CheckRaw(isRaw, to); err != nil {
+	isRaw := r.Raw || op.Account.Rules.IsRaw(r.Queue)
+	if err := op.Account.Rules.CheckRaw(isRaw, to); err != nil {
 		return fmt.Errorf("%w; --force imports it nevertheless", err)
 	}
 	return nil

@@ -64,7 +64,8 @@ func TestKeep(t *testing.T) {
 			if m.ExpiresAt.Year() != 9999 {
 				t.Errorf("%s expires at %v", m.ID, m.ExpiresAt)
 			}
-			about := message.Read(message.Rules{Encoding: storage.Base64, Decision: a.Rules.Decision}, poisonQueue, m)
+			rules := message.Rules{Encoding: storage.Base64, Decision: a.Account.Rules.Decision}
+			about := message.Read(rules, poisonQueue, m)
 			reasons[about.Reason]++
 			if before, ok := untouched[m.ID]; ok {
 				if m.Text != before.Text || m.InsertedAt != before.InsertedAt {

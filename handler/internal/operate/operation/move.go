@@ -11,13 +11,14 @@ import (
 
 // PlanMove prepares to move messages unchanged to another queue. To send messages again, use PlanRequeue, which
 // resets their state.
-func (rs *Runs) PlanMove(ctx context.Context, s account.Source, to string) (*Plan, error) {
-	all, err := rs.Reach(ctx)
+func (op *Operations) PlanMove(ctx context.Context, s account.Source, to string) (*Plan, error) {
+	all, err := op.Account.Reach(ctx)
 	if err == nil {
-		err = rs.checkTarget(all, to)
+		err = op.checkTarget(all, to)
 	}
 	if err == nil && !s.Force {
-		err = rs.CheckQueue(all, to, "use requeue to send messages to it, or --force to move them there unchanged")
+		const advice = "use requeue to send messages to it, or --force to move them there unchanged"
+		err = op.Account.CheckQueue(all, to, advice)
 	}
 	if err != nil {
 		return nil, err
@@ -26,10 +27,10 @@ func (rs *Runs) PlanMove(ctx context.Context, s account.Source, to string) (*Pla
 		if f.Queue == to {
 			return journal.Step{}, errors.New("it is there already")
 		}
-		if err := rs.Rules.CheckRaw(f.Raw, to); err != nil && !s.Force {
+		if err := op.Account.Rules.CheckRaw(f.Raw, to); err != nil && !s.Force {
 			return journal.Step{}, fmt.Errorf("%w; --force moves it nevertheless", err)
 		}
 		return exchange(f, to, f.Text), nil
 	}
-	return rs.plan(ctx, journal.Run{Command: "move"}, s, move)
+	return op.plan(ctx, journal.Run{Command: "move"}, s, move)
 }

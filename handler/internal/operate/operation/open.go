@@ -16,7 +16,7 @@ import (
 // Open opens the account of an app, which a front end gets from [config.ReadApp]. The caller completes the result by
 // the folder of journals, the operator and the observers, and closes the account at the end. An error means that the
 // app folder or the storage connection is wrong.
-func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
+func Open(a config.App) (op *Operations, closeAccount func(), err error) {
 	appQueues, err := AppQueues(a)
 	err = errors.Join(err, a.ConnectionErr)
 	if err != nil {
@@ -27,7 +27,7 @@ func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 		return nil, nil, err
 	}
 	tables := OpenTables(a)
-	rs = &Runs{
+	op = &Operations{
 		Account: &account.Account{
 			Store:     store,
 			Name:      a.Connection.Account(),
@@ -47,9 +47,9 @@ func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 	}
 	history, noTables := azure.OpenTables(a.Connection)
 	if noTables == nil {
-		rs.History = history
+		op.History = history
 	}
-	return rs, store.Close, nil
+	return op, store.Close, nil
 }
 
 // AppQueues returns the queues that function apps read: those that we ship and those in the app folder, if there is

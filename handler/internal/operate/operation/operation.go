@@ -16,10 +16,11 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// Runs plans, resumes, undoes and lists the runs of an account. It is safe for concurrent use.
-type Runs struct {
-	*account.Account
-
+// Operations are what an operator does to an account: runs, which it plans, resumes, undoes and lists, and pauses of
+// targets. It is safe for concurrent use.
+type Operations struct {
+	// Account is the account that they change.
+	Account *account.Account
 	// Journals is the folder of journals.
 	Journals journal.Folder
 	// Outcomes is the table of what becomes of messages of runs; nil if it cannot be used.
@@ -40,12 +41,12 @@ type silent struct{}
 func (silent) Advanced(int, int) {}
 func (silent) Note(string)       {}
 
-func (rs *Runs) observer() run.Observer { return cmp.Or[run.Observer](rs.Observer, silent{}) }
+func (op *Operations) observer() run.Observer { return cmp.Or[run.Observer](op.Observer, silent{}) }
 
 // engine returns the engine of the account's runs.
-func (rs *Runs) engine() *run.Engine {
+func (op *Operations) engine() *run.Engine {
 	return &run.Engine{
-		Store: rs.Store, Account: rs.Name, Runs: rs.Journals, Operator: rs.Operator, Observer: rs.observer(),
-		Hooks: rs.hooks,
+		Store: op.Account.Store, Account: op.Account.Name, Runs: op.Journals, Operator: op.Operator,
+		Observer: op.observer(), Hooks: op.hooks,
 	}
 }

@@ -282,7 +282,7 @@ func TestUnknownQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := newAccount(t, store)
-		a.AppQueues = append(a.AppQueues, "async-caller-1")
+		a.Account.AppQueues = append(a.Account.AppQueues, "async-caller-1")
 		requeue := func(to string) error {
 			request := operation.Requeue{To: to}
 			p, err := a.PlanRequeue(ctx, account.Source{}, request)

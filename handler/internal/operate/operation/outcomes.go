@@ -15,27 +15,27 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // ErrNoOutcomes means that a run cannot know what becomes of its messages.
 var ErrNoOutcomes = errors.New("--canary and --stop-at-failure-ratio are not possible")
 
 // checkOutcomes returns why a run with a pace cannot know what becomes of its messages, or nil if it can or need not.
-func (rs *Runs) checkOutcomes(ctx context.Context, pace journal.Pace) error {
+func (op *Operations) checkOutcomes(ctx context.Context, pace journal.Pace) error {
 	if !pace.NeedsOutcomes() {
 		return nil
 	}
-	if rs.Table == nil || rs.Outcomes == nil {
+	if op.Account.Table == nil || op.Outcomes == nil {
 		return fmt.Errorf("%w: they need the table %s, and the storage connection names no table service, "+
 			"or ASYNC_CALLER_SCHEDULED is off", ErrNoOutcomes, storage.RunTable)
 	}
 	limited, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
-	apps, err := record.ReadApps(limited, rs.Table)
+	apps, err := record.ReadApps(limited, op.Account.Table)
 	if err == nil {
 		none := storage.Query{Partition: record.Partition("none")}
-		err = rs.Outcomes.List(limited, none, func(storage.Entity) error { return nil })
+		err = op.Outcomes.List(limited, none, func(storage.Entity) error { return nil })
 	}
 	switch {
 	case errors.Is(err, storage.ErrDenied):
@@ -60,7 +60,7 @@ func paced(command string, pace journal.Pace) journal.Run {
 }
 
 // checkResumed is checkOutcomes for a run that was begun before.
-func (rs *Runs) checkResumed(ctx context.Context, j *journal.Journal) error {
+func (op *Operations) checkResumed(ctx context.Context, j *journal.Journal) error {
 	if !j.Agreed || j.Ended { // nothing is sent
 		return nil
 	}
@@ -68,7 +68,7 @@ func (rs *Runs) checkResumed(ctx context.Context, j *journal.Journal) error {
 	if j.CanaryPassed {
 		pace.Canary = 0
 	}
-	return rs.checkOutcomes(ctx, pace)
+	return op.checkOutcomes(ctx, pace)
 }
 
 // messageOutcome is what is known of a message of a run.
@@ -149,21 +149,24 @@ func (o *outcomes) of(requestID string) messageOutcome {
 	return messageOutcome{}
 }
 
-// failedText says how the call of a message has failed. The row may be anyone's who writes to the table.
+// maxShown limits the texts of a row that are shown, which may be anyone's who writes to the table.
+const maxShown = 128
+
+// failedText says how the call of a message has failed.
 func failedText(row record.Outcome) string {
-	text := printable(row.RequestID) + ": " + printable(row.Reason)
+	why := text.Line(row.RequestID, maxShown) + ": " + text.Line(row.Reason, maxShown)
 	if row.Status != 0 {
-		text += fmt.Sprintf(", status %d", row.Status)
+		why += fmt.Sprintf(", status %d", row.Status)
 	}
 	if row.Action == string(decision.Reschedule) {
-		text += fmt.Sprintf("; it waits for attempt %d", row.Attempt+1)
+		why += fmt.Sprintf("; it waits for attempt %d", row.Attempt+1)
 	}
-	return text
+	return why
 }
 
 // refusedText says why a message was not called yet.
 func refusedText(row record.Outcome) string {
-	host := cmp.Or(printable(row.TargetHost), "its target")
+	host := cmp.Or(text.Line(row.TargetHost, maxShown), "its target")
 	why := ""
 	switch decision.Reason(row.Reason) { //nolint:exhaustive // the others explain themselves
 	case decision.TargetDown:
@@ -175,11 +178,7 @@ func refusedText(row record.Outcome) string {
 	case decision.BadSetting:
 		why = "the app is in hold mode"
 	default:
-		why = printable(row.Reason)
+		why = text.Line(row.Reason, maxShown)
 	}
 	return "not called yet: " + why
-}
-
-func printable(text string) string {
-	return strictjson.ReplaceUnprintable(strictjson.Clip(text, 128))
 }

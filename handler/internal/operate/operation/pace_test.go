@@ -38,20 +38,20 @@ type app struct {
 }
 
 // newApp returns an account whose app records outcomes, and that app. The app is not started.
-func newApp(t *testing.T, store *memory.Queues, does func(string) string) (*operation.Runs, app) {
+func newApp(t *testing.T, store *memory.Queues, does func(string) string) (*operation.Operations, app) {
 	t.Helper()
 	a := newAccount(t, store)
 	return a, app{store: store, outcomes: recorded(t, a), does: does}
 }
 
 // recorded makes the app of an account one that records outcomes.
-func recorded(t *testing.T, a *operation.Runs) storage.Table {
+func recorded(t *testing.T, a *operation.Operations) storage.Table {
 	t.Helper()
 	a.Outcomes = &memory.Table{}
-	if a.Table == nil {
-		a.Table = &memory.Table{}
+	if a.Account.Table == nil {
+		a.Account.Table = &memory.Table{}
 	}
-	if err := record.Beat(t.Context(), a.Table, "local", "test", functionapp.MonitorTimer, ""); err != nil {
+	if err := record.Beat(t.Context(), a.Account.Table, "local", "test", functionapp.MonitorTimer, ""); err != nil {
 		t.Fatal(err)
 	}
 	return a.Outcomes
@@ -171,12 +171,12 @@ func firstOf(n int, what, then string) func(string) string {
 	}
 }
 
-func planRequeue(t *testing.T, a *operation.Runs, pace journal.Pace) *operation.Plan {
+func planRequeue(t *testing.T, a *operation.Operations, pace journal.Pace) *operation.Plan {
 	t.Helper()
 	return mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{Pace: pace}))
 }
 
-func requeue(t *testing.T, a *operation.Runs, pace journal.Pace) (operation.Result, *notes) {
+func requeue(t *testing.T, a *operation.Operations, pace journal.Pace) (operation.Result, *notes) {
 	t.Helper()
 	said := &notes{}
 	a.Observer = said
@@ -347,20 +347,20 @@ func TestCanaryOfOthers(t *testing.T) {
 func TestNoOutcomes(t *testing.T) {
 	denied := fmt.Errorf("list rows: %w", storage.ErrDenied)
 	for name, c := range map[string]struct {
-		prepare func(*operation.Runs)
+		prepare func(*operation.Operations)
 		words   []string
 	}{
-		"no_table": {func(a *operation.Runs) { a.Table, a.Outcomes = nil, nil }, []string{"SCHEDULED is off"}},
+		"no_table": {func(a *operation.Operations) { a.Account.Table, a.Outcomes = nil, nil }, []string{"SCHEDULED is off"}},
 		"no_rights": {
-			func(a *operation.Runs) { a.Table.(*memory.Table).Fail(denied) },
+			func(a *operation.Operations) { a.Account.Table.(*memory.Table).Fail(denied) },
 			[]string{storage.TableRole},
 		},
 		"no_rights_run": {
-			func(a *operation.Runs) { a.Outcomes.(*memory.Table).Fail(denied) },
+			func(a *operation.Operations) { a.Outcomes.(*memory.Table).Fail(denied) },
 			[]string{storage.TableRole},
 		},
 		"no_heartbeat": {
-			func(a *operation.Runs) { a.Table = &memory.Table{} },
+			func(a *operation.Operations) { a.Account.Table = &memory.Table{} },
 			[]string{"no timer function", "AC-monitor"},
 		},
 	} {
@@ -394,7 +394,7 @@ func TestNoOutcomes(t *testing.T) {
 func TestOutcomesUnknown(t *testing.T) {
 	store := newQueues(t, 3)
 	a, _ := newApp(t, store, nil)
-	a.Table.(*memory.Table).Fail(errors.New("away"))
+	a.Account.Table.(*memory.Table).Fail(errors.New("away"))
 	pace := journal.Pace{Canary: 1}
 	_, err := a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{Pace: pace})
 	wantError(t, err, "whether the app records outcomes", "away")

@@ -44,9 +44,9 @@ const (
 
 // PauseTarget pauses a target: Host, Since, Until, By and Reason are those of the result, except that an earlier pause
 // that is still in force goes on. An error means that it is not known to be paused.
-func (rs *Runs) PauseTarget(ctx context.Context, p pause.Pause) (PauseResult, error) {
+func (op *Operations) PauseTarget(ctx context.Context, p pause.Pause) (PauseResult, error) {
 	now := p.Since
-	if rs.AppTable == nil {
+	if op.Account.AppTable == nil {
 		return PauseResult{}, account.ErrNoPauses
 	}
 	var written pause.Pause
@@ -56,21 +56,21 @@ func (rs *Runs) PauseTarget(ctx context.Context, p pause.Pause) (PauseResult, er
 			break
 		}
 		err = changePause(ctx, func(ctx context.Context) (err error) {
-			written, err = pause.Write(ctx, rs.AppTable, p)
+			written, err = pause.Write(ctx, op.Account.AppTable, p)
 			return err
 		})
 	}
 	if err != nil {
 		return PauseResult{}, fmt.Errorf("pause %s: %w", p.Host, err)
 	}
-	if err := rs.checkRead(ctx, written, now); err != nil {
+	if err := op.checkRead(ctx, written, now); err != nil {
 		return PauseResult{}, err
 	}
-	result := PauseResult{Pause: written, Account: rs.Name, CountedUntil: p.Until}
+	result := PauseResult{Pause: written, Account: op.Account.Name, CountedUntil: p.Until}
 	if p.Until.IsZero() {
 		result.CountedUntil = now.Add(uncertainEnd)
 	}
-	if err := rs.countPaused(ctx, &result, now); err != nil {
+	if err := op.countPaused(ctx, &result, now); err != nil {
 		result.CountProblem = account.RecordProblem(err)
 	}
 	return result, nil
@@ -85,14 +85,14 @@ func changePause(ctx context.Context, change func(context.Context) error) error 
 
 // checkRead returns an error if the table has more pauses than an app reads, and a pause is not among them. It removes
 // the rows of pauses that have ended. They have no effect, so a failure does not matter.
-func (rs *Runs) checkRead(ctx context.Context, p pause.Pause, now time.Time) error {
-	pauses, err := rs.Pauses(ctx)
+func (op *Operations) checkRead(ctx context.Context, p pause.Pause, now time.Time) error {
+	pauses, err := op.Account.Pauses(ctx)
 	if err != nil {
-		rs.observer().Note(fmt.Sprintf("the pause was not read back: %v", err))
+		op.observer().Note(fmt.Sprintf("the pause was not read back: %v", err))
 		return nil
 	}
-	if err := pause.RemoveEnded(ctx, rs.AppTable, pauses, now); err != nil {
-		rs.observer().Note(fmt.Sprintf("rows of pauses that have ended were not removed: %v", err))
+	if err := pause.RemoveEnded(ctx, op.Account.AppTable, pauses, now); err != nil {
+		op.observer().Note(fmt.Sprintf("rows of pauses that have ended were not removed: %v", err))
 	}
 	if _, isRead := pause.InForce(pauses, now)[p.Host]; !isRead {
 		return fmt.Errorf("pause %s: the table has more pauses than an app reads, and this one is not among them: "+
@@ -108,12 +108,12 @@ func scheduledFor(host string) (s account.ScheduledSource) {
 }
 
 // countPaused counts the scheduled messages for a target that is paused.
-func (rs *Runs) countPaused(ctx context.Context, r *PauseResult, now time.Time) error {
+func (op *Operations) countPaused(ctx context.Context, r *PauseResult, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	isStale := rs.StaleCheck(ctx, now)
+	isStale := op.Account.StaleCheck(ctx, now)
 	scheduled, expiring := 0, 0
-	_, err := rs.ListScheduled(ctx, scheduledFor(r.Host), false, func(m message.Scheduled) error {
+	_, err := op.Account.ListScheduled(ctx, scheduledFor(r.Host), false, func(m message.Scheduled) error {
 		row := m.Row
 		if isStale(row) {
 			return nil
@@ -136,8 +136,8 @@ func (rs *Runs) countPaused(ctx context.Context, r *PauseResult, now time.Time) 
 
 // PlanResume prepares to make the scheduled messages due that were paused with a host in the form of
 // [targets.ParseHost]. It leaves out those that another pause still stops, with a warning.
-func (rs *Runs) PlanResume(ctx context.Context, host string, pace journal.Pace) (*Plan, error) {
-	pauses, err := rs.Pauses(ctx)
+func (op *Operations) PlanResume(ctx context.Context, host string, pace journal.Pace) (*Plan, error) {
+	pauses, err := op.Account.Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (rs *Runs) PlanResume(ctx context.Context, host string, pace journal.Pace) 
 		_, isPaused := paused.Of(target, now)
 		return slices.Contains(targets.Keys(target), host) && !isPaused
 	}
-	return rs.planExpedite(ctx, s, pace, paused, isResumed)
+	return op.planExpedite(ctx, s, pace, paused, isResumed)
 }
 
 // ErrNotPaused means that a target is not paused.
@@ -158,13 +158,13 @@ var ErrNotPaused = errors.New("is not paused")
 // ResumeTarget ends the pause of a target, which is in the form of [targets.ParseHost], and returns it. The error is an
 // [ErrNotPaused] if there is none. Until [pause.Notice] later, an instance of the app may still reschedule the
 // target's messages.
-func (rs *Runs) ResumeTarget(ctx context.Context, host string) (p pause.Pause, err error) {
-	if rs.AppTable == nil {
+func (op *Operations) ResumeTarget(ctx context.Context, host string) (p pause.Pause, err error) {
+	if op.Account.AppTable == nil {
 		return p, account.ErrNoPauses
 	}
 	wasThere := false // a try that got no answer may have removed it
 	err = changePause(ctx, func(ctx context.Context) error {
-		removed, found, err := pause.Remove(ctx, rs.AppTable, host)
+		removed, found, err := pause.Remove(ctx, op.Account.AppTable, host)
 		if found {
 			p, wasThere = removed, true
 		}

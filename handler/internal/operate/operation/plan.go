@@ -16,8 +16,8 @@ import (
 // Plan is a run that waits for a confirmation. Its messages are reserved for [run.ClaimTime], but nothing is changed.
 // The caller must either Execute or Discard it.
 type Plan struct {
-	runs *Runs
-	run  *run.Plan
+	operations *Operations
+	run        *run.Plan
 	// matches are the messages that each ID of the source names.
 	matches map[string][]string
 
@@ -67,12 +67,12 @@ func exchange(f account.Found, to, text string) journal.Step {
 }
 
 // plan reads the source's messages and plans the change of each.
-func (rs *Runs) plan(ctx context.Context, about journal.Run, s account.Source, change change) (*Plan, error) {
-	names, err := rs.QueuesOf(ctx, s)
+func (op *Operations) plan(ctx context.Context, about journal.Run, s account.Source, change change) (*Plan, error) {
+	names, err := op.Account.QueuesOf(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	p, err := rs.newPlan(about)
+	p, err := op.newPlan(about)
 	if err != nil {
 		return nil, err
 	}
@@ -90,24 +90,24 @@ func (rs *Runs) plan(ctx context.Context, about journal.Run, s account.Source, c
 	return p, nil
 }
 
-func (rs *Runs) newPlan(about journal.Run) (*Plan, error) {
-	begun, err := rs.engine().Begin(about)
+func (op *Operations) newPlan(about journal.Run) (*Plan, error) {
+	begun, err := op.engine().Begin(about)
 	if err != nil {
 		return nil, err
 	}
-	return rs.planOf(begun), nil
+	return op.planOf(begun), nil
 }
 
-func (rs *Runs) planOf(p *run.Plan) *Plan {
+func (op *Operations) planOf(p *run.Plan) *Plan {
 	planned := run.Result{Run: p.Run.ID, Command: p.Run.Command, Account: p.Run.Account, Total: p.Total, Left: p.Total}
 	return &Plan{
-		runs: rs, run: p, matches: map[string][]string{}, From: p.From, To: p.To, Result: Result{Result: planned},
+		operations: op, run: p, matches: map[string][]string{}, From: p.From, To: p.To, Result: Result{Result: planned},
 	}
 }
 
 // take plans the change of the selected messages of one queue.
 func (p *Plan) take(ctx context.Context, s account.Source, name string, change change) error {
-	total, err := p.runs.Count(ctx, name)
+	total, err := p.operations.Account.Count(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -115,8 +115,8 @@ func (p *Plan) take(ctx context.Context, s account.Source, name string, change c
 	full := func() bool { return s.Limit > 0 && p.Total+p.Refused >= s.Limit }
 	selectStep := func(m storage.Message) (*journal.Step, error) {
 		seen++
-		p.runs.Scanned(name, seen, total)
-		found, ok := p.runs.Read(s, name, m)
+		p.operations.Account.Scanned(name, seen, total)
+		found, ok := p.operations.Account.Read(s, name, m)
 		if !ok {
 			return nil, nil //nolint:nilnil // not selected
 		}
@@ -184,22 +184,22 @@ func (p *Plan) add(s journal.Step) error {
 func (p *Plan) Discard(ctx context.Context) { p.run.Discard(ctx) }
 
 // Execute carries out the plan, once. When ctx ends it completes the steps that it has begun and leaves the rest to
-// [Runs.Resume].
+// [Operations.Resume].
 func (p *Plan) Execute(ctx context.Context) (Result, error) {
 	undone := p.run.Run.Of
 	if undone != "" {
-		if err := p.runs.claimUndo(ctx, undone, p.run.Run.ID); err != nil {
+		if err := p.operations.claimUndo(ctx, undone, p.run.Run.ID); err != nil {
 			p.Discard(ctx)
 			return Result{}, err
 		}
 	}
-	unseen := p.runs.publishBegin(ctx, p.run.Run, p.Total)
+	unseen := p.operations.publishBegin(ctx, p.run.Run, p.Total)
 	done, err := p.run.Execute(ctx)
 	if unseen == nil {
-		p.runs.publishEnd(ctx, p.run.Run.ID)
+		p.operations.publishEnd(ctx, p.run.Run.ID)
 	}
 	if undone != "" && err == nil {
-		p.runs.releaseUndo(ctx, undone, done)
+		p.operations.releaseUndo(ctx, undone, done)
 	}
 	result := p.Result
 	result.Result = done
@@ -207,10 +207,10 @@ func (p *Plan) Execute(ctx context.Context) (Result, error) {
 }
 
 // Resume continues an interrupted run.
-func (rs *Runs) Resume(ctx context.Context, id string) (Result, error) {
-	_, err := rs.check(ctx, id, func(j *journal.Journal) error { return rs.checkResumed(ctx, j) })
+func (op *Operations) Resume(ctx context.Context, id string) (Result, error) {
+	_, err := op.check(ctx, id, func(j *journal.Journal) error { return op.checkResumed(ctx, j) })
 	if err == nil {
-		err = rs.checkUndone(ctx, id)
+		err = op.checkUndone(ctx, id)
 		if !errors.Is(err, errUndoneElsewhere) { // no answer does not keep an interrupted run from going on
 			err = nil
 		}
@@ -218,26 +218,26 @@ func (rs *Runs) Resume(ctx context.Context, id string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	done, err := rs.engine().Resume(ctx, id)
+	done, err := op.engine().Resume(ctx, id)
 	if done.Run != "" {
-		rs.publishEnd(ctx, id)
+		op.publishEnd(ctx, id)
 	}
 	return Result{Result: done}, err
 }
 
 // check returns the names of all queues, or why a run can be neither resumed nor undone. It ends with a further check.
-func (rs *Runs) check(ctx context.Context, id string, further func(*journal.Journal) error) (
+func (op *Operations) check(ctx context.Context, id string, further func(*journal.Journal) error) (
 	all []string, err error,
 ) {
-	j, err := rs.Journals.Read(id)
+	j, err := op.Journals.Read(id)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = j.Close() }() // nothing was written
-	if err := rs.engine().Check(j); err != nil {
+	if err := op.engine().Check(j); err != nil {
 		return nil, err
 	}
-	all, err = rs.Reach(ctx)
+	all, err = op.Account.Reach(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -246,16 +246,17 @@ func (rs *Runs) check(ctx context.Context, id string, further func(*journal.Jour
 
 // PlanUndo prepares to restore the messages of a finished run, if they are still where the run has put
 // them: that shows when the plan is executed.
-func (rs *Runs) PlanUndo(ctx context.Context, id string) (*Plan, error) {
-	all, err := rs.check(ctx, id, func(*journal.Journal) error { return rs.checkUndone(ctx, id) })
+func (op *Operations) PlanUndo(ctx context.Context, id string) (*Plan, error) {
+	all, err := op.check(ctx, id, func(*journal.Journal) error { return op.checkUndone(ctx, id) })
 	if err != nil {
 		return nil, err
 	}
-	undo, refused, callbacks, err := rs.engine().Undo(ctx, id, func(name string) bool { return rs.IsRead(all, name) })
+	isRead := func(name string) bool { return op.Account.IsRead(all, name) }
+	undo, refused, callbacks, err := op.engine().Undo(ctx, id, isRead)
 	if err != nil {
 		return nil, err
 	}
-	p := rs.planOf(undo)
+	p := op.planOf(undo)
 	for _, r := range refused {
 		p.refuse(messageOf(r.Step), r.Why)
 	}

@@ -29,7 +29,7 @@ func TestExportImport(t *testing.T) {
 		}
 		a := newAccount(t, store)
 		var file bytes.Buffer
-		if _, err := a.List(t.Context(), account.Source{}, func(f account.Found) {
+		if _, err := a.Account.List(t.Context(), account.Source{}, func(f account.Found) {
 			if err := operation.WriteRecord(&file, f); err != nil {
 				t.Error(err)
 			}

@@ -162,7 +162,7 @@ func TestUndoLostAnswer(t *testing.T) {
 		a, store, table := newScheduled(t, 1)
 		r := execute(t, mustPlan(t)(a.PlanCancel(context.Background(), everything(), false)))
 		lost := false
-		a.Store = &tap{Queues: store, after: func(operation string) error {
+		a.Account.Store = &tap{Queues: store, after: func(operation string) error {
 			if operation != "put" || lost {
 				return nil
 			}

@@ -26,15 +26,15 @@ type Requeue struct {
 }
 
 // CheckRequeue returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
-func (rs *Runs) CheckRequeue(ctx context.Context, r Requeue) (warning string, err error) {
-	if err := rs.checkOutcomes(ctx, r.Pace); err != nil || r.To == "" {
+func (op *Operations) CheckRequeue(ctx context.Context, r Requeue) (warning string, err error) {
+	if err := op.checkOutcomes(ctx, r.Pace); err != nil || r.To == "" {
 		return "", err
 	}
-	all, err := rs.Reach(ctx)
+	all, err := op.Account.Reach(ctx)
 	if err == nil {
-		err = rs.checkTarget(all, r.To)
+		err = op.checkTarget(all, r.To)
 	}
-	if err == nil && !rs.IsRead(all, r.To) {
+	if err == nil && !op.Account.IsRead(all, r.To) {
 		warning = fmt.Sprintf("no function of the app reads %s: messages that are sent to it wait there", r.To)
 	}
 	return warning, err
@@ -45,14 +45,14 @@ const mostNames = 20
 
 // checkTarget refuses a queue to write to that does not exist, unless a function reads it: nobody would look for
 // messages on a queue whose name is misspelt.
-func (rs *Runs) checkTarget(all []string, to string) error {
+func (op *Operations) checkTarget(all []string, to string) error {
 	switch {
 	case !storage.ValidName(to):
 		return fmt.Errorf("queue %.80q: not the name of a queue", to)
-	case slices.Contains(all, to), rs.IsRead(all, to):
+	case slices.Contains(all, to), op.Account.IsRead(all, to):
 		return nil
 	}
-	known := slices.Compact(slices.Sorted(slices.Values(slices.Concat(all, rs.AppQueues))))
+	known := slices.Compact(slices.Sorted(slices.Values(slices.Concat(all, op.Account.AppQueues))))
 	exist := strings.Join(all[:min(len(all), mostNames)], ", ")
 	if more := len(all) - mostNames; more > 0 {
 		exist += fmt.Sprintf(" and %d more", more)
@@ -64,19 +64,19 @@ func (rs *Runs) checkTarget(all []string, to string) error {
 
 // PlanRequeue prepares to send messages again. It refuses messages that would only come back, and warns of edits that
 // have no effect.
-func (rs *Runs) PlanRequeue(ctx context.Context, s account.Source, r Requeue) (*Plan, error) {
-	if _, err := rs.CheckRequeue(ctx, r); err != nil {
+func (op *Operations) PlanRequeue(ctx context.Context, s account.Source, r Requeue) (*Plan, error) {
+	if _, err := op.CheckRequeue(ctx, r); err != nil {
 		return nil, err
 	}
 	run := paced("requeue", r.Pace)
 	r.Edit.Run = run.Token
 	var warnings []Warning
 	encodings := map[string]int{}
-	requeue, err := rs.requeue(ctx, s, r, &warnings, encodings)
+	requeue, err := op.requeue(ctx, s, r, &warnings, encodings)
 	if err != nil {
 		return nil, err
 	}
-	p, err := rs.plan(ctx, run, s, requeue)
+	p, err := op.plan(ctx, run, s, requeue)
 	if err != nil {
 		return nil, err
 	}
@@ -85,26 +85,26 @@ func (rs *Runs) PlanRequeue(ctx context.Context, s account.Source, r Requeue) (*
 }
 
 // requeue returns the change of each message. The change adds to the warnings and encodings.
-func (rs *Runs) requeue(
+func (op *Operations) requeue(
 	ctx context.Context, s account.Source, r Requeue, warnings *[]Warning, encodings map[string]int,
 ) (change, error) {
 	now := time.Now()
 	send := func(ctx context.Context, f account.Found) (journal.Step, error) {
 		to, err := Target(f.Queue, r.To)
 		if err == nil {
-			err = rs.Rules.CheckRaw(f.Raw, to)
+			err = op.Account.Rules.CheckRaw(f.Raw, to)
 		}
 		if err != nil {
 			return journal.Step{}, err
 		}
 		options := r.Edit
 		options.Raw = f.Raw
-		text, err := edit.Prepare(ctx, rs.Rules, f.Text, f.ID, options, now)
+		text, err := edit.Prepare(ctx, op.Account.Rules, f.Text, f.ID, options, now)
 		return exchange(f, to, text), err
 	}
 	if r.Dedupe {
 		var err error
-		send, err = rs.dedupe(ctx, s, send)
+		send, err = op.dedupe(ctx, s, send)
 		if err != nil {
 			return nil, err
 		}
@@ -116,13 +116,13 @@ func (rs *Runs) requeue(
 		}
 		content := f.Content
 		if r.Edit.FixEncoding {
-			fixed, encoding := edit.FixEncoding(rs.Rules, f.Text, f.Raw)
+			fixed, encoding := edit.FixEncoding(op.Account.Rules, f.Text, f.Raw)
 			content = fixed
 			if encoding != "" {
 				encodings[encoding]++
 			}
 		}
-		for _, why := range r.Edit.Warnings(ctx, content, rs.Rules.Content(step.Text())) {
+		for _, why := range r.Edit.Warnings(ctx, content, op.Account.Rules.Content(step.Text())) {
 			*warnings = addWarning(*warnings, why, Name{Queue: f.Queue, ID: f.ID, RequestID: f.RequestID})
 		}
 		return step, nil
@@ -142,23 +142,23 @@ func Target(from, to string) (string, error) {
 
 // Preview shows what requeueing would change, without changing anything. For a message that would be refused, why
 // is the reason, and the queue and the content mean nothing. The warnings are those that the plan would have.
-func (rs *Runs) Preview(
+func (op *Operations) Preview(
 	ctx context.Context, s account.Source, r Requeue, visit func(f account.Found, to string, after []byte, why error),
 ) (listed account.Listed, warnings []Warning, err error) {
-	if _, err := rs.CheckRequeue(ctx, r); err != nil {
+	if _, err := op.CheckRequeue(ctx, r); err != nil {
 		return account.Listed{}, nil, err
 	}
-	requeue, err := rs.requeue(ctx, s, r, &warnings, map[string]int{})
+	requeue, err := op.requeue(ctx, s, r, &warnings, map[string]int{})
 	if err != nil {
 		return account.Listed{}, nil, err
 	}
-	listed, err = rs.List(ctx, s, func(f account.Found) {
+	listed, err = op.Account.List(ctx, s, func(f account.Found) {
 		step, err := requeue(ctx, f)
 		if err != nil {
 			visit(f, "", nil, err)
 			return
 		}
-		visit(f, step.Put.Queue, rs.Rules.Content(step.Text()), nil)
+		visit(f, step.Put.Queue, op.Account.Rules.Content(step.Text()), nil)
 	})
 	return listed, warnings, err
 }

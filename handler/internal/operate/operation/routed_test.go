@@ -32,7 +32,7 @@ var nexusLookalike = inBase64(`{"Organization":"acme","Environment":"prod","Orig
 func inBase64(content string) string { return storage.Base64.Encode([]byte(content)) }
 
 // newRoutedQueues returns a store with contents on the poison queue of a route, and the account of its app.
-func newRoutedQueues(t *testing.T, texts ...string) (*memory.Queues, *operation.Runs) {
+func newRoutedQueues(t *testing.T, texts ...string) (*memory.Queues, *operation.Operations) {
 	t.Helper()
 	store := newQueues(t, 0)
 	for _, name := range []string{routedQueue, routedPoison} {
@@ -44,8 +44,8 @@ func newRoutedQueues(t *testing.T, texts ...string) (*memory.Queues, *operation.
 		put(t, store, routedPoison, text, week)
 	}
 	a := newAccount(t, store)
-	a.AppQueues = append(a.AppQueues, routedQueue)
-	a.Rules.Routed = []string{routedQueue}
+	a.Account.AppQueues = append(a.Account.AppQueues, routedQueue)
+	a.Account.Rules.Routed = []string{routedQueue}
 	return store, a
 }
 
@@ -62,10 +62,10 @@ func TestRoutedContents(t *testing.T) {
 	}
 	slices.Sort(originals)
 	all := account.Source{Queues: []string{routedPoison}}
-	requeue := func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+	requeue := func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 		return a.PlanRequeue(ctx, all, operation.Requeue{Dedupe: true})
 	}
-	remove := func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+	remove := func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 		return a.PlanDelete(ctx, all, operation.Delete{})
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestRoutedContents(t *testing.T) {
 			}
 		}
 		var file bytes.Buffer
-		must(a.List(ctx, all, func(f account.Found) {
+		must(a.Account.List(ctx, all, func(f account.Found) {
 			if f.Reason != message.Raw || !f.Raw || f.Format != "" || f.RequestID != "" || f.Main != routedQueue ||
 				f.Attempts != 0 || f.Host != "" || f.Organization != "" {
 				t.Errorf("%+v", f.Message)
@@ -119,17 +119,19 @@ func TestRoutedRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	requeue := func(s account.Source, r operation.Requeue) planner {
-		return func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) { return a.PlanRequeue(ctx, s, r) }
+		return func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
+			return a.PlanRequeue(ctx, s, r)
+		}
 	}
 	move := func(s account.Source, to string) planner {
-		return func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+		return func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 			return a.PlanMove(ctx, s, to)
 		}
 	}
 	load := func(from string, in operation.Import) planner {
-		return func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+		return func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 			var file bytes.Buffer
-			must(a.List(ctx, account.Source{Queues: []string{from}},
+			must(a.Account.List(ctx, account.Source{Queues: []string{from}},
 				func(f account.Found) { _ = operation.WriteRecord(&file, f) }))
 			return a.PlanImport(ctx, &file, in)
 		}
@@ -158,7 +160,8 @@ func TestRoutedRefusals(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, a := newRoutedQueues(t, lookalike)
 				put(t, store, poisonQueue, deadLetter("letter", mainQueue), 0)
-				a.AppQueues, a.Rules.Routed = append(a.AppQueues, "other-in"), append(a.Rules.Routed, "other-in")
+				a.Account.AppQueues = append(a.Account.AppQueues, "other-in")
+				a.Account.Rules.Routed = append(a.Account.Rules.Routed, "other-in")
 				if err := store.Create(t.Context(), "other-in"); err != nil {
 					t.Fatal(err)
 				}
@@ -182,13 +185,13 @@ func TestRoutedRefusals(t *testing.T) {
 }
 
 // planner plans a run.
-type planner func(context.Context, *operation.Runs) (*operation.Plan, error)
+type planner func(context.Context, *operation.Operations) (*operation.Plan, error)
 
 // TestRoutedCanary: the outcome of a content would not be known, because it cannot carry the token of a run.
 func TestRoutedCanary(t *testing.T) {
 	_, a := newRoutedQueues(t)
 	options := edit.Options{Raw: true, Run: "token"}
-	_, err := edit.Prepare(t.Context(), a.Rules, hostCopy("evil"), "id", options, time.Now())
+	_, err := edit.Prepare(t.Context(), a.Account.Rules, hostCopy("evil"), "id", options, time.Now())
 	wantError(t, err, "omit --canary and --stop-at-failure-ratio")
 }
 

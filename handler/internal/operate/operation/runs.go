@@ -13,7 +13,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // RunSummary describes a run of this machine by its journal, or one of another machine by its row.
@@ -40,50 +40,50 @@ const (
 )
 
 // publish writes the row of a run, so that colleagues see it.
-func (rs *Runs) publish(ctx context.Context, s run.Summary, end time.Time) error {
-	if rs.Outcomes == nil {
+func (op *Operations) publish(ctx context.Context, s run.Summary, end time.Time) error {
+	if op.Outcomes == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runRowTimeout)
 	defer cancel()
-	s.Filter = strictjson.Clip(s.Filter, maxFilter)
+	s.Filter = text.Clip(s.Filter, maxFilter)
 	content, err := json.Marshal(RunSummary{Summary: s, End: end})
 	if err == nil {
 		err = storage.Persist(ctx, runRowTimeout/3, func(ctx context.Context) error {
-			return rows.Put(ctx, rs.Outcomes, runRow{storage.Key{Partition: record.RunsPartition, ID: s.Run}, content})
+			return rows.Put(ctx, op.Outcomes, runRow{storage.Key{Partition: record.RunsPartition, ID: s.Run}, content})
 		}, storage.ErrRefused)
 	}
 	if err != nil {
-		rs.observer().Note(fmt.Sprintf("the list of runs does not show this one, or its end: %v; "+
+		op.observer().Note(fmt.Sprintf("the list of runs does not show this one, or its end: %v; "+
 			"the messages are not affected", err))
 	}
 	return err
 }
 
 // publishBegin publishes a run that begins.
-func (rs *Runs) publishBegin(ctx context.Context, about journal.Run, total int) error {
-	return rs.publish(ctx, run.Summary{
+func (op *Operations) publishBegin(ctx context.Context, about journal.Run, total int) error {
+	return op.publish(ctx, run.Summary{
 		Run: about.ID, Command: about.Command, At: about.At, Account: about.Account, Of: about.Of,
 		Operator: about.Operator, Total: total, State: "running",
 	}, time.Time{})
 }
 
 // publishEnd publishes a run that has ended or was interrupted.
-func (rs *Runs) publishEnd(ctx context.Context, id string) {
-	if s, err := run.Summarize(rs.Journals, id); err == nil {
-		_ = rs.publish(ctx, s, time.Now().UTC().Truncate(time.Second)) // it was noted
+func (op *Operations) publishEnd(ctx context.Context, id string) {
+	if s, err := run.Summarize(op.Journals, id); err == nil {
+		_ = op.publish(ctx, s, time.Now().UTC().Truncate(time.Second)) // it was noted
 	}
 }
 
 // Summaries describes the runs of this machine and, if there is a table, those of others on the account, the
 // newest first. Missing is why those of others could not be read.
-func (rs *Runs) Summaries(ctx context.Context) (all []RunSummary, missing, err error) {
-	here, err := run.Summaries(rs.Journals)
+func (op *Operations) Summaries(ctx context.Context) (all []RunSummary, missing, err error) {
+	here, err := run.Summaries(op.Journals)
 	if err != nil {
 		return nil, nil, err
 	}
 	run.MarkUndone(here) // the rows are not used for runs of this machine
-	published, missing := rs.published(ctx)
+	published, missing := op.published(ctx)
 	for _, s := range here {
 		all = append(all, RunSummary{Summary: *s, End: published[s.Run].End, Here: true})
 		delete(published, s.Run)
@@ -103,17 +103,17 @@ func (rs *Runs) Summaries(ctx context.Context) (all []RunSummary, missing, err e
 }
 
 // published reads the rows of runs. Anyone who can write to the table may have written them.
-func (rs *Runs) published(ctx context.Context) (map[string]RunSummary, error) {
+func (op *Operations) published(ctx context.Context) (map[string]RunSummary, error) {
 	published := map[string]RunSummary{}
-	if rs.Outcomes == nil {
+	if op.Outcomes == nil {
 		return published, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, runRowTimeout)
 	defer cancel()
 	query := storage.Query{Partition: record.RunsPartition}
-	err := rows.ListWhole(ctx, rs.Outcomes, query, func(row runRow) error {
+	err := rows.ListWhole(ctx, op.Outcomes, query, func(row runRow) error {
 		var s RunSummary
-		if err := json.Unmarshal(row.Content, &s); err == nil && s.Run == row.ID && s.Account == rs.Name {
+		if err := json.Unmarshal(row.Content, &s); err == nil && s.Run == row.ID && s.Account == op.Account.Name {
 			s.Here = false
 			published[row.ID] = s
 		}

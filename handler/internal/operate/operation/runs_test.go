@@ -19,7 +19,7 @@ import (
 func TestRunsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, table := newQueues(t, 3), &memory.Table{}
-		operator := func(name string) *operation.Runs {
+		operator := func(name string) *operation.Operations {
 			a := newAccount(t, store)
 			a.Outcomes, a.Operator = table, journal.Operator{User: name, Machine: "vm"}
 			return a

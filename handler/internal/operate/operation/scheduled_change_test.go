@@ -67,14 +67,14 @@ func schedule(
 }
 
 // newScheduled returns an account with n scheduled messages.
-func newScheduled(t *testing.T, n int) (*operation.Runs, *memory.Queues, *memory.Table) {
+func newScheduled(t *testing.T, n int) (*operation.Operations, *memory.Queues, *memory.Table) {
 	t.Helper()
 	store, table := newQueues(t, 0), &memory.Table{}
 	for i := range n {
 		schedule(t, store, table, plannedCall(fmt.Sprintf("r%d", i), later), later)
 	}
 	a := newAccount(t, store)
-	a.Table = table
+	a.Account.Table = table
 	return a, store, table
 }
 
@@ -93,7 +93,7 @@ func allRows(t *testing.T, table storage.Table) (all []record.Scheduled) {
 
 func everything() account.ScheduledSource { return account.ScheduledSource{} }
 
-func planExpedite(ctx context.Context, a *operation.Runs, pace journal.Pace) (*operation.Plan, error) {
+func planExpedite(ctx context.Context, a *operation.Operations, pace journal.Pace) (*operation.Plan, error) {
 	return a.PlanExpedite(ctx, everything(), pace)
 }
 
@@ -107,7 +107,7 @@ func TestExpediteScheduled(t *testing.T) {
 			t.Fatalf("%+v, %d are invisible, %d rows", r, len(hidden(store, mainQueue)), len(allRows(t, table)))
 		}
 		for _, m := range store.All(mainQueue) {
-			content := a.Rules.Content(m.Text)
+			content := a.Account.Rules.Content(m.Text)
 			e, err := envelope.Parse(content)
 			if err != nil {
 				t.Fatal(err)
@@ -141,7 +141,7 @@ func TestExpediteNotBefore(t *testing.T) {
 			time.Now().UTC().Format(time.RFC3339), notBefore.Format(time.RFC3339))
 		schedule(t, store, table, content, later)
 		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
-		e, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
+		e, err := envelope.Parse(a.Account.Rules.Content(store.All(mainQueue)[0].Text))
 		if err != nil || e.NotBefore.After(time.Now()) || e.DueAt().After(time.Now()) || !e.GiveUpAt(week).
 			Equal(notBefore.Add(week)) {
 			t.Errorf("notBefore %v, due %v, deadline %v, %v", e.NotBefore, e.DueAt(), e.GiveUpAt(week), err)
@@ -162,7 +162,7 @@ func TestExpediteNexus(t *testing.T) {
 		}
 		schedule(t, store, table, []byte(nexusMessage(time.Now().Add(later))), later)
 		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
-		after, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
+		after, err := envelope.Parse(a.Account.Rules.Content(store.All(mainQueue)[0].Text))
 		if err != nil || after.DueAt().After(time.Now()) || !after.GiveUpAt(week).Equal(e.GiveUpAt(week)) ||
 			after.Attempts != e.Attempts {
 			t.Errorf("%+v, %v", after, err)
@@ -193,7 +193,7 @@ func nexusOf(created, due, deadline time.Duration) string {
 func TestExpediteRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, _ := newScheduled(t, 2000)
-		a.Store = &tap{Queues: store}
+		a.Account.Store = &tap{Queues: store}
 		began := time.Now()
 		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Rate: 200})))
 		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
@@ -259,7 +259,7 @@ func TestCancelCallback(t *testing.T) {
 		if r.Done != 2 || len(all) != 1 || len(hidden(store, mainQueue)) != 0 {
 			t.Fatalf("%+v, %d messages", r, len(all))
 		}
-		e, err := envelope.Parse(a.Rules.Content(all[0].Text))
+		e, err := envelope.Parse(a.Account.Rules.Content(all[0].Text))
 		if err != nil || e.Call.URL != "https://s.example/done" || e.Callback != nil {
 			t.Fatalf("%+v, %v", e, err)
 		}
@@ -300,22 +300,22 @@ func TestRefuseScheduled(t *testing.T) {
 	if p.Total != 0 || p.Refused != 6 {
 		t.Errorf("planned %d, refused %+v", p.Total, p.Refusals)
 	}
-	a.Table = nil
+	a.Account.Table = nil
 	if _, err := planExpedite(ctx, a, journal.Pace{}); !errors.Is(err, account.ErrNoTable) {
 		t.Errorf("without a table: %v", err)
 	}
 }
 
 // changes are the commands that change scheduled messages.
-func changes() map[string]func(context.Context, *operation.Runs) (*operation.Plan, error) {
-	return map[string]func(context.Context, *operation.Runs) (*operation.Plan, error){
-		"expedite": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+func changes() map[string]func(context.Context, *operation.Operations) (*operation.Plan, error) {
+	return map[string]func(context.Context, *operation.Operations) (*operation.Plan, error){
+		"expedite": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 			return planExpedite(ctx, a, journal.Pace{})
 		},
-		"cancel": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+		"cancel": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 			return a.PlanCancel(ctx, everything(), false)
 		},
-		"callback": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+		"callback": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 			return a.PlanCancel(ctx, everything(), true)
 		},
 	}
@@ -473,7 +473,7 @@ func TestExpediteLosesToken(t *testing.T) {
 		content := strings.Replace(string(plannedCall("r1", later)), `"call"`, `"run":"0LD","call"`, 1)
 		schedule(t, store, table, []byte(content), later)
 		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
-		if content := a.Rules.Content(store.All(mainQueue)[0].Text); strings.Contains(string(content), "0LD") {
+		if content := a.Account.Rules.Content(store.All(mainQueue)[0].Text); strings.Contains(string(content), "0LD") {
 			t.Errorf("%s", content)
 		}
 	})

@@ -28,13 +28,13 @@ var errLeftOut = errors.New("not selected")
 
 // planScheduled plans the change of each selected message. The app reads the queues, so that only the receipts of the
 // rows claim messages.
-func (rs *Runs) planScheduled(
+func (op *Operations) planScheduled(
 	ctx context.Context, about journal.Run, s account.ScheduledSource, change scheduledChange,
 ) (*Plan, error) {
-	if _, err := rs.Reach(ctx); err != nil {
+	if _, err := op.Account.Reach(ctx); err != nil {
 		return nil, err
 	}
-	p, err := rs.newPlan(about)
+	p, err := op.newPlan(about)
 	if err != nil {
 		return nil, err
 	}
@@ -44,16 +44,16 @@ func (rs *Runs) planScheduled(
 		return nil, err
 	}
 	now := time.Now()
-	_, err = rs.ListScheduled(ctx, s, true, func(m message.Scheduled) error {
+	_, err = op.Account.ListScheduled(ctx, s, true, func(m message.Scheduled) error {
 		p.match(s.IDs, m.Message)
 		row := m.Row
-		text := rs.Rules.Encoding.Encode(row.Content)
+		text := op.Account.Rules.Encoding.Encode(row.Content)
 		if why := checkRow(row, text); why != nil {
 			p.refuse(m.Message, why.Error())
 			return nil
 		}
 		second := row.Repeated || seconds[callOf(row)]
-		step, why := change(p, rs.Rules.Open(row.Content, row.ID, now), row, second)
+		step, why := change(p, op.Account.Rules.Open(row.Content, row.ID, now), row, second)
 		switch {
 		case errors.Is(why, errLeftOut):
 			return nil
@@ -92,7 +92,7 @@ func checkRow(row record.Scheduled, text string) error {
 
 // newRecorder returns a recorder for changes of rows whose routes are short already.
 func newRecorder(table storage.Table) *record.Recorder {
-	return record.NewRecorder(table, message.Route, record.RunBytes, zerolog.Nop())
+	return record.NewRecorder(table, record.RunBytes, zerolog.Nop())
 }
 
 // hooks follow the messages of a run: they watch what becomes of them, and keep the record of scheduled messages.
@@ -104,13 +104,13 @@ type hooks struct {
 	cancelled *history.History
 }
 
-func (rs *Runs) hooks(about journal.Run) run.Hooks {
-	h := &hooks{watch: newWatch(rs, about.Token)}
-	if rs.Table != nil {
-		h.rows = newRecorder(rs.Table)
+func (op *Operations) hooks(about journal.Run) run.Hooks {
+	h := &hooks{watch: newWatch(op, about.Token)}
+	if op.Account.Table != nil {
+		h.rows = newRecorder(op.Account.Table)
 	}
-	if about.Command == cancelCommand && rs.keepsHistory() {
-		h.cancelled = history.New(rs.History, rs.HistoryRetention, message.Route, zerolog.Nop())
+	if about.Command == cancelCommand && op.keepsHistory() {
+		h.cancelled = history.New(op.History, op.HistoryRetention, zerolog.Nop())
 	}
 	return h
 }
@@ -128,7 +128,7 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 	case p.State != journal.Done: // its receipt is stale
 	case s.Put != nil:
 		row.NextAttemptAt = s.Put.Due
-		row.Content = h.runs.Rules.Content(s.Text())
+		row.Content = h.operations.Account.Rules.Content(s.Text())
 		row.Repeated = row.Repeated || p.PossibleDuplicate
 	}
 	if row.Content != nil && time.Until(row.NextAttemptAt) >= decision.MinRecordedDelay {
@@ -145,13 +145,13 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 const historyTime = 5 * time.Second
 
 // keepsHistory reports whether the app keeps how calls end: then it has tables for it. Its settings are elsewhere.
-func (rs *Runs) keepsHistory() bool {
-	if rs.History == nil {
+func (op *Operations) keepsHistory() bool {
+	if op.History == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), historyTime)
 	defer cancel()
-	names, err := rs.History.TableNames(ctx, history.TablePrefix)
+	names, err := op.History.TableNames(ctx, history.TablePrefix)
 	return err == nil && len(names) > 0
 }
 
@@ -161,7 +161,7 @@ func (h *hooks) keepCancelled(s journal.Step, p journal.Progress) {
 		return
 	}
 	now := time.Now()
-	in := h.runs.Rules.Open(h.runs.Rules.Content(s.Take.Text), s.Take.ID, now)
+	in := h.operations.Account.Rules.Open(h.operations.Account.Rules.Content(s.Take.Text), s.Take.ID, now)
 	if in.Envelope == nil {
 		return
 	}
@@ -180,7 +180,7 @@ func (h *hooks) Close() {
 	}
 	h.rows.Close(record.RunClose)
 	if lost, err := h.rows.Lost(); lost > 0 {
-		h.runs.observer().Note(fmt.Sprintf("the record of %d messages is out of date: %v; "+
+		h.operations.observer().Note(fmt.Sprintf("the record of %d messages is out of date: %v; "+
 			"the messages are not affected", lost, cmp.Or(err, errTooSlow)))
 	}
 }

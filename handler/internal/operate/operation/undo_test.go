@@ -21,19 +21,20 @@ import (
 // TestUndo checks that an undo restores the messages of every run byte for byte, and that it can be undone as well.
 func TestUndo(t *testing.T) {
 	all := account.Source{}
-	for name, plan := range map[string]func(context.Context, *operation.Runs) (*operation.Plan, error){
-		"move": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+	for name, plan := range map[string]func(context.Context, *operation.Operations) (*operation.Plan, error){
+		"move": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 			return a.PlanMove(ctx, all, parking)
 		},
-		"requeue": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+		"requeue": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 			return a.PlanRequeue(ctx, all, operation.Requeue{})
 		},
-		"delete": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+		"delete": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 			return a.PlanDelete(ctx, all, operation.Delete{})
 		},
-		"import": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+		"import": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 			var file bytes.Buffer
-			if _, err := a.List(ctx, all, func(f account.Found) { _ = operation.WriteRecord(&file, f) }); err != nil {
+			export := func(f account.Found) { _ = operation.WriteRecord(&file, f) }
+			if _, err := a.Account.List(ctx, all, export); err != nil {
 				return nil, err
 			}
 			return a.PlanImport(ctx, &file, operation.Import{})
@@ -155,7 +156,8 @@ func TestUndoGone(t *testing.T) {
 				}
 				if c.importing {
 					var file bytes.Buffer
-					must(a.List(ctx, account.Source{}, func(f account.Found) { _ = operation.WriteRecord(&file, f) }))
+					export := func(f account.Found) { _ = operation.WriteRecord(&file, f) }
+					must(a.Account.List(ctx, account.Source{}, export))
 					plan = func() (*operation.Plan, error) {
 						return a.PlanImport(ctx, &file, operation.Import{To: mainQueue, Force: true})
 					}
@@ -279,7 +281,7 @@ func TestUndoRefused(t *testing.T) {
 // interrupted carries out a move or a delete that is killed at the given deletion, before or after its effect.
 func interrupted(
 	t *testing.T, store *memory.Queues, command string, deletion int, afterwards bool,
-) (a *operation.Runs, id string) {
+) (a *operation.Operations, id string) {
 	t.Helper()
 	first := newAccount(t, store)
 	k := newKiller(t, store, -1, afterwards, string(first.Journals))
@@ -293,7 +295,7 @@ func interrupted(
 		}
 		return before(operation)
 	}
-	first.Store = k
+	first.Account.Store = k
 	plan := func() (*operation.Plan, error) {
 		return first.PlanMove(context.Background(), account.Source{}, parking)
 	}
@@ -392,7 +394,7 @@ func TestTwoOperators(t *testing.T) {
 }
 
 // elsewhere returns the runs of another account with the same journals.
-func elsewhere(rs *operation.Runs) *operation.Runs {
+func elsewhere(rs *operation.Operations) *operation.Operations {
 	other, otherAccount := *rs, *rs.Account
 	otherAccount.Name = "elsewhere"
 	other.Account = &otherAccount

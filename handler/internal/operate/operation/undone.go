@@ -10,6 +10,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
+	"asynccaller/handler/internal/text"
 )
 
 // errUndoneElsewhere means that a command with other journals has undone the run.
@@ -26,17 +27,17 @@ type undoneRow struct {
 
 // checkUndone returns an errUndoneElsewhere if the row of a run says so, and an error if that is not known. Without
 // permission to use the table the journals alone decide.
-func (rs *Runs) checkUndone(ctx context.Context, id string) error {
-	return rs.askUndone(ctx, id, func(context.Context, undoneRow) error { return nil })
+func (op *Operations) checkUndone(ctx context.Context, id string) error {
+	return op.askUndone(ctx, id, func(context.Context, undoneRow) error { return nil })
 }
 
 // claimUndo writes the row that says which undo of a run begins, or returns an errUndoneElsewhere if there is one of
 // another undo. The journals of this folder have said that the run may be undone.
-func (rs *Runs) claimUndo(ctx context.Context, id, undo string) error {
-	return rs.askUndone(ctx, id, func(ctx context.Context, found undoneRow) error {
-		version, err := rows.Replace(ctx, rs.Outcomes, undoneRow{
+func (op *Operations) claimUndo(ctx context.Context, id, undo string) error {
+	return op.askUndone(ctx, id, func(ctx context.Context, found undoneRow) error {
+		version, err := rows.Replace(ctx, op.Outcomes, undoneRow{
 			Key: storage.Key{Partition: record.UndonePartition, ID: id, Version: found.Version},
-			By:  rs.Operator.User + "@" + rs.Operator.Machine, Undo: []byte(undo),
+			By:  op.Operator.User + "@" + op.Operator.Machine, Undo: []byte(undo),
 		})
 		if err == nil && version == "" {
 			err = errors.New("another command has written the row at the same time") // it is read again
@@ -47,23 +48,24 @@ func (rs *Runs) claimUndo(ctx context.Context, id, undo string) error {
 
 // askUndone reads the row of a run, and passes one that does not forbid an undo. A try without an answer may have
 // written the row.
-func (rs *Runs) askUndone(
+func (op *Operations) askUndone(
 	ctx context.Context, id string, allowed func(ctx context.Context, found undoneRow) error,
 ) error {
-	if rs.Outcomes == nil {
+	if op.Outcomes == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
 	err := storage.Persist(ctx, account.ReachTimeout/3, func(ctx context.Context) error {
-		row, found, err := rows.Get[undoneRow](ctx, rs.Outcomes, record.UndonePartition, id)
+		row, found, err := rows.Get[undoneRow](ctx, op.Outcomes, record.UndonePartition, id)
 		undo := string(row.Undo)
 		switch {
 		case err != nil:
 			return err
-		case found && !rs.engine().HasUndoneNothing(undo):
+		case found && !op.engine().HasUndoneNothing(undo):
 			return fmt.Errorf("%s: %w by %s, run %s; if that is not so, repeat the command with "+
-				"ASYNC_CALLER_SCHEDULED=off", id, errUndoneElsewhere, printable(row.By), printable(undo))
+				"ASYNC_CALLER_SCHEDULED=off",
+				id, errUndoneElsewhere, text.Line(row.By, maxShown), text.Line(undo, maxShown))
 		}
 		return allowed(ctx, row)
 	}, storage.ErrRefused, errUndoneElsewhere)
@@ -78,12 +80,12 @@ func (rs *Runs) askUndone(
 }
 
 // releaseUndo removes the row of a run of which an undo has restored nothing, so that it can be undone elsewhere.
-func (rs *Runs) releaseUndo(ctx context.Context, id string, done run.Result) {
-	if rs.Outcomes == nil || !done.Finished() || done.Done+done.Unknown > 0 {
+func (op *Operations) releaseUndo(ctx context.Context, id string, done run.Result) {
+	if op.Outcomes == nil || !done.Finished() || done.Done+done.Unknown > 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runRowTimeout)
 	defer cancel()
 	key := storage.Key{Partition: record.UndonePartition, ID: id}
-	_ = rs.Outcomes.Delete(ctx, []storage.Key{key}) // the journals here say the same
+	_ = op.Outcomes.Delete(ctx, []storage.Key{key}) // the journals here say the same
 }

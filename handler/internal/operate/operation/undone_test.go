@@ -21,7 +21,7 @@ import (
 )
 
 // deleted returns an account of which a run has deleted three messages.
-func deleted(t *testing.T) (a *operation.Runs, store *memory.Queues, id string) {
+func deleted(t *testing.T) (a *operation.Operations, store *memory.Queues, id string) {
 	t.Helper()
 	store = newQueues(t, 3)
 	a = newAccount(t, store)
@@ -30,7 +30,7 @@ func deleted(t *testing.T) (a *operation.Runs, store *memory.Queues, id string) 
 }
 
 // copied returns the account with a copy of its journals.
-func copied(t *testing.T, a *operation.Runs) *operation.Runs {
+func copied(t *testing.T, a *operation.Operations) *operation.Operations {
 	t.Helper()
 	other := *a
 	other.Journals = journal.Folder(filepath.Join(t.TempDir(), "runs"))
@@ -40,11 +40,11 @@ func copied(t *testing.T, a *operation.Runs) *operation.Runs {
 	return &other
 }
 
-func journalPath(a *operation.Runs, id string) string {
+func journalPath(a *operation.Operations, id string) string {
 	return filepath.Join(string(a.Journals), id+".jsonl")
 }
 
-func readJournal(t *testing.T, a *operation.Runs, id string) []byte {
+func readJournal(t *testing.T, a *operation.Operations, id string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(journalPath(a, id))
 	if err != nil {
@@ -53,7 +53,7 @@ func readJournal(t *testing.T, a *operation.Runs, id string) []byte {
 	return text
 }
 
-func writeJournal(t *testing.T, a *operation.Runs, id string, text []byte) {
+func writeJournal(t *testing.T, a *operation.Operations, id string, text []byte) {
 	t.Helper()
 	if err := os.WriteFile(journalPath(a, id), text, 0o600); err != nil {
 		t.Fatal(err)
@@ -63,9 +63,9 @@ func writeJournal(t *testing.T, a *operation.Runs, id string, text []byte) {
 // TestUndoOnce: a run is undone once, also after the clock has gone back, so that its undo has an earlier name, and if
 // the journal of the undo was removed.
 func TestUndoOnce(t *testing.T) {
-	for name, change := range map[string]func(t *testing.T, a *operation.Runs, undo string){
-		"unchanged": func(*testing.T, *operation.Runs, string) {},
-		"undo_removed": func(t *testing.T, a *operation.Runs, undo string) {
+	for name, change := range map[string]func(t *testing.T, a *operation.Operations, undo string){
+		"unchanged": func(*testing.T, *operation.Operations, string) {},
+		"undo_removed": func(t *testing.T, a *operation.Operations, undo string) {
 			if err := os.Remove(journalPath(a, undo)); err != nil {
 				t.Fatal(err)
 			}
@@ -191,7 +191,7 @@ func TestUndoOfNothingIsReleased(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, who := range []*operation.Runs{a, a, b} {
+		for _, who := range []*operation.Operations{a, a, b} {
 			if r := execute(t, mustPlan(t)(who.PlanUndo(t.Context(), id))); r.Done > 0 {
 				t.Errorf("%+v", r)
 			}
@@ -265,7 +265,7 @@ func TestMarkBeforeTheUndo(t *testing.T) {
 		a.Outcomes = table
 		p := mustPlan(t)(a.PlanUndo(t.Context(), id))
 		var marked atomic.Int32 // the writes are made in parallel
-		a.Store = &watched{Queues: store, put: func() {
+		a.Account.Store = &watched{Queues: store, put: func() {
 			row, _, _ := table.Get(context.Background(), record.UndonePartition, id)
 			undo, _ := row.Values["content"].([]byte)
 			if string(undo) == p.Run && bytes.Contains(readJournal(t, a, id), []byte(`"id":"`+p.Run+`"`)) {

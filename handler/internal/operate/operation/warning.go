@@ -77,7 +77,7 @@ func (p *Plan) findSecond(ctx context.Context, s account.ScheduledSource) (
 	}
 	type key struct{ queue, id string }
 	selected, calls := map[key]bool{}, map[message.RequestKey]bool{}
-	_, err = p.runs.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
+	_, err = p.operations.Account.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
 		selected[key{m.Row.Partition, m.Row.ID}] = true
 		calls[callOf(m.Row)] = true
 		return nil
@@ -86,8 +86,8 @@ func (p *Plan) findSecond(ctx context.Context, s account.ScheduledSource) (
 		return nil, err
 	}
 	found = map[message.RequestKey]bool{}
-	stale := p.runs.StaleCheck(ctx, time.Now())
-	_, err = p.runs.ListScheduled(ctx, account.ScheduledSource{}, false, func(m message.Scheduled) error {
+	stale := p.operations.Account.StaleCheck(ctx, time.Now())
+	_, err = p.operations.Account.ListScheduled(ctx, account.ScheduledSource{}, false, func(m message.Scheduled) error {
 		call := callOf(m.Row)
 		isSecond := call.RequestID != "" && calls[call] && !selected[key{m.Row.Partition, m.Row.ID}]
 		if isSecond && !stale(m.Row) {

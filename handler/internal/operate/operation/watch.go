@@ -29,7 +29,7 @@ const (
 
 // watch watches the messages that a run has sent.
 type watch struct {
-	runs *Runs
+	operations *Operations
 	outcomes
 
 	// mu guards sent and before, the request ids of the messages that were sent by this process and by earlier ones.
@@ -38,12 +38,12 @@ type watch struct {
 }
 
 // newWatch returns the watch of a run with a token, or one that notes nothing.
-func newWatch(rs *Runs, token string) *watch {
+func newWatch(op *Operations, token string) *watch {
 	return &watch{
-		runs:     rs,
-		outcomes: outcomes{table: rs.Outcomes, token: token, messages: map[string]*messageOutcome{}},
-		sent:     map[string]bool{},
-		before:   map[string]bool{},
+		operations: op,
+		outcomes:   outcomes{table: op.Outcomes, token: token, messages: map[string]*messageOutcome{}},
+		sent:       map[string]bool{},
+		before:     map[string]bool{},
 	}
 }
 
@@ -52,7 +52,7 @@ func (w *watch) Sent(s journal.Step, before bool) {
 	if w.token == "" {
 		return
 	}
-	id := w.runs.sentID(s)
+	id := w.operations.sentID(s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if before {
@@ -81,7 +81,7 @@ func (w *watch) Watched(ctx context.Context) (int, error) {
 
 // sentID returns the request id of the message that a step sends. It is that of the text, because edits can change it,
 // and because the row of a scheduled message does not prove it.
-func (rs *Runs) sentID(s journal.Step) string {
+func (op *Operations) sentID(s journal.Step) string {
 	id := ""
 	if s.Take != nil {
 		id = s.Take.ID
@@ -92,7 +92,7 @@ func (rs *Runs) sentID(s journal.Step) string {
 	} else {
 		text = s.Text()
 	}
-	e, err := envelope.Parse(rs.Rules.Content(text))
+	e, err := envelope.Parse(op.Account.Rules.Content(text))
 	if err != nil {
 		return id
 	}
@@ -151,7 +151,7 @@ func (w *watch) Failures(ctx context.Context, share float64) error {
 // Canaries implements [run.Hooks].
 func (w *watch) Canaries(ctx context.Context) error {
 	total := len(w.sent)
-	note := w.runs.observer().Note
+	note := w.operations.observer().Note
 	note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", total, canaryWait))
 	deadline := time.Now().Add(canaryWait)
 	noted := ""

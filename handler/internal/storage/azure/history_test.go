@@ -13,7 +13,6 @@ import (
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/history"
-	routes "asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -55,7 +54,7 @@ func FuzzHistoryRow(f *testing.F) {
 			return
 		}
 		var tables memory.Tables
-		h := history.New(&tables, 90*24*time.Hour, routes.Route, zerolog.Nop())
+		h := history.New(&tables, 90*24*time.Hour, zerolog.Nop())
 		entry := h.NewEntry(e, now)
 		entry.Queue, entry.MessageID, entry.Reason = "async-caller", id, reason
 		entry.Attempts, entry.Trail = e.Attempts, history.TrailOf(e.Trail)

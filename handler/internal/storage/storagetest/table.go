@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -357,7 +356,7 @@ func testListByTime(a *table) {
 func testPartitions(a *table) {
 	tokens := []string{"T0KEN", "t0ken", "run", "x' or PartitionKey ne 'x", "/\\?#%2e", strings.Repeat("~", 64)}
 	for _, token := range tokens {
-		name := record.Partition(token)
+		name := rows.KeyOf(token)
 		a.put(of(name, example(name)))
 		if found := a.list(storage.Query{Partition: name}); len(found) != 1 || found[0].ID != name {
 			a.t.Errorf("%q: %+v", token, found)
@@ -367,8 +366,8 @@ func testPartitions(a *table) {
 	if n := len(a.list(storage.Query{})); n != 6 {
 		a.t.Errorf("%d entities, want 6", n)
 	}
-	a.delete(storage.Key{Partition: record.Partition("run"), ID: record.Partition("run")})
-	a.wantIDs(storage.Query{Partition: record.Partition("run")}, "")
+	a.delete(storage.Key{Partition: rows.KeyOf("run"), ID: rows.KeyOf("run")})
+	a.wantIDs(storage.Query{Partition: rows.KeyOf("run")}, "")
 }
 
 // hostile is a row whose values a sender chooses.

@@ -1,4 +1,4 @@
-package message_test
+package mask_test
 
 import (
 	"encoding/json"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/mask"
 )
 
 // TestShowContentCallOut checks that the HTTP message in a Nexus envelope is shown in lines, even if it is malformed.
@@ -63,7 +63,7 @@ func TestShowContentCallOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			content := `{"RawRequest":{"callout":"` + inBase64(test.message) + `"}}`
-			got := string(message.ShowContent([]byte(content), message.Masked))
+			got := string(mask.ShowContent([]byte(content), mask.Hidden))
 			if diff := cmp.Diff(test.want, strings.Join(linesOf(got), "|")); diff != "" {
 				t.Errorf("lines (-want +got):\n%s", diff)
 			}
@@ -137,11 +137,11 @@ func TestTextsInJSON(t *testing.T) {
 		`<?xml version="1.0"?><a>CANARY`:             "***",
 		`<!-- <a> --><b>CANARY</a>`:                  "***",
 	} {
-		got := string(message.ShowContent([]byte("["+quoted(text)+"]"), message.Masked))
+		got := string(mask.ShowContent([]byte("["+quoted(text)+"]"), mask.Hidden))
 		if shown := "[\n  " + quotedAsShown(want) + "\n]\n"; got != shown {
 			t.Errorf("%q is shown as %s, want %s", text, got, shown)
 		}
-		got = string(message.ShowContent([]byte("["+quoted(text)+"]"), message.Revealed))
+		got = string(mask.ShowContent([]byte("["+quoted(text)+"]"), mask.Revealed))
 		if shown := "[\n  " + quotedAsShown(text) + "\n]\n"; got != shown {
 			t.Errorf("%q is revealed as %s, want %s", text, got, shown)
 		}
@@ -201,11 +201,11 @@ func TestXML(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+inBase64(test.body)+
 				`"}}`)
-			got := message.ShowCall(e, message.Masked)
-			if got.Body != test.want || got.BodyKind != message.BodyText || got.BodyBytes != len(test.body) {
+			got := mask.ShowCall(e, mask.Hidden)
+			if got.Body != test.want || got.BodyKind != mask.BodyText || got.BodyBytes != len(test.body) {
 				t.Errorf("%s is shown as %d bytes of %s: %s", test.body, got.BodyBytes, got.BodyKind, got.Body)
 			}
-			if got := message.ShowCall(e, message.Revealed).Body; got != strings.ToValidUTF8(test.body, "\ufffd") {
+			if got := mask.ShowCall(e, mask.Revealed).Body; got != strings.ToValidUTF8(test.body, "\ufffd") {
 				t.Errorf("%s is revealed as %s", test.body, got)
 			}
 		})
@@ -216,20 +216,20 @@ func TestXML(t *testing.T) {
 func TestShowCallParts(t *testing.T) {
 	e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","method":"purge",`+
 		`"headers":{"Host":"other.example:8080","X-B":["1","2"]}}}`)
-	want := message.Call{
-		Method: "purge", URL: "http://t.example", BodyKind: message.BodyNone,
-		Headers: []message.Header{
+	want := mask.Call{
+		Method: "purge", URL: "http://t.example", BodyKind: mask.BodyNone,
+		Headers: []mask.Header{
 			{Name: "Host", Value: "other.example:8080"},
 			{Name: "X-B", Value: "1"},
 			{Name: "X-B", Value: "2"},
 		},
 	}
-	if diff := cmp.Diff(want, message.ShowCall(e, message.Masked)); diff != "" {
+	if diff := cmp.Diff(want, mask.ShowCall(e, mask.Hidden)); diff != "" {
 		t.Errorf("call (-want +got):\n%s", diff)
 	}
-	got := message.ShowCall(mustParse(t, nexusSecrets), message.Masked)
+	got := mask.ShowCall(mustParse(t, nexusSecrets), mask.Hidden)
 	if got.URL != "https://t.example/orders?code=***" || got.Method != "PUT" || got.Callback != "http://s.example/don"+
-		"e?x=***" || got.Body != "" || got.BodyKind != message.BodyText ||
+		"e?x=***" || got.Body != "" || got.BodyKind != mask.BodyText ||
 		got.Context != "{\n  \"secret\": \"***\",\n  \"a\": 1\n}" {
 		t.Errorf("Nexus call %+v", got)
 	}

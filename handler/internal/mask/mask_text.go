@@ -1,4 +1,4 @@
-package message
+package mask
 
 import (
 	"encoding/json"
@@ -123,6 +123,12 @@ func looksLikeJSON(text string) bool { return jsonStart.MatchString(text) }
 
 // looksLikeXML reports whether a text begins like XML or HTML.
 func looksLikeXML(text string) bool { return xmlStart.MatchString(text) }
+
+// nameChars are the characters of names.
+const nameChars = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_."
+
+// span returns how many bytes at the beginning of a text are in a set.
+func span(text, set string) int { return len(text) - len(strings.TrimLeft(text, set)) }
 
 // untilAny returns the length of a text up to the first of some characters.
 func untilAny(text, ends string) int {

@@ -1,4 +1,4 @@
-package message_test
+package mask_test
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/mask"
 )
 
 func TestDiff(t *testing.T) {
@@ -65,7 +65,7 @@ func TestDiff(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := string(message.Diff([]byte(test.before), []byte(test.after), message.Masked))
+			got := string(mask.Diff([]byte(test.before), []byte(test.after), mask.Hidden))
 			if !strings.Contains(got, test.want) || (got == "") != (test.want == "") ||
 				strings.Contains(got, "CANARY") {
 				t.Errorf("difference:\n%s\nwant\n%s", got, test.want)
@@ -75,7 +75,7 @@ func TestDiff(t *testing.T) {
 }
 
 func TestDiffRevealed(t *testing.T) {
-	got := string(message.Diff([]byte(`{"key":"1"}`), []byte(`{"key":"2"}`), message.Revealed))
+	got := string(mask.Diff([]byte(`{"key":"1"}`), []byte(`{"key":"2"}`), mask.Revealed))
 	want := "--- before\n+++ after\n@@ -1,3 +1,3 @@\n {\n-  \"key\": \"1\"\n+  \"key\": \"2\"\n }\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("difference (-want +got):\n%s", diff)

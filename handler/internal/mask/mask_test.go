@@ -1,4 +1,4 @@
-package message_test
+package mask_test
 
 import (
 	"encoding/base64"
@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/mask"
 )
 
 func TestSchemes(t *testing.T) {
@@ -20,8 +20,8 @@ func TestSchemes(t *testing.T) {
 		"abc def":                       "***", "Bearer": "***", "Bearer ": "***", "": "",
 	} {
 		content := fmt.Sprintf(`{"Authorization":%q}`, value)
-		if got := string(message.ShowContent([]byte(content),
-			message.Masked)); got != fmt.Sprintf("{\n  \"Authorization\": %q\n}\n", want) {
+		if got := string(mask.ShowContent([]byte(content),
+			mask.Hidden)); got != fmt.Sprintf("{\n  \"Authorization\": %q\n}\n", want) {
 			t.Errorf("%q is shown as %s", value, got)
 		}
 	}
@@ -51,7 +51,7 @@ func TestURLs(t *testing.T) {
 	} {
 		content, _ := json.Marshal(map[string]string{"u": url})
 		wanted := "{\n  \"u\": \"" + want + "\"\n}\n"
-		if got := string(message.ShowContent(content, message.Masked)); got != wanted {
+		if got := string(mask.ShowContent(content, mask.Hidden)); got != wanted {
 			t.Errorf("%s is shown as %s", url, got)
 		}
 	}
@@ -86,9 +86,9 @@ func TestCredentialsInTexts(t *testing.T) {
 			inBase64("GET / HTTP/1.1\r\nHost: t.example\r\nX-A: Bearer CANARY-1\r\n\r\n") + `"}}`,
 		"nexus_status": `{"LatestResponse":"` + inBase64("HTTP/1.1 401 sent Bearer CANARY-1\r\n\r\n") + `"}`,
 	} {
-		shown := string(message.ShowContent([]byte(content), message.Masked))
+		shown := string(mask.ShowContent([]byte(content), mask.Hidden))
 		if e, err := envelope.Parse([]byte(content)); err == nil {
-			shown += fmt.Sprintf("%+v %+v", message.ShowCall(e, message.Masked), message.ShowAnswer(e, message.Masked))
+			shown += fmt.Sprintf("%+v %+v", mask.ShowCall(e, mask.Hidden), mask.ShowAnswer(e, mask.Hidden))
 		}
 		if strings.Contains(shown, "CANARY") {
 			t.Errorf("%s is shown as %s", name, shown)
@@ -100,7 +100,7 @@ func TestCredentialsInTexts(t *testing.T) {
 func TestBrokenMessages(t *testing.T) {
 	for name, content := range map[string]string{"native": nativeSecrets, "nexus": nexusSecrets} {
 		for n := range len(content) {
-			got := string(message.ShowContent([]byte(content[:n]), message.Masked))
+			got := string(mask.ShowContent([]byte(content[:n]), mask.Hidden))
 			if strings.Contains(got, "CANARY") ||
 				strings.Contains(strings.Join(strings.Fields(got), ""),
 					base64.StdEncoding.EncodeToString([]byte("PUT /orders?code="))[:20]) {
@@ -124,14 +124,14 @@ func FuzzSecrets(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string) {
 		for _, content := range planted(a, b) {
 			outputs := []string{
-				string(message.ShowContent([]byte(content), message.Masked)),
-				string(message.Diff([]byte(content), []byte(nativeSecrets), message.Masked)),
-				string(message.Diff([]byte(nexusSecrets), []byte(content), message.Masked)),
-				string(message.ShowContent([]byte(content+a), message.Masked)),
+				string(mask.ShowContent([]byte(content), mask.Hidden)),
+				string(mask.Diff([]byte(content), []byte(nativeSecrets), mask.Hidden)),
+				string(mask.Diff([]byte(nexusSecrets), []byte(content), mask.Hidden)),
+				string(mask.ShowContent([]byte(content+a), mask.Hidden)),
 			}
 			if e, err := envelope.Parse([]byte(content)); err == nil {
-				outputs = append(outputs, fmt.Sprint(message.ShowCall(e, message.Masked)))
-				mustBePrintable(t, fmt.Sprint(message.ShowCall(e, message.Revealed)))
+				outputs = append(outputs, fmt.Sprint(mask.ShowCall(e, mask.Hidden)))
+				mustBePrintable(t, fmt.Sprint(mask.ShowCall(e, mask.Revealed)))
 			}
 			for _, output := range outputs {
 				if strings.Contains(output, "CANARY") {
@@ -139,7 +139,7 @@ func FuzzSecrets(f *testing.F) {
 				}
 				mustBePrintable(t, output)
 			}
-			mustBePrintable(t, string(message.ShowContent([]byte(content), message.Revealed)))
+			mustBePrintable(t, string(mask.ShowContent([]byte(content), mask.Revealed)))
 		}
 	})
 }

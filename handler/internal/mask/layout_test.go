@@ -1,4 +1,4 @@
-package message_test
+package mask_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/mask"
 )
 
 // FuzzLayout checks that shown content is printable and bounded, and that revealed JSON keeps its meaning.
@@ -24,9 +24,9 @@ func FuzzLayout(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, content, other []byte) {
 		before := bytes.Clone(content)
-		hidden, revealed := message.ShowContent(content, message.Masked), message.ShowContent(content, message.Revealed)
-		difference := message.Diff(content, other, message.Masked)
-		for _, output := range [][]byte{hidden, revealed, difference, message.Diff(other, content, message.Revealed)} {
+		hidden, revealed := mask.ShowContent(content, mask.Hidden), mask.ShowContent(content, mask.Revealed)
+		difference := mask.Diff(content, other, mask.Hidden)
+		for _, output := range [][]byte{hidden, revealed, difference, mask.Diff(other, content, mask.Revealed)} {
 			mustBePrintable(t, string(output))
 			if len(output) > 700<<10 || len(output) > 0 && output[len(output)-1] != '\n' {
 				t.Errorf("%d bytes of output, from %d", len(output), len(content))
@@ -81,7 +81,7 @@ func BenchmarkShowContent(b *testing.B) {
 		b.Run(fmt.Sprintf("%q", unit), func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				message.ShowContent([]byte(text), message.Masked)
+				mask.ShowContent([]byte(text), mask.Hidden)
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func BenchmarkShowContent(b *testing.B) {
 func ExampleDiff() {
 	before := `{"call":{"url":"https://old.example/orders?code=s3cret","headers":{"X-Api-Key":"old"}}}`
 	after := `{"call":{"url":"https://new.example/orders?code=s3cret","headers":{"X-Api-Key":"new"}}}`
-	fmt.Print(string(message.Diff([]byte(before), []byte(after), message.Masked)))
+	fmt.Print(string(mask.Diff([]byte(before), []byte(after), mask.Hidden)))
 	// Output:
 	// --- before
 	// +++ after

@@ -1,4 +1,4 @@
-package message
+package mask
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // maxDepth is deeper than any JSON that people read. It limits the indentation.
@@ -193,7 +194,7 @@ func (m *masker) http(where string, message []byte) []string {
 			}
 			line = name + ": " + m.header(where+"."+name, name, value)
 		}
-		lines = append(lines, printable(line))
+		lines = append(lines, text.Lines(line))
 	}
 	if body == "" {
 		return lines

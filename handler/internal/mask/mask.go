@@ -1,4 +1,12 @@
-package message
+// Package mask shows the content of messages and answers, and masks their secrets unless the caller reveals them: the
+// values of headers, JSON members, XML elements and attributes, and form fields with secret names, user info, and the
+// values in the queries of URLs. It is pure.
+//
+// It masks only what parses. A body that is neither JSON nor XML nor a form is not shown, and a text within one that
+// names a secret is hidden as a whole; in other texts, credentials after the name of their scheme are masked. It does
+// not find secrets without a telling name, such as a password in a sentence or an id in a path. All results are
+// printable: other characters become U+FFFD or, in JSON, an escape.
+package mask
 
 import (
 	"fmt"
@@ -16,7 +24,7 @@ type Secrets bool
 
 // The values of Secrets.
 const (
-	Masked   Secrets = false
+	Hidden   Secrets = false
 	Revealed Secrets = true
 )
 

@@ -1,4 +1,4 @@
-package message
+package mask
 
 import (
 	"cmp"
@@ -8,8 +8,9 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/fold"
 	"asynccaller/handler/internal/secret"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // Answer is the part of a target's latest answer that may be shown.
@@ -30,10 +31,10 @@ func ShowAnswer(e *envelope.Envelope, secrets Secrets) *Answer {
 	if x == nil {
 		return nil
 	}
-	text, kind := newMasker(secrets).body("answer", x.MediaType, []byte(x.Text))
-	body, cut := clip(text, maxBody)
+	whole, kind := newMasker(secrets).body("answer", x.MediaType, []byte(x.Text))
+	body, cut := clip(whole, maxBody)
 	return &Answer{
-		Status: x.Status, MediaType: shown(x.MediaType, maxDetail), Body: body, BodyKind: kind,
+		Status: x.Status, MediaType: text.Line(x.MediaType, maxMediaType), Body: body, BodyKind: kind,
 		BodyBytes: len(x.Text), Truncated: x.Truncated || cut,
 	}
 }
@@ -60,41 +61,58 @@ var (
 // maxAnswer limits what is parsed of an answer. It exceeds the excerpts that the handler writes.
 const maxAnswer = 4 << 10
 
-// answerLine returns the first line of an answer that has text, with its secrets masked, folded like an error. JSON is
-// one line, and the tags of HTML and XML are no text. JSON and XML that do not parse, because they are broken or cut,
-// have a key of their own; HTML need not be well-formed.
-func answerLine(x *envelope.Excerpt) string {
-	m := newMasker(Masked)
-	beginning := strictjson.Clip(x.Text, maxAnswer)
+// What is shown of an answer without a line of text. Groups of messages have these texts as their keys, so they must
+// not change from version to version.
+const (
+	emptyAnswer  = "(empty answer)"
+	binaryAnswer = "(binary answer)"
+	// unreadableAnswer is for an answer of which no text is kept: it broke off, or its coding cannot be decoded.
+	unreadableAnswer = "(unreadable answer)"
+	// unreadableJSON and unreadableXML are for answers that begin like JSON or XML and do not parse.
+	unreadableJSON = "(unreadable JSON answer)"
+	unreadableXML  = "(unreadable XML answer)"
+)
+
+// AnswerLine returns the first line of the target's latest answer that has text, with its secrets masked, folded like
+// an error. It is empty if the envelope holds no answer. JSON is one line, and the tags of HTML and XML are no text.
+// JSON and XML that do not parse, because they are broken or cut, have a text of their own; HTML need not be
+// well-formed.
+func AnswerLine(e *envelope.Envelope) string {
+	x := latestAnswer(e)
+	if x == nil {
+		return ""
+	}
+	m := newMasker(Hidden)
+	beginning := text.Clip(x.Text, maxAnswer)
 	masked, kind := m.body("answer", x.MediaType, []byte(beginning))
 	isMarkup := looksLikeXML(beginning)
 	line := ""
 	switch {
 	case x.Text == "" && x.Truncated:
-		return keyUnreadableAnswer
+		return unreadableAnswer
 	case kind == BodyBinary:
-		return keyBinaryAnswer
+		return binaryAnswer
 	case kind == BodyJSON && looksLikeJSON(masked):
 		// a number is a word of its own
-		folded := foldText(colon.ReplaceAllString(lineStart.ReplaceAllString(masked, ""), `": `))
+		folded := fold.Text(colon.ReplaceAllString(lineStart.ReplaceAllString(masked, ""), `": `))
 		return strings.ReplaceAll(folded, `": `, `":`)
 	case masked != "" && isMarkup:
 		line = firstLine(markup.ReplaceAllString(masked, " ") + "\n" + masked)
 	case masked != "":
 		line = firstLine(masked)
 	case looksLikeJSON(beginning):
-		return keyUnreadableJSON
+		return unreadableJSON
 	case isMarkup && !isHTML(x.MediaType, beginning):
-		return keyUnreadableXML
+		return unreadableXML
 	case isMarkup:
-		line = m.text("answer", firstLine(markup.ReplaceAllString(printable(beginning), " ")))
+		line = m.text("answer", firstLine(markup.ReplaceAllString(text.Lines(beginning), " ")))
 	default:
-		line = m.text("answer", firstLine(printable(beginning)))
+		line = m.text("answer", firstLine(text.Lines(beginning)))
 	}
 	if line == "" {
-		return keyEmptyAnswer
+		return emptyAnswer
 	}
-	return foldText(line)
+	return fold.Text(line)
 }
 
 // MaxAnswerText is the length of the longest [AnswerText] in bytes.
@@ -107,30 +125,30 @@ func AnswerText(a *envelope.Answer) string {
 	if x == nil {
 		return ""
 	}
-	text := x.Text
-	if x.Truncated && looksLikeJSON(text) {
-		text = completeJSON(text)
+	body := x.Text
+	if x.Truncated && looksLikeJSON(body) {
+		body = completeJSON(body)
 	}
-	m := newMasker(Masked)
-	masked, kind := m.body("answer", x.MediaType, []byte(text))
+	m := newMasker(Hidden)
+	masked, kind := m.body("answer", x.MediaType, []byte(body))
 	switch {
-	case text == "" && x.Truncated:
-		return keyUnreadableAnswer
+	case body == "" && x.Truncated:
+		return unreadableAnswer
 	case kind == BodyBinary:
-		return keyBinaryAnswer
+		return binaryAnswer
 	case kind == BodyJSON:
-		masked = m.compact("answer", []byte(text))
+		masked = m.compact("answer", []byte(body))
 	case masked != "":
-	case looksLikeJSON(text):
-		return keyUnreadableJSON
-	case looksLikeXML(text) && !isHTML(x.MediaType, text):
-		return keyUnreadableXML
+	case looksLikeJSON(body):
+		return unreadableJSON
+	case looksLikeXML(body) && !isHTML(x.MediaType, body):
+		return unreadableXML
 	default:
-		for line := range strings.Lines(markup.ReplaceAllString(printable(text), " ")) {
+		for line := range strings.Lines(markup.ReplaceAllString(text.Lines(body), " ")) {
 			masked += m.text("answer", line) + " "
 		}
 	}
-	return shown(cmp.Or(strings.Join(strings.Fields(masked), " "), keyEmptyAnswer), MaxAnswerText)
+	return text.Line(cmp.Or(strings.Join(strings.Fields(masked), " "), emptyAnswer), MaxAnswerText)
 }
 
 // completeJSON returns the beginning of an object or array that is cut off, without the value that is not complete, as

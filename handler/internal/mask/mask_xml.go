@@ -1,4 +1,4 @@
-package message
+package mask
 
 import (
 	"encoding/xml"

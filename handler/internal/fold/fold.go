@@ -1,43 +1,50 @@
-package message
+// Package fold leaves out of paths and texts the parts that differ from call to call, such as numbers and ids, so that
+// calls of one kind can be counted together. It is pure.
+package fold
 
 import (
 	"regexp"
 	"strings"
 
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
-// The placeholders for parts that differ from call to call. They appear in the keys of groups, see [By.Key].
+// The placeholders for parts that differ from call to call. They appear in the keys of groups of messages.
 const (
 	foldedNumber = "{n}"
 	foldedID     = "{id}"
 	foldedDate   = "{date}"
 )
 
-const maxSegments = 8
+const (
+	maxSegments = 8
+	// maxPath is how many bytes of a path are read, and maxFolded limits what is returned.
+	maxPath   = 512
+	maxFolded = 200
+)
 
-// Route returns a path without the parts that differ from call to call, so that all calls of one kind have the same
-// route: "/orders/4711" becomes "/orders/{n}". See [fold]. The route is printable and has at most 8 segments and 200
-// bytes; a shortened route ends with "…". It follows from the first 512 bytes of the path. An empty path is "/". The
-// route of a route is the route itself.
-func Route(path string) string {
+// Path returns the pattern of a path: the path without the parts that differ from call to call, so that all calls of
+// one kind have the same pattern. "/orders/4711" becomes "/orders/{n}". The pattern is printable and has at most 8
+// segments and 200 bytes; a shortened one ends with "…". It follows from the first 512 bytes of the path. An empty path
+// is "/". The pattern of a pattern is the pattern itself.
+func Path(path string) string {
 	if len(path) > maxPath { // a path may fill a message
-		path = strictjson.Clip(path, maxPath) + cutMark
+		path = text.Clip(path, maxPath) + text.Ellipsis
 	}
 	segments := strings.SplitN(strings.TrimPrefix(fold(path), "/"), "/", maxSegments+1)
 	if len(segments) > maxSegments {
-		segments[maxSegments] = cutMark
+		segments[maxSegments] = text.Ellipsis
 	}
 	folded := "/" + strings.Join(segments, "/")
-	route := shown(folded, maxKey)
-	if route != folded {
-		route = shown(fold(route), maxKey) // the end of a shortened route may be a number now
+	pattern := text.Line(folded, maxFolded)
+	if pattern != folded {
+		pattern = text.Line(fold(pattern), maxFolded) // the end of a shortened pattern may be a number now
 	}
-	return route
+	return pattern
 }
 
-// foldText folds an error message or an answer.
-func foldText(text string) string { return shown(fold(text), maxKey) }
+// Text folds an error message or an answer, in one printable line of at most 200 bytes.
+func Text(s string) string { return text.Line(fold(s), maxFolded) }
 
 // escapePattern is an escaped byte of a path.
 const escapePattern = `%[0-9A-Fa-f]{2}`
@@ -56,10 +63,12 @@ var (
 	longNumber = regexp.MustCompile(`[0-9]{3,}`)
 )
 
+const digits = "0123456789"
+
 // fold replaces dates by {date}; UUIDs, e-mail addresses and long words with a digit by {id}; numbers, and three digits
 // or more within a word, by {n}. A long word with a digit may be the secret of a webhook, and not only an id.
-func fold(text string) string {
-	text = ids.ReplaceAllStringFunc(text, func(part string) string {
+func fold(s string) string {
+	s = ids.ReplaceAllStringFunc(s, func(part string) string {
 		const date = len("2006-01-02")
 		isEmail := strings.Contains(part, "@") || strings.Contains(part, "%40")
 		isNumber := strings.Trim(part, digits) == ""
@@ -71,7 +80,7 @@ func fold(text string) string {
 		}
 		return foldedID
 	})
-	return words.ReplaceAllStringFunc(text, func(word string) string {
+	return words.ReplaceAllStringFunc(s, func(word string) string {
 		switch {
 		case word[0] == '%':
 			return word
@@ -81,14 +90,3 @@ func fold(text string) string {
 		return longNumber.ReplaceAllLiteralString(word, foldedNumber)
 	})
 }
-
-// Sets of characters.
-const (
-	digits    = "0123456789"
-	alnum     = digits + "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	nameChars = alnum + "-_."
-	spaces    = " \t\r\n"
-)
-
-// span returns how many bytes at the beginning of a text are in a set.
-func span(text, set string) int { return len(text) - len(strings.TrimLeft(text, set)) }

@@ -1,4 +1,4 @@
-package message
+package mask
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/text"
 )
 
 // The limits of the results, in bytes.
@@ -22,6 +22,8 @@ const (
 	maxBody    = 16 << 10
 	maxContent = 256 << 10 // usually enough for the largest message
 	maxDump    = 512
+	// maxMediaType limits the media type of an answer.
+	maxMediaType = 300
 )
 
 // Call is the part of an envelope's call that may be shown.
@@ -66,11 +68,11 @@ const (
 func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 	m := newMasker(secrets)
 	call := Call{
-		Method: printable(e.Call.Method), URL: printable(m.url("url", e.Call.URL)), BodyBytes: len(e.Call.Body),
+		Method: text.Lines(e.Call.Method), URL: text.Lines(m.url("url", e.Call.URL)), BodyBytes: len(e.Call.Body),
 	}
 	add := func(name, value string) {
 		shown := m.header("header."+name, name, value)
-		header := Header{Name: printable(name), Value: printable(shown), Masked: shown != value}
+		header := Header{Name: text.Lines(name), Value: text.Lines(shown), Masked: shown != value}
 		call.Headers = append(call.Headers, header)
 	}
 	if e.Call.Host != "" {
@@ -85,10 +87,10 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 	call.Body, call.Truncated = clip(body, maxBody)
 	call.BodyKind = kind
 	if e.Callback != nil {
-		call.Callback = printable(m.url("callback", e.Callback.URL))
+		call.Callback = text.Lines(m.url("callback", e.Callback.URL))
 	}
 	if e.Context != nil {
-		call.Context = strictjson.Clip(m.bodyOrNote("context", "application/json", e.Context), maxBody)
+		call.Context = text.Clip(m.bodyOrNote("context", "application/json", e.Context), maxBody)
 	}
 	return call
 }
@@ -130,8 +132,8 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 	if err != nil {
 		mediaType = strings.ToLower(contentType)
 	}
-	text := string(body)
-	claimsJSON := strings.Contains(mediaType, "json") || looksLikeJSON(text)
+	plain := string(body)
+	claimsJSON := strings.Contains(mediaType, "json") || looksLikeJSON(plain)
 	if claimsJSON && json.Valid(body) {
 		return m.layOut(where, body), BodyJSON
 	}
@@ -141,13 +143,13 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 	case isBinary(body):
 		return "", BodyBinary
 	case m.secrets == Revealed:
-		return printable(text), BodyText
+		return text.Lines(plain), BodyText
 	case strings.Contains(mediaType, "form-urlencoded"):
-		masked, _ := m.form(where, text)
-		return printable(masked), BodyText
-	case looksLikeXML(text):
-		masked, _ := m.xml(where, text)
-		return printable(masked), BodyText
+		masked, _ := m.form(where, plain)
+		return text.Lines(masked), BodyText
+	case looksLikeXML(plain):
+		masked, _ := m.xml(where, plain)
+		return text.Lines(masked), BodyText
 	}
 	return "", BodyText
 }
@@ -165,15 +167,10 @@ func isBinary(content []byte) bool {
 
 func dump(content []byte) string { return hex.Dump(content[:min(maxDump, len(content))]) }
 
-// printable replaces the characters that could control a terminal.
-func printable(text string) string {
-	return strictjson.ReplaceUnprintable(strings.ReplaceAll(text, "\r\n", "\n"), '\n', '\t')
-}
-
-// clip is [strictjson.Clip], and reports whether it has shortened the text.
-func clip(text string, limit int) (clipped string, cut bool) {
-	clipped = strictjson.Clip(text, limit)
-	return clipped, len(clipped) < len(text)
+// clip is [text.Clip], and reports whether it has shortened the text.
+func clip(s string, limit int) (clipped string, cut bool) {
+	clipped = text.Clip(s, limit)
+	return clipped, len(clipped) < len(s)
 }
 
 // Diff compares two contents as [ShowContent] shows them, line by line in the unified format. It is empty if they are

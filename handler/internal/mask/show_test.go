@@ -1,7 +1,8 @@
-package message_test
+package mask_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -11,8 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/mask"
 )
+
+func inBase64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
 func quoted(text string) string {
 	q, _ := json.Marshal(text)
@@ -50,10 +53,10 @@ var nexusSecrets = `{"Organization":"acme","Attempts":1,"LatestResponse":"` +
 	`"}}`
 
 func TestShowCall(t *testing.T) {
-	got := message.ShowCall(mustParse(t, nativeSecrets), message.Masked)
-	want := message.Call{
+	got := mask.ShowCall(mustParse(t, nativeSecrets), mask.Hidden)
+	want := mask.Call{
 		Method: "POST", URL: "https://***@t.example/orders/1?code=***&n=***",
-		Headers: []message.Header{
+		Headers: []mask.Header{
 			{Name: "Accept", Value: "a"},
 			{Name: "Accept", Value: "b"},
 			{Name: "authorization", Value: "Bearer ***", Masked: true},
@@ -73,7 +76,7 @@ func TestShowCall(t *testing.T) {
   ],
   "empty": {}
 }`,
-		BodyKind: message.BodyJSON, BodyBytes: 142,
+		BodyKind: mask.BodyJSON, BodyBytes: 142,
 		Callback: "https://s.example/cb?code=***",
 		Context:  "{\n  \"sessionId\": \"***\",\n  \"ok\": true\n}",
 	}
@@ -81,9 +84,9 @@ func TestShowCall(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("call (-want +got):\n%s", diff)
 	}
-	revealed := message.ShowCall(mustParse(t, nativeSecrets), message.Revealed)
+	revealed := mask.ShowCall(mustParse(t, nativeSecrets), mask.Revealed)
 	if revealed.URL != "https://user:CANARY@t.example/orders/1?code=CANARY&"+
-		"n=CANARY" || revealed.Headers[2] != (message.Header{Name: "authorization", Value: "Bearer CANARY"}) ||
+		"n=CANARY" || revealed.Headers[2] != (mask.Header{Name: "authorization", Value: "Bearer CANARY"}) ||
 		!strings.Contains(revealed.Body, `"Password": "CANARY"`) || !strings.Contains(revealed.Context, "CANARY") ||
 		strings.Contains(revealed.Body, "***") {
 		t.Errorf("revealed: %+v", revealed)
@@ -94,51 +97,51 @@ func TestShowCallBodies(t *testing.T) {
 	for name, test := range map[string]struct {
 		contentType, body string
 		want              string
-		kind              message.BodyKind
+		kind              mask.BodyKind
 	}{
-		"none":   {"text/plain", "", "", message.BodyNone},
-		"text":   {"text/plain", "Dear Ms Å, your token", "", message.BodyText},
-		"binary": {"image/png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "", message.BodyBinary},
+		"none":   {"text/plain", "", "", mask.BodyNone},
+		"text":   {"text/plain", "Dear Ms Å, your token", "", mask.BodyText},
+		"binary": {"image/png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "", mask.BodyBinary},
 		"json": {
 			"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `,
-			"[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", message.BodyJSON,
+			"[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", mask.BodyJSON,
 		},
 		"json_as_text": {
 			"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}",
-			message.BodyJSON,
+			mask.BodyJSON,
 		},
-		"json_string": {"application/json", `"a\u001bb"`, `"a\u001bb"`, message.BodyJSON},
-		"broken_json": {"application/json", `{"a":1,"token":"x","b":2,}`, "", message.BodyText},
-		"same_names":  {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", message.BodyJSON},
+		"json_string": {"application/json", `"a\u001bb"`, `"a\u001bb"`, mask.BodyJSON},
+		"broken_json": {"application/json", `{"a":1,"token":"x","b":2,}`, "", mask.BodyText},
+		"same_names":  {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", mask.BodyJSON},
 		"nothing_secret": {
 			"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`,
 			"{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": " +
-				"\"\",\n  \"keys\": []\n}", message.BodyJSON,
+				"\"\",\n  \"keys\": []\n}", mask.BodyJSON,
 		},
 		"form": {
 			"application/x-www-form-urlencoded",
 			"grant_type=x&client%5Fsecret=a%20b&u=https%3A%2F%2Fh%2F%3Fq%3Ds&empty=", "grant_type=x&" +
-				"client%5Fsecret=***&u=https://h/?q=***&empty=", message.BodyText,
+				"client%5Fsecret=***&u=https://h/?q=***&empty=", mask.BodyText,
 		},
 		"json_in_json": {
 			"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`,
 			`{` + "\n" + `  "event": "{\"password\":\"***\",` +
-				`\"a\":1}"` + "\n}", message.BodyJSON,
+				`\"a\":1}"` + "\n}", mask.BodyJSON,
 		},
 		"form_text": {
 			"application/x-www-form-urlencoded", "a=say+token%3Dx&b+c&d=%22&password%3Dx&e={%22key%22:1}",
-			`a=***&b+c&d=%22&***&e={"key":"***"}`, message.BodyText,
+			`a=***&b+c&d=%22&***&e={"key":"***"}`, mask.BodyText,
 		},
-		"broken_form": {"application/x-www-form-urlencoded", "a=b&password=%zz", "", message.BodyText},
-		"semicolons":  {"application/x-www-form-urlencoded", "a=b;password=x", "", message.BodyText},
-		"broken_xml":  {"text/xml", "<a>no control \x1b</a>", "", message.BodyText},
-		"bidi":        {"text/xml", "<a>a\u202eb</a>\r\n", "<a>a\ufffdb</a>\n", message.BodyText},
-		"xml_as_text": {"text/plain", "\ufeff <a>1</a>", "\ufffd <a>1</a>", message.BodyText},
+		"broken_form": {"application/x-www-form-urlencoded", "a=b&password=%zz", "", mask.BodyText},
+		"semicolons":  {"application/x-www-form-urlencoded", "a=b;password=x", "", mask.BodyText},
+		"broken_xml":  {"text/xml", "<a>no control \x1b</a>", "", mask.BodyText},
+		"bidi":        {"text/xml", "<a>a\u202eb</a>\r\n", "<a>a\ufffdb</a>\n", mask.BodyText},
+		"xml_as_text": {"text/plain", "\ufeff <a>1</a>", "\ufffd <a>1</a>", mask.BodyText},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example",`+
 				`"headers":{"Content-Type":"`+test.contentType+`"},"bodyBase64":"`+inBase64(test.body)+`"}}`)
-			got := message.ShowCall(e, message.Masked)
+			got := mask.ShowCall(e, mask.Hidden)
 			if got.Body != test.want || got.BodyKind != test.kind || got.BodyBytes != len(test.body) || got.Truncated {
 				t.Errorf("got %s, %d bytes: %s", got.BodyKind, got.BodyBytes, got.Body)
 			}
@@ -153,14 +156,14 @@ func TestShowCallCut(t *testing.T) {
 		"deep": strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000),
 	} {
 		e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","body":`+quoted(body)+`}}`)
-		got := message.ShowCall(e, message.Masked)
+		got := mask.ShowCall(e, mask.Hidden)
 		if len(got.Body) > 16<<10 || !utf8.ValidString(got.Body) || !got.Truncated || got.BodyBytes != len(body) {
 			t.Errorf("%s: %d bytes of %d, truncated: %t", name, len(got.Body), got.BodyBytes, got.Truncated)
 		}
 	}
 	binary := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+
 		inBase64(strings.Repeat("\x00", 5000))+`"}}`)
-	if got := message.ShowCall(binary, message.Revealed); !strings.HasPrefix(got.Body, "00000000  00 00") ||
+	if got := mask.ShowCall(binary, mask.Revealed); !strings.HasPrefix(got.Body, "00000000  00 00") ||
 		len(got.Body) > 4000 {
 		t.Errorf("a revealed binary body is %q", got.Body)
 	}
@@ -296,11 +299,11 @@ func TestShowContent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want,
-				string(message.ShowContent([]byte(test.content), message.Masked))); diff != "" {
+				string(mask.ShowContent([]byte(test.content), mask.Hidden))); diff != "" {
 				t.Errorf("content (-want +got):\n%s", diff)
 			}
 			if strings.Contains(test.content, "CANARY") &&
-				!strings.Contains(string(message.ShowContent([]byte(test.content), message.Revealed)), "CANARY") {
+				!strings.Contains(string(mask.ShowContent([]byte(test.content), mask.Revealed)), "CANARY") {
 				t.Error("what is revealed does not show")
 			}
 		})
@@ -314,7 +317,7 @@ func TestShowContentBounded(t *testing.T) {
 		"wide_below": strings.Repeat("[", 90) + strings.Repeat("1,", 20_000) + "1" + strings.Repeat("]", 90),
 		"xml":        "<a>" + strings.Repeat("x y ", 100_000) + "</a>",
 	} {
-		got := message.ShowContent([]byte(content), message.Masked)
+		got := mask.ShowContent([]byte(content), mask.Hidden)
 		if len(got) > 300<<10 || !bytes.HasSuffix(got, []byte("\n")) {
 			t.Errorf("%s: %d bytes", name, len(got))
 		}

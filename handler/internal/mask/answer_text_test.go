@@ -1,4 +1,4 @@
-package message_test
+package mask_test
 
 import (
 	"net/http"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/mask"
 )
 
 // TestAnswerText: what a target said is readable in one line, whatever it sent, and without secrets.
@@ -39,14 +39,14 @@ func TestAnswerText(t *testing.T) {
 		"binary":      {"", "\x00\x01\x02\x03", "(binary answer)"},
 		"empty":       {"text/plain", " \n", "(empty answer)"},
 		"none":        {"", "", "(empty answer)"},
-		"long":        {"", long, strings.Repeat("x", message.MaxAnswerText-len("…")) + "…"},
+		"long":        {"", long, strings.Repeat("x", mask.MaxAnswerText-len("…")) + "…"},
 		"wide":        {"", strings.Repeat("é", 200), strings.Repeat("é", 126) + "…"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := &envelope.Answer{
 				Status: 503, Header: http.Header{"Content-Type": {row.mediaType}}, Body: []byte(row.body),
 			}
-			if got := message.AnswerText(answer); got != row.want {
+			if got := mask.AnswerText(answer); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
 		})
@@ -54,14 +54,14 @@ func TestAnswerText(t *testing.T) {
 	encoded := &envelope.Answer{
 		Status: 503, Header: http.Header{"Content-Encoding": {"br"}}, Body: []byte("\x8b\x00\x80x\x03"),
 	}
-	if got := message.AnswerText(encoded); got != "(unreadable answer)" {
+	if got := mask.AnswerText(encoded); got != "(unreadable answer)" {
 		t.Errorf("an encoded answer: %q", got)
 	}
 	deep := &envelope.Answer{Status: 503, Body: []byte(strings.Repeat("[", 5000))}
-	if got := message.AnswerText(deep); !strings.HasPrefix(got, "[[[[[") || len(got) > message.MaxAnswerText {
+	if got := mask.AnswerText(deep); !strings.HasPrefix(got, "[[[[[") || len(got) > mask.MaxAnswerText {
 		t.Errorf("nested arrays: %q", got)
 	}
-	if got := message.AnswerText(nil); got != "" {
+	if got := mask.AnswerText(nil); got != "" {
 		t.Errorf("without an answer: %q", got)
 	}
 }
