@@ -14,6 +14,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -301,4 +303,30 @@ func TestPausesAmongHostileRows(t *testing.T) {
 			t.Errorf("%s: %d pauses, %v", name, len(read), err)
 		}
 	}
+}
+
+// TestPauseGate: the gate refuses the calls to a target as long as it is paused, and says until when.
+func TestPauseGate(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.pause("t.example", time.Hour)
+		pauses := b.pausesOf(&bytes.Buffer{})
+		enter := func(host string) *decision.Verdict {
+			e := &envelope.Envelope{Call: envelope.Call{Target: mustURL(t, "https://"+host+"/")}}
+			due := &decision.Due{Intake: &decision.Intake{Envelope: e}, Arrived: time.Now()}
+			_, verdict := pauses.Enter(t.Context(), due)
+			return verdict
+		}
+		verdict := enter("t.example")
+		if verdict == nil || verdict.Refusal == nil || verdict.Refusal.Reason != decision.Paused ||
+			verdict.Refusal.Detail != "until 2000-01-01T01:00:00Z" {
+			t.Errorf("%+v", verdict)
+		}
+		if verdict := enter("u.example"); verdict != nil {
+			t.Errorf("another target: %+v", verdict)
+		}
+		b.after(time.Hour)
+		if verdict := enter("t.example"); verdict != nil {
+			t.Errorf("after its end: %+v", verdict)
+		}
+	})
 }

@@ -241,8 +241,9 @@ const (
 
 // Persist repeats an operation until storage acknowledges it, the operation returns one of the final errors,
 // or ctx ends. The limit is the time for one try, so that a try that hangs is repeated. Persist returns the last
-// error of the operation. Storage may have carried out a try that got no answer.
+// error of the operation that explains more than the end of ctx. Storage may have carried out a try that got no answer.
 func Persist(ctx context.Context, limit time.Duration, try func(context.Context) error, final ...error) error {
+	var latest error
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		tried, cancel := context.WithTimeout(ctx, limit)
 		err := try(tried)
@@ -250,8 +251,12 @@ func Persist(ctx context.Context, limit time.Duration, try func(context.Context)
 		if err == nil || slices.ContainsFunc(final, func(target error) bool { return errors.Is(err, target) }) {
 			return err
 		}
+		isCut := latest != nil && ctx.Err() != nil && errors.Is(err, ctx.Err())
+		if !isCut {
+			latest = err
+		}
 		if !Sleep(ctx, pause+rand.N(pause)) { //nolint:gosec // spreads load, keeps no secret
-			return err // the last real error explains more than the end of ctx
+			return latest
 		}
 	}
 }
