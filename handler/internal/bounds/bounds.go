@@ -1,4 +1,4 @@
-// Package bounds reads times and durations, and values that must lie within bounds. It is pure.
+// Package bounds reads times and durations, and values that must lie within bounds, and compares times. It is pure.
 package bounds
 
 import (

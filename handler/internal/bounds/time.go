@@ -55,3 +55,27 @@ func ParseTime(text string) (time.Time, error) {
 	}
 	return t, nil
 }
+
+// Earlier returns the earlier of two times.
+func Earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// Earliest returns the earlier of two times in UTC. Zero means that a time is not known.
+func Earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b.UTC()
+	}
+	return a.UTC()
+}

@@ -87,3 +87,25 @@ func TestParseTimeRefuses(t *testing.T) {
 		}
 	}
 }
+
+func TestEarlierAndLater(t *testing.T) {
+	noon := time.Date(2026, time.January, 31, 12, 0, 0, 0, time.FixedZone("", 3600))
+	evening := noon.Add(8 * time.Hour)
+	for _, pair := range [][2]time.Time{{noon, evening}, {evening, noon}} {
+		if got := bounds.Earlier(pair[0], pair[1]); got != noon {
+			t.Errorf("earlier: %v", got)
+		}
+		if got := bounds.Later(pair[0], pair[1]); got != evening {
+			t.Errorf("later: %v", got)
+		}
+		if got := bounds.Earliest(pair[0], pair[1]); got != noon.UTC() {
+			t.Errorf("earliest: %v", got)
+		}
+	}
+	if got := bounds.Earliest(time.Time{}, noon); got != noon.UTC() {
+		t.Errorf("earliest of an unknown time and noon: %v", got)
+	}
+	if got := bounds.Earliest(noon, time.Time{}); got != noon.UTC() {
+		t.Errorf("earliest of noon and an unknown time: %v", got)
+	}
+}

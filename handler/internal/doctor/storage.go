@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // checkLimit is the longest time for a check. It may need a token first.
@@ -277,15 +278,14 @@ func (report Reporter) waiting(ctx context.Context, conn azure.Connection, table
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	waiting := 0
-	enough := errors.New("enough")
 	err := record.ListScheduled(ctx, table, record.ScheduledQuery{}, func(record.Scheduled) error {
 		if waiting > maxWaiting {
-			return enough
+			return rows.ErrStop
 		}
 		waiting++
 		return nil
 	})
-	if err != nil && !errors.Is(err, enough) {
+	if err != nil {
 		report.failed(check, err, "")
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/dotnet"
 )
 
@@ -171,7 +172,7 @@ const (
 func (e *Envelope) Format() Format { return e.format.name() }
 
 // BeginsAt returns the time from which the delivery takes: the creation, or NotBefore if that is later.
-func (e *Envelope) BeginsAt() time.Time { return later(e.CreatedAt, e.NotBefore) }
+func (e *Envelope) BeginsAt() time.Time { return bounds.Later(e.CreatedAt, e.NotBefore) }
 
 // GiveUpAt returns the time after which no call is made: the sender's deadline, or else the expiration after CreatedAt
 // or NotBefore, whichever is later.
@@ -179,12 +180,8 @@ func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
 	if !e.Deadline.IsZero() {
 		return e.Deadline
 	}
-	return earlier(endOfTime, e.BeginsAt().Add(expiration))
+	return bounds.Earlier(endOfTime, e.BeginsAt().Add(expiration))
 }
-
-func earlier(a, b time.Time) time.Time { return slices.MinFunc([]time.Time{a, b}, time.Time.Compare) }
-
-func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
 // maxNotBefore is how far after its creation the NotBefore of an envelope counts; a later one is a mistake.
 const maxNotBefore = 366 * 24 * time.Hour
@@ -197,7 +194,7 @@ func (e *Envelope) LimitDeadline(expiration, longest time.Duration) {
 	if e.Format() == FormatNexus {
 		notBefore = e.NextAttemptAt // a sender of this format has no other way to say it
 	}
-	latest := later(e.CreatedAt, earlier(notBefore, e.CreatedAt.Add(maxNotBefore))).Add(longest)
+	latest := bounds.Later(e.CreatedAt, bounds.Earlier(notBefore, e.CreatedAt.Add(maxNotBefore))).Add(longest)
 	if e.GiveUpAt(expiration).After(latest) {
 		// In whole seconds its text is not longer than the sender's, or than that of CreatedAt.
 		e.Deadline, e.DeadlineLimited = latest.Truncate(time.Second), true
@@ -208,7 +205,7 @@ func (e *Envelope) LimitDeadline(expiration, longest time.Duration) {
 var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // DueAt returns the time before which no call may be made, or zero.
-func (e *Envelope) DueAt() time.Time { return later(e.NextAttemptAt, e.NotBefore) }
+func (e *Envelope) DueAt() time.Time { return bounds.Later(e.NextAttemptAt, e.NotBefore) }
 
 // LatestStatus returns the status of the target's latest answer that the state knows, or 0. A 2xx in the trail is
 // no answer: it broke off.

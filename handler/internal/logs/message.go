@@ -5,6 +5,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/text"
 )
 
 // Message has the fields that say which message a line is about.
@@ -17,6 +18,9 @@ type Message struct {
 	RequestID string
 }
 
+// maxSenderText limits the texts that the sender can choose freely.
+const maxSenderText = 128
+
 // MarshalZerologObject adds the fields.
 func (m *Message) MarshalZerologObject(event *zerolog.Event) {
 	event.Str(Function, m.Function).Str(Queue, m.Queue).Str(InvocationID, m.InvocationID)
@@ -26,13 +30,13 @@ func (m *Message) MarshalZerologObject(event *zerolog.Event) {
 	if e := m.Identity; e != nil {
 		event.Str(RequestID, e.RequestID).Str(TargetHost, e.TargetHost).
 			Str(TraceID, e.Trace.ID).Str(SpanID, e.Trace.SpanID)
-		Text(event, OriginalID, cut(e.OriginalRequestID))
-		Text(event, CorrelationID, cut(e.CorrelationID))
+		Text(event, OriginalID, text.Clip(e.OriginalRequestID, maxSenderText))
+		Text(event, CorrelationID, text.Clip(e.CorrelationID, maxSenderText))
 	} else {
 		Text(event, RequestID, m.RequestID)
 	}
-	Text(event, Organization, cut(m.Tenant.Organization))
-	Text(event, Environment, cut(m.Tenant.Environment))
+	Text(event, Organization, text.Clip(m.Tenant.Organization, maxSenderText))
+	Text(event, Environment, text.Clip(m.Tenant.Environment, maxSenderText))
 }
 
 // Text adds a field, unless it is empty.
@@ -41,6 +45,3 @@ func Text(event *zerolog.Event, name, value string) {
 		event.Str(name, value)
 	}
 }
-
-// cut bounds a text that the sender can choose freely.
-func cut(text string) string { return text[:min(len(text), 128)] }

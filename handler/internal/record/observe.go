@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/text"
 )
 
 // ScheduledObserver keeps the record of scheduled messages.
@@ -51,11 +52,12 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	target := r.Intake.Envelope.Call.Target
 	row := Scheduled{
 		Key: storage.Key{Partition: r.Write.Queue}, RequestID: r.Intake.Envelope.RequestID,
-		TargetHost: target.Host[:min(len(target.Host), MaxHost)], Route: target.EscapedPath(),
+		TargetHost: text.Clip(target.Host, maxHost), Route: target.EscapedPath(),
 		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
 		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
-		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment),
-		Answer: mask.AnswerText(r.State.Latest), Content: r.Write.Content,
+		Organization: text.Clip(r.Tenant.Organization, maxTenant),
+		Environment:  text.Clip(r.Tenant.Environment, maxTenant),
+		Answer:       mask.AnswerText(r.State.Latest), Content: r.Write.Content,
 	}
 	switch {
 	case r.Verdict != nil && r.Verdict.Outcome != nil:
@@ -66,9 +68,6 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	}
 	return row
 }
-
-// cut bounds a text that the sender can choose freely.
-func cut(text string) string { return text[:min(len(text), MaxHost)] }
 
 // OutcomeObserver keeps what becomes of the messages of runs.
 type OutcomeObserver struct{ *Recorder }

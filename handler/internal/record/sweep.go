@@ -2,7 +2,6 @@ package record
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -24,9 +23,6 @@ const (
 	maxTransaction = 100
 )
 
-// errEnough ends a listing.
-var errEnough = errors.New("enough")
-
 // SweepOutcomes removes the outcomes that are older than a day and the runs that are older than 90 days, and returns
 // their number.
 func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err error) {
@@ -44,8 +40,8 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 		keys = keys[:0]
 		return err
 	}
-	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept), Select: []string{}}
-	err = table.List(limited, old, func(row storage.Entity) (err error) {
+	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept)}
+	err = rows.List(limited, table, old, func(row struct{ storage.Key }) (err error) {
 		isRun := row.Partition == RunsPartition || row.Partition == UndonePartition
 		if isRun && row.WrittenAt.After(time.Now().Add(-runsKept)) {
 			return nil
@@ -55,18 +51,15 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 		}
 		keys = append(keys, row.Key)
 		if err == nil && swept >= maxSwept {
-			err = errEnough
+			err = rows.ErrStop // the next pass goes on
 		}
 		return err
 	})
 	if err == nil {
 		err = remove()
 	}
-	isOver := limited.Err() != nil && ctx.Err() == nil
-	switch {
-	case errors.Is(err, errEnough), isOver && swept > 0:
-		return swept, nil // the next pass goes on
-	case err != nil:
+	isOver := limited.Err() != nil && ctx.Err() == nil && swept > 0 // the next pass goes on
+	if err != nil && !isOver {
 		return swept, fmt.Errorf("remove outcomes of messages of runs: %w", err)
 	}
 	return swept, nil
@@ -84,11 +77,11 @@ func SweepApps(ctx context.Context, table storage.Table, partition string) error
 		}
 		keys = append(keys, row.Key)
 		if len(keys) == maxTransaction { // the next pass goes on
-			return errEnough
+			return rows.ErrStop
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil {
 		return fmt.Errorf("list old rows of %s: %w", partition, err)
 	}
 	return table.Delete(ctx, keys)

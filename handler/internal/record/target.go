@@ -3,7 +3,6 @@ package record
 import (
 	"cmp"
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -44,13 +43,16 @@ const breakerNews = 2 * time.Minute
 // IsOpen reports whether an instance had its circuit breaker open when the target last failed.
 func (t Target) IsOpen() bool { return !t.OpenAt.IsZero() && t.Latest.Sub(t.OpenAt) <= breakerNews }
 
-// MaxHost is the length to which hosts are cut in rows.
-const MaxHost = 128
+// maxHost and maxTenant are the lengths to which hosts and texts that the sender can choose freely are cut in rows.
+const (
+	maxHost   = 128
+	maxTenant = 128
+)
 
 // RowHost returns a host as the rows of targets have it. It shares no memory with the host, which may be a small part
 // of a large message.
 func RowHost(host string) string {
-	return strings.Clone(strings.ToLower(host[:min(len(host), MaxHost)]))
+	return strings.Clone(strings.ToLower(text.Clip(host, maxHost)))
 }
 
 // targetPrefix returns the beginning of the IDs of the rows of an app.
@@ -92,14 +94,11 @@ func readTargets(ctx context.Context, table storage.Table, prefix string) (faili
 			return nil
 		}
 		if len(failing) == maxReadRows {
-			return errEnough
+			return rows.ErrStop
 		}
 		failing = append(failing, target.bounded())
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	return failing, err
 }
 

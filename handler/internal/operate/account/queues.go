@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
@@ -102,13 +103,13 @@ func (a *Account) hasDeadLetter(ctx context.Context, name string) (bool, error) 
 
 func (s *QueueSummary) add(m message.Message) {
 	s.Messages++
-	s.Oldest = earliest(s.Oldest, m.InsertedAt)
+	s.Oldest = bounds.Earliest(s.Oldest, m.InsertedAt)
 	if m.InsertedAt.After(s.Newest) {
 		s.Newest = m.InsertedAt
 	}
 	if !m.ExpiresAt.IsZero() {
 		s.Expiring++
-		s.NextExpiry = earliest(s.NextExpiry, m.ExpiresAt)
+		s.NextExpiry = bounds.Earliest(s.NextExpiry, m.ExpiresAt)
 	}
 }
 

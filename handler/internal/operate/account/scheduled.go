@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // ErrNoTable means that the record of scheduled messages cannot be used.
@@ -49,11 +50,11 @@ func (a *Account) CheckScheduledQueues(ctx context.Context, s ScheduledSource) e
 			continue
 		}
 		one := ScheduledSource{Source: Source{Queues: []string{name}, Limit: 1}}
-		rows, err := a.ListScheduled(ctx, one, false, func(message.Scheduled) error { return nil })
+		found, err := a.ListScheduled(ctx, one, false, func(message.Scheduled) error { return nil })
 		if err != nil {
 			return err
 		}
-		if rows == 0 {
+		if found == 0 {
 			return fmt.Errorf("queue %s: %w in %s%s; the app reads %s", name, storage.ErrNoQueue, a.Name,
 				nearest.Hint(name, a.AppQueues), strings.Join(a.appQueues(), ", "))
 		}
@@ -70,9 +71,6 @@ func (a *Account) appQueues() (names []string) {
 	}
 	return names
 }
-
-// errEnough ends a listing.
-var errEnough = errors.New("enough")
 
 // ListScheduled shows the selected scheduled messages in the order of queue and ID, and returns their number. It keeps
 // none in memory. Content says whether their rows have the content.
@@ -95,14 +93,11 @@ func (a *Account) ListScheduled(
 			return nil
 		}
 		if s.Limit > 0 && matched == s.Limit {
-			return errEnough
+			return rows.ErrStop
 		}
 		matched++
 		return visit(m)
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	if err != nil {
 		err = fmt.Errorf("list scheduled messages: %w", err)
 	}

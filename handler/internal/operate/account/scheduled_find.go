@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
@@ -48,7 +49,7 @@ func (a *Account) waitingSince(ctx context.Context, name string, now time.Time) 
 		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil && e.NextAttemptAt.After(visible) {
 			visible = e.NextAttemptAt
 		}
-		since = earliest(since, visible)
+		since = bounds.Earliest(since, visible)
 	}
 	return since
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/pause"
@@ -89,7 +90,7 @@ func (q QueueStatus) OldestCall() time.Time {
 	if q.Scheduled == nil {
 		return q.Oldest
 	}
-	return earliest(q.Oldest, q.Scheduled.Oldest)
+	return bounds.Earliest(q.Oldest, q.Scheduled.Oldest)
 }
 
 // IsIdle reports whether nothing waits on the queue and its poison queue, as far as is known.
@@ -197,12 +198,12 @@ func (a *Account) queueStatus(ctx context.Context, name string, exists bool) Que
 		}
 	}
 	for _, m := range visible {
-		s.Oldest = earliest(s.Oldest, m.InsertedAt)
+		s.Oldest = bounds.Earliest(s.Oldest, m.InsertedAt)
 		if s.Routed {
 			continue
 		}
 		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil {
-			s.Oldest = earliest(s.Oldest, e.CreatedAt)
+			s.Oldest = bounds.Earliest(s.Oldest, e.CreatedAt)
 		}
 	}
 	return s
@@ -275,14 +276,6 @@ func (a *Account) readPauses(ctx context.Context, s *Status) {
 		s.PauseProblem = RecordProblem(err)
 	}
 	s.Pauses = slices.DeleteFunc(pauses, func(p pause.Pause) bool { return !p.IsInForce(s.At) })
-}
-
-// earliest returns the earlier of two times; zero is none.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b.UTC()
-	}
-	return a
 }
 
 // RecordProblem says why the record cannot be used, and what to do.

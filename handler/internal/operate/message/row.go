@@ -37,7 +37,7 @@ func CheckRow(r record.Scheduled) (warnings []string) {
 		return []string{"the content of the row is not an envelope, so that the handler has not written it"}
 	}
 	host := strings.ToLower(e.Call.Target.Host)
-	if !strings.EqualFold(r.TargetHost, host[:min(len(host), record.MaxHost)]) {
+	if !strings.EqualFold(r.TargetHost, record.RowHost(host)) {
 		warnings = append(warnings,
 			"the message calls "+text.Line(host, maxHost)+", which is not the target of its row")
 	}

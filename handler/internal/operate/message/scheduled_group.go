@@ -2,6 +2,8 @@ package message
 
 import (
 	"time"
+
+	"asynccaller/handler/internal/bounds"
 )
 
 // ScheduledGroup counts the scheduled messages with the same key.
@@ -52,7 +54,7 @@ func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 	if due.After(g.Last) {
 		g.Last = due
 	}
-	g.Oldest = earliest(g.Oldest, m.Row.CreatedAt)
+	g.Oldest = bounds.Earliest(g.Oldest, m.Row.CreatedAt)
 	wait := due.Sub(now)
 	switch {
 	case stale:
@@ -71,12 +73,4 @@ func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 // Result lists the groups, the largest first, and groups of the same size by key.
 func (g *ScheduledGroups) Result() []ScheduledGroup {
 	return g.tally.result(func(r ScheduledGroup) int { return r.Count })
-}
-
-// earliest returns the earlier of two times; zero is none.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b.UTC()
-	}
-	return a
 }

@@ -85,13 +85,13 @@ func (o *messageOutcome) add(row record.Outcome) {
 	case row.Reason == string(decision.Delivered), row.Reason == string(decision.Duplicate): // or delivered before
 		o.delivered = true
 	case waits && !row.Called:
-		o.refused = later(o.refused, row)
+		o.refused = laterOutcome(o.refused, row)
 	default: // also a message that expired before its call
-		o.failed = later(o.failed, row)
+		o.failed = laterOutcome(o.failed, row)
 	}
 }
 
-func later(a, b record.Outcome) record.Outcome {
+func laterOutcome(a, b record.Outcome) record.Outcome {
 	if b.WrittenAt.Before(a.WrittenAt) {
 		return a
 	}

@@ -197,10 +197,10 @@ func (w *watch) count() (c counts) {
 			c.delivered++
 		case outcome.hasFailed():
 			c.failed++
-			c.lastFailed = later(c.lastFailed, outcome.failed)
+			c.lastFailed = laterOutcome(c.lastFailed, outcome.failed)
 		case !outcome.refused.WrittenAt.IsZero():
 			c.refused++
-			c.lastRefused = later(c.lastRefused, outcome.refused)
+			c.lastRefused = laterOutcome(c.lastRefused, outcome.refused)
 		}
 	}
 	return c

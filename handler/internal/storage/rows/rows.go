@@ -15,6 +15,7 @@ package rows
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -184,6 +185,9 @@ func Get[T any](ctx context.Context, table storage.Table, partition, id string) 
 	return Decode[T](entity), found, err
 }
 
+// ErrStop ends a listing that returns it from see. The listing then returns no error.
+var ErrStop = errors.New("stop the listing")
+
 // List shows the selected rows without their []byte members, as [storage.Table] does.
 func List[T any](ctx context.Context, table storage.Table, q storage.Query, see func(T) error) error {
 	q.Select = []string{}
@@ -197,5 +201,9 @@ func List[T any](ctx context.Context, table storage.Table, q storage.Query, see 
 
 // ListWhole shows the selected rows.
 func ListWhole[T any](ctx context.Context, table storage.Table, q storage.Query, see func(T) error) error {
-	return table.List(ctx, q, func(entity storage.Entity) error { return see(Decode[T](entity)) })
+	err := table.List(ctx, q, func(entity storage.Entity) error { return see(Decode[T](entity)) })
+	if errors.Is(err, ErrStop) {
+		return nil
+	}
+	return err
 }

@@ -132,6 +132,27 @@ func TestList(t *testing.T) {
 	}
 }
 
+// TestErrStop: a listing that is stopped has no error.
+func TestErrStop(t *testing.T) {
+	var table memory.Table
+	for _, id := range []string{"1", "2", "3"} {
+		if err := rows.Put(t.Context(), &table, row{Key: storage.Key{Partition: "p", ID: id}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := 0
+	err := rows.List(t.Context(), &table, storage.Query{}, func(row) error {
+		seen++
+		if seen == 2 {
+			return rows.ErrStop
+		}
+		return nil
+	})
+	if err != nil || seen != 2 {
+		t.Errorf("saw %d rows, %v", seen, err)
+	}
+}
+
 // TestUnknownType: a declaration that has no entity is a mistake in the program.
 func TestUnknownType(t *testing.T) {
 	defer func() {
