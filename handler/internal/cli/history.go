@@ -179,7 +179,7 @@ func (c endedCall) print(out io.Writer) {
 	terminal.PrintField(out, "reports on", e.OriginalRequestID)
 	terminal.PrintField(out, "tenant", tenantText(e.Organization, e.Environment))
 	terminal.PrintLine(out, "result", "%s", resultText(e))
-	terminal.PrintLine(out, "target", "%s%s", e.TargetHost, e.Route)
+	terminal.PrintLine(out, "target", "%s%s", e.TargetHost, e.PathPattern)
 	terminal.PrintLine(out, "message", "%s on %s", e.MessageID, e.Queue)
 	terminal.PrintLine(out, "created", "%s, %s ago", moment(e.CreatedAt), age(now.Sub(e.CreatedAt)))
 	terminal.PrintLine(out, "ended", "%s, %s ago", moment(e.EndedAt), age(now.Sub(e.EndedAt)))
@@ -212,8 +212,8 @@ func (c endedCall) print(out io.Writer) {
 func shownEntry(e history.Entry) history.Entry {
 	e.Trail = slices.Clone(e.Trail)
 	members := []*string{
-		&e.RequestID, &e.Organization, &e.Environment, &e.Queue, &e.MessageID, &e.TargetHost, &e.Route, &e.Action,
-		&e.Reason, &e.OriginalRequestID, &e.TraceID,
+		&e.RequestID, &e.Organization, &e.Environment, &e.Queue, &e.MessageID, &e.TargetHost, &e.PathPattern,
+		&e.Action, &e.Reason, &e.OriginalRequestID, &e.TraceID,
 	}
 	for i := range e.Trail {
 		members = append(members, &e.Trail[i].Error)

@@ -29,7 +29,7 @@ Long texts are cut in the middle to fit the terminal; --json has the whole texts
 request id of an earlier one in the list is marked; the first 50,000 request ids are compared.`,
 		Example: `  async-caller poison list --group-by error --since 24h
   async-caller poison list --queue async-caller-poison --status 503,none --host '*.example.com'
-  async-caller poison list --group 'route=/orders/{n}' --json`,
+  async-caller poison list --group 'path=/orders/{n}' --json`,
 		Args: cobra.NoArgs,
 	}
 	flags := flagsOf(command)

@@ -40,7 +40,7 @@ that remains then. --callback sends the callbacks of the calls, with reason "can
 not revoke these. A message that is already being delivered is left alone and reported; the exit
 code is then 4.`,
 		Example: `  async-caller scheduled cancel --host old.example.com --callback
-  async-caller scheduled cancel --group 'route=/orders/{n}' --dry-run`,
+  async-caller scheduled cancel --group 'path=/orders/{n}' --dry-run`,
 	}
 	var callback bool
 	declare := func(flags *flagSet) {

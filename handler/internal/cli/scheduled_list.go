@@ -52,12 +52,12 @@ since when each target fails, as ` + "`async-caller status`" + ` does. --json ha
 
 // scheduledLine is a scheduled message in JSON.
 type scheduledLine struct {
-	Queue     string `json:"queue"`
-	ID        string `json:"id"`
-	RequestID string `json:"requestId,omitempty"`
-	Host      string `json:"host,omitempty"`
-	Route     string `json:"route,omitempty"`
-	Reason    string `json:"reason"`
+	Queue       string `json:"queue"`
+	ID          string `json:"id"`
+	RequestID   string `json:"requestId,omitempty"`
+	Host        string `json:"host,omitempty"`
+	PathPattern string `json:"pathPattern,omitempty"`
+	Reason      string `json:"reason"`
 	// Cause says in a few words why the message waits, and Answer is the beginning of the target's latest answer.
 	Cause         string    `json:"cause,omitempty"`
 	Answer        string    `json:"answer,omitempty"`
@@ -87,7 +87,7 @@ func newScheduledLine(m message.Scheduled, stale bool, now time.Time) scheduledL
 		ID:            m.ID,
 		RequestID:     m.RequestID,
 		Host:          m.Host,
-		Route:         m.Route,
+		PathPattern:   m.PathPattern,
 		Reason:        m.Reason,
 		Cause:         m.Cause,
 		Answer:        m.Answered,
@@ -129,7 +129,7 @@ func (s *session) listScheduled(ctx context.Context, source account.ScheduledSou
 		}
 		return rows.Format(shortID(line.ID), line.next(now), strconv.Itoa(line.Attempts),
 			terminal.Cut(line.Reason, len(decision.Status)), statusText(line.Status), remaining(line.Deadline, now),
-			line.RequestID, line.Host+line.Route), nil
+			line.RequestID, line.Host+line.PathPattern), nil
 	}
 	hasHeadings := s.json
 	matched, err := s.account.ListByNextAttempt(ctx, source, line, func(text string) error {

@@ -49,7 +49,7 @@ func rowAt(id, host string, wait time.Duration) record.Scheduled {
 	return record.Scheduled{
 		Key:       storage.Key{Partition: "async-caller", ID: id},
 		RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host,
-		Route: "/orders/{n}", Reason: "temporary_status",
+		PathPattern: "/orders/{n}", Reason: "temporary_status",
 		Status: 503, Attempts: 2, CreatedAt: now.Add(-time.Hour), NextAttemptAt: now.Add(wait),
 		Deadline: now.Add(48 * time.Hour),
 	}
@@ -154,7 +154,7 @@ func TestHostileRows(t *testing.T) {
 		}
 		for name, print := range map[string]func() error{
 			"list":  func() error { return d.listScheduled(t.Context(), account.ScheduledSource{}) },
-			"group": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByRoute) },
+			"group": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByPath) },
 			"hosts": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByHost) },
 			"cause": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByCause) },
 			"show": func() error {

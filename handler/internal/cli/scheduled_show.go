@@ -108,7 +108,7 @@ func (d scheduledDetails) print(out io.Writer) {
 	}
 	terminal.PrintField(out, "request id", m.RequestID)
 	terminal.PrintField(out, "tenant", tenantText(m.Organization, m.Environment))
-	terminal.PrintLine(out, "target", "%s%s", m.Host, m.Route)
+	terminal.PrintLine(out, "target", "%s%s", m.Host, m.PathPattern)
 	terminal.PrintLine(out, "reason", "%s", m.Reason)
 	terminal.PrintField(out, "cause", m.Cause)
 	terminal.PrintField(out, "answer", m.Answer)

@@ -156,7 +156,7 @@ func contentFor(host string) []byte {
 
 func TestShellWord(t *testing.T) {
 	for text, want := range map[string]string{
-		"reason=expired": "reason=expired", "": "''", "route=/orders/{n}": "'route=/orders/{n}'", "it's": `'it'\''s'`,
+		"reason=expired": "reason=expired", "": "''", "path=/orders/{n}": "'path=/orders/{n}'", "it's": `'it'\''s'`,
 		"$(reboot)": "'$(reboot)'", "a b": "'a b'", "`x`": "'`x`'",
 	} {
 		if got := shellWord(text); got != want {

@@ -26,7 +26,7 @@ type observed struct {
 	b                *bench
 	t                *testing.T
 	written, removed int
-	routes           []string
+	paths            []string
 }
 
 func (o *observed) Put(ctx context.Context, entities []storage.Entity) error {
@@ -41,7 +41,7 @@ func (o *observed) Put(ctx context.Context, entities []storage.Entity) error {
 			row.Deadline.Sub(row.CreatedAt) != 7*24*time.Hour {
 			o.t.Errorf("the row's next attempt is at %v, the message's at %v", row.NextAttemptAt, all[0].NextVisibleAt)
 		}
-		o.routes = append(o.routes, fmt.Sprint(row.TargetHost, row.Route, row.Status, row.Reason, row.Attempts))
+		o.paths = append(o.paths, fmt.Sprint(row.TargetHost, row.PathPattern, row.Status, row.Reason, row.Attempts))
 	}
 	o.written += len(entities)
 	return o.Table.Put(ctx, entities)
@@ -72,7 +72,7 @@ func TestRecord(t *testing.T) {
 				if rows.written != 2 || rows.removed != 2 {
 					t.Errorf("%d rows were written and %d removed, want 2 each", rows.written, rows.removed)
 				}
-				if got := fmt.Sprint(rows.routes); got != "[target.example:8443/orders503temporary_status4 "+
+				if got := fmt.Sprint(rows.paths); got != "[target.example:8443/orders503temporary_status4 "+
 					"target.example:8443/orders503temporary_status5]" {
 					t.Errorf("rows %s", got)
 				}
@@ -100,7 +100,7 @@ func TestRecordBusy(t *testing.T) {
 		b.runHost(t)
 		b.Record.Close(time.Second)
 
-		if got := fmt.Sprint(rows.routes); !strings.HasPrefix(got, "[target.example:8443/orders0busy0") {
+		if got := fmt.Sprint(rows.paths); !strings.HasPrefix(got, "[target.example:8443/orders0busy0") {
 			t.Errorf("rows %s", got)
 		}
 		if len(b.target.calls) != 2 || rows.removed != rows.written {

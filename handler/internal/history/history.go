@@ -57,11 +57,11 @@ type Entry struct {
 	Queue        string `json:"queue"`
 	MessageID    string `json:"messageId"`
 	TargetHost   string `json:"targetHost" row:"targetHost"`
-	// Route is the path of the call without ids and numbers.
-	Route     string    `json:"route" row:"route"`
-	CreatedAt time.Time `json:"createdAt" row:"createdAt"`
-	EndedAt   time.Time `json:"endedAt" row:"at"`
-	Attempts  int       `json:"attempts" row:"attempts"`
+	// PathPattern is the path of the call without ids and numbers.
+	PathPattern string    `json:"pathPattern" row:"route"`
+	CreatedAt   time.Time `json:"createdAt" row:"createdAt"`
+	EndedAt     time.Time `json:"endedAt" row:"at"`
+	Attempts    int       `json:"attempts" row:"attempts"`
 	// Action, Reason and Status are those of the last decision.
 	Action string `json:"action" row:"action"`
 	Reason string `json:"reason" row:"reason"`
@@ -192,7 +192,7 @@ func (h *History) WasDelivered(ctx context.Context, e *envelope.Envelope, now ti
 func (h *History) NewEntry(e *envelope.Envelope, now time.Time) Entry {
 	return Entry{
 		RequestID: e.RequestID, Organization: e.Tenant.Organization, Environment: e.Tenant.Environment,
-		TargetHost: record.RowHost(e.Call.Target.Host), Route: fold.Path(e.Call.Target.EscapedPath()),
+		TargetHost: record.RowHost(e.Call.Target.Host), PathPattern: fold.Path(e.Call.Target.EscapedPath()),
 		CreatedAt: e.CreatedAt, OriginalRequestID: e.OriginalRequestID, TraceID: e.Trace.ID, EndedAt: now,
 		key: h.keyOf(e, now),
 	}

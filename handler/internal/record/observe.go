@@ -52,7 +52,7 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	target := r.Intake.Envelope.Call.Target
 	row := Scheduled{
 		Key: storage.Key{Partition: r.Write.Queue}, RequestID: r.Intake.Envelope.RequestID,
-		TargetHost: text.Clip(target.Host, maxHost), Route: target.EscapedPath(),
+		TargetHost: text.Clip(target.Host, maxHost), PathPattern: target.EscapedPath(),
 		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
 		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
 		Organization: text.Clip(r.Tenant.Organization, maxTenant),

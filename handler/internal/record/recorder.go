@@ -153,10 +153,10 @@ func newRecorder(table storage.Table, limit int, together gather, lines texts, l
 	return r
 }
 
-// Scheduled records a message. The row's Route is the path of the call, unchanged.
+// Scheduled records a message. The row's PathPattern is the path of the call, which the recorder folds.
 func (r *Recorder) Scheduled(row Scheduled) {
 	if r != nil {
-		row.Route = fold.Path(rows.Text(row.Route))
+		row.PathPattern = fold.Path(rows.Text(row.PathPattern))
 		r.add(row, false)
 	}
 }

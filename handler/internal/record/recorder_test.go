@@ -77,7 +77,7 @@ func newRecorder(table storage.Table) (*record.Recorder, *bytes.Buffer) {
 
 func row(n int) record.Scheduled {
 	return record.Scheduled{
-		Key: storage.Key{Partition: "main", ID: fmt.Sprintf("%04d", n)}, Route: "/a/1", Content: []byte("{}"),
+		Key: storage.Key{Partition: "main", ID: fmt.Sprintf("%04d", n)}, PathPattern: "/a/1", Content: []byte("{}"),
 	}
 }
 
@@ -94,8 +94,8 @@ func TestRecorderBatches(t *testing.T) {
 			t.Errorf("writes of %d rows, %d rows", got, len(table.rows(t)))
 		}
 		got, _, _ := rows.Get[record.Scheduled](t.Context(), table, "main", "0001")
-		if got.Route != "/a/{n}" {
-			t.Errorf("route %q", got.Route)
+		if got.PathPattern != "/a/{n}" {
+			t.Errorf("path pattern %q", got.PathPattern)
 		}
 		r.Scheduled(row(300))
 		r.Close(2 * time.Second) // at once
@@ -290,7 +290,7 @@ func TestRecorderMemory(t *testing.T) {
 		"environment":  func(r *record.Scheduled, text string) { r.Environment = text },
 		"request_id":   func(r *record.Scheduled, text string) { r.RequestID = text },
 		"host":         func(r *record.Scheduled, text string) { r.TargetHost = text },
-		"route":        func(r *record.Scheduled, text string) { r.Route = text },
+		"path_pattern": func(r *record.Scheduled, text string) { r.PathPattern = text },
 		"reason":       func(r *record.Scheduled, text string) { r.Reason = text },
 		"answer":       func(r *record.Scheduled, text string) { r.Answer = text },
 		"part":         func(r *record.Scheduled, text string) { r.RequestID = text[:10] },

@@ -16,9 +16,10 @@ type Scheduled struct {
 	// PopReceipt updates or deletes the message until somebody receives it.
 	PopReceipt string `row:"popReceipt"`
 	RequestID  string `row:"requestId"`
-	// TargetHost is the host of the call, with a port if the URL has one. Route is its path without ids and numbers.
-	TargetHost string `row:"targetHost"`
-	Route      string `row:"route"`
+	// TargetHost is the host of the call, with a port if the URL has one. PathPattern is its path without ids and
+	// numbers.
+	TargetHost  string `row:"targetHost"`
+	PathPattern string `row:"route"`
 	// Reason is why the message was rescheduled. Status is the target's latest answer; 0 means none. Cause says in a
 	// few words why the latest call failed, and Answer is the beginning of the answer, with its secrets masked.
 	Reason string `row:"reason"`

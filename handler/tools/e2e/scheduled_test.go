@@ -291,8 +291,8 @@ func (f *fixture) putRows(total, hosts int) {
 		key := storage.Key{Partition: mainQueue, ID: fmt.Sprintf("%08d-0000-4000-8000-000000000000", n)}
 		all = append(all, record.Scheduled{
 			Key: key, RequestID: fmt.Sprint("order-", n),
-			TargetHost: fmt.Sprintf("host-%d.example", n%hosts),
-			Route:      "/orders/{n}", Reason: "temporary_status", Status: 503, Attempts: 4, NextAttemptAt: time.Now().
+			TargetHost:  fmt.Sprintf("host-%d.example", n%hosts),
+			PathPattern: "/orders/{n}", Reason: "temporary_status", Status: 503, Attempts: 4, NextAttemptAt: time.Now().
 					Add(time.Duration(n) * time.Second),
 			CreatedAt: time.Now(), Deadline: time.Now().Add(24 * time.Hour), PopReceipt: "AgAAAAMAAAAAAAAA",
 			Content: bytes.Repeat([]byte("x"), 1<<10),

@@ -368,7 +368,7 @@ func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]s
 		{"list"},
 		{"list", "--json"},
 		{"list", "--group-by", "error"},
-		{"list", "--group-by", "route", "--json"},
+		{"list", "--group-by", "path", "--json"},
 		{"requeue", "--all", "--dry-run", "--set-header", "Authorization: " + secret},
 		{"requeue", "--all", "--set", "call.url=" + secret, "--yes"},
 		{"requeue", "--all", "--set", secret + "=" + secret},

@@ -136,7 +136,7 @@ func fillAccount(t *testing.T, connectionString string) {
 		must(t, rows.Put(t.Context(), table, record.Scheduled{
 			Key:        storage.Key{Partition: mainQueue, ID: m.ID},
 			PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("order-%d", id), TargetHost: host,
-			Route: "/orders/{n}", Status: status, Attempts: 1,
+			PathPattern: "/orders/{n}", Status: status, Attempts: 1,
 			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(delay),
 			Deadline: time.Now().Add(24 * time.Hour), Content: content,
 		}))

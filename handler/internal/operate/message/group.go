@@ -22,7 +22,7 @@ const (
 	ByReason By = "reason" // Message.Reason
 	ByStatus By = "status" // the latest answer
 	ByHost   By = "host"   // Message.Host
-	ByRoute  By = "route"  // Message.Route
+	ByPath   By = "path"   // Message.PathPattern
 	ByError  By = "error"  // the error in one line, without the parts that differ from message to message
 	ByAnswer By = "answer" // Message.Answer
 	// ByQueue and ByCause are for scheduled messages only.
@@ -31,10 +31,10 @@ const (
 )
 
 // PoisonCriteria returns the criteria for poison messages.
-func PoisonCriteria() []By { return []By{ByReason, ByStatus, ByHost, ByRoute, ByError, ByAnswer} }
+func PoisonCriteria() []By { return []By{ByReason, ByStatus, ByHost, ByPath, ByError, ByAnswer} }
 
 // ScheduledCriteria returns the criteria for scheduled messages, of which only the rows are read.
-func ScheduledCriteria() []By { return []By{ByCause, ByReason, ByStatus, ByHost, ByRoute, ByQueue} }
+func ScheduledCriteria() []By { return []By{ByCause, ByReason, ByStatus, ByHost, ByPath, ByQueue} }
 
 // ParseBy reads one of some criteria. Its error lists them.
 func ParseBy(name string, criteria []By) (By, error) {
@@ -80,8 +80,8 @@ func (b By) Key(m Message) string {
 		return strconv.Itoa(m.Status)
 	case ByHost:
 		return cmp.Or(m.Host, keyNoEnvelope)
-	case ByRoute:
-		return cmp.Or(m.Route, keyNoEnvelope)
+	case ByPath:
+		return cmp.Or(m.PathPattern, keyNoEnvelope)
 	case ByError:
 		return errorKey(m)
 	case ByQueue:

@@ -38,7 +38,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s of %q is %q, want %q", by, fields[1], got, fields[2])
 		}
 	}
-	if len(seen) != 6 || seen[message.ByAnswer] < 20 || seen[message.ByRoute] < 30 || seen[message.ByError] < 15 {
+	if len(seen) != 6 || seen[message.ByAnswer] < 20 || seen[message.ByPath] < 30 || seen[message.ByError] < 15 {
 		t.Errorf("only these keys are held: %v", seen)
 	}
 }
@@ -52,9 +52,9 @@ func messageFor(t *testing.T, by message.By, input string) message.Message {
 		m.Status = mustInt(t, input)
 	case message.ByHost:
 		m.Host = input
-	case message.ByRoute:
+	case message.ByPath:
 		if input != "" {
-			m.Route = fold.Path(input)
+			m.PathPattern = fold.Path(input)
 		}
 	case message.ByAnswer:
 		if input != "" {
@@ -80,12 +80,12 @@ func mustInt(t *testing.T, text string) int {
 }
 
 func TestParseBy(t *testing.T) {
-	if by, err := message.ParseBy("Route", message.PoisonCriteria()); by != message.ByRoute || err != nil {
+	if by, err := message.ParseBy("Path", message.PoisonCriteria()); by != message.ByPath || err != nil {
 		t.Errorf("got %q, %v", by, err)
 	}
 	_, err := message.ParseBy("co\x1blor", message.PoisonCriteria())
 	if want := `cannot group by "co` + "\ufffd" +
-		`lor": want reason, status, host, route, error or answer`; err == nil || err.Error() != want {
+		`lor": want reason, status, host, path, error or answer`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
@@ -93,7 +93,7 @@ func TestParseBy(t *testing.T) {
 func TestParseGroup(t *testing.T) {
 	for text, want := range map[string]message.Group{
 		"reason=expired":       {By: message.ByReason, Key: "expired"},
-		"route=/a=b/{n}":       {By: message.ByRoute, Key: "/a=b/{n}"},
+		"path=/a=b/{n}":        {By: message.ByPath, Key: "/a=b/{n}"},
 		"status=(no answer)":   {By: message.ByStatus, Key: "(no answer)"},
 		"error=line {n}: a= b": {By: message.ByError, Key: "line {n}: a= b"},
 	} {

@@ -82,13 +82,13 @@ type Message struct {
 	Error    string `json:"error,omitempty"`
 	// Cause says in a few words why a scheduled message waits, without an attempt of its own why its target fails.
 	Cause string `json:"cause,omitempty"`
-	// Method, Host, Path and Route describe the call; empty if there is no envelope. Host is in lower case, with a port
-	// if the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/". Route is that
-	// of [fold.Path].
-	Method string `json:"method,omitempty"`
-	Host   string `json:"host,omitempty"`
-	Path   string `json:"path,omitempty"`
-	Route  string `json:"route,omitempty"`
+	// Method, Host, Path and PathPattern describe the call; empty if there is no envelope. Host is in lower case, with
+	// a port if the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/".
+	// PathPattern is the path without ids and numbers, see [fold.Path].
+	Method      string `json:"method,omitempty"`
+	Host        string `json:"host,omitempty"`
+	Path        string `json:"path,omitempty"`
+	PathPattern string `json:"pathPattern,omitempty"`
 	// Answer is the first line of the target's latest answer with its secrets masked and without the parts that differ
 	// from message to message; empty if no answer is known. Masking finds only secrets with a name, so lists do not
 	// print it.
@@ -202,7 +202,7 @@ func (m *Message) describe(e *envelope.Envelope) {
 	m.Method = text.Line(e.Call.Method, maxMethod)
 	path := cmp.Or(e.Call.Target.EscapedPath(), "/")
 	m.Host = text.Line(strings.ToLower(e.Call.Target.Host), maxHost)
-	m.Path, m.Route = text.Line(path, maxPath), fold.Path(path)
+	m.Path, m.PathPattern = text.Line(path, maxPath), fold.Path(path)
 }
 
 // applyDeadLetter adds the fields that come from the dead letter. Any sender can have written it, so it ignores

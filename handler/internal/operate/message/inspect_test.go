@@ -94,9 +94,9 @@ func TestReadDeadLetters(t *testing.T) {
 	want.Answer = "(empty answer)"
 	inNative, inNexus := want, want
 	inNative.Format, inNative.Method, inNative.Host = envelope.FormatNative, "POST", "target.example:8443"
-	inNative.Path, inNative.Route = "/orders/4711/a%20b", "/orders/{n}/a%20b"
+	inNative.Path, inNative.PathPattern = "/orders/4711/a%20b", "/orders/{n}/a%20b"
 	inNexus.Format, inNexus.Method, inNexus.Host = envelope.FormatNexus, "PUT", "target.example"
-	inNexus.Path, inNexus.Route = "/orders/4711", "/orders/{n}"
+	inNexus.Path, inNexus.PathPattern = "/orders/4711", "/orders/{n}"
 	inNexus.Organization, inNexus.Environment = "acme", "prod"
 	for name, test := range map[string]struct {
 		content string
@@ -320,15 +320,15 @@ func FuzzRead(f *testing.F) {
 		if (m.Format != "") != (err == nil) || m.Bytes != len(content) {
 			t.Errorf("format %q, %d bytes; parsing %d bytes says %v", m.Format, m.Bytes, len(content), err)
 		}
-		if (m.Host == "") != (err != nil) || (m.Route == "") != (err != nil) || m.Reason == "" {
-			t.Errorf("host %q, route %q, reason %q; parsing says %v", m.Host, m.Route, m.Reason, err)
+		if (m.Host == "") != (err != nil) || (m.PathPattern == "") != (err != nil) || m.Reason == "" {
+			t.Errorf("host %q, path pattern %q, reason %q; parsing says %v", m.Host, m.PathPattern, m.Reason, err)
 		}
 		limits := map[string]int{
 			m.Reason: 64, m.Detail: 300, m.RequestID: 128, m.Organization: 128, m.Environment: 128, m.Error: 100,
 			m.Method: 32,
-			m.Host:   260, m.Path: 512, m.Route: 200, m.Main: 63,
+			m.Host:   260, m.Path: 512, m.PathPattern: 200, m.Main: 63,
 		}
-		for _, by := range []message.By{"reason", "status", "host", "route", "error"} {
+		for _, by := range []message.By{"reason", "status", "host", "path", "error"} {
 			limits[by.Key(m)] = 260
 			if by.Key(m) == "" || !(message.Filter{Group: &message.Group{By: by, Key: by.Key(m)}}).Match(m, content) {
 				t.Errorf("its own group by %s, %q, does not match", by, by.Key(m))

@@ -25,7 +25,7 @@ func FromRow(r record.Scheduled) Scheduled {
 		Reason: text.Line(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: text.Line(r.RequestID, maxTenant),
 		Organization: text.Line(r.Organization, maxTenant), Environment: text.Line(r.Environment, maxTenant),
 		Attempts: r.Attempts, Status: r.Status, Host: text.Line(strings.ToLower(r.TargetHost), maxHost),
-		Route: text.Line(r.Route, maxPath), Cause: text.Line(r.Cause, maxError), Bytes: len(r.Content),
+		PathPattern: text.Line(r.PathPattern, maxPath), Cause: text.Line(r.Cause, maxError), Bytes: len(r.Content),
 	}}
 }
 

@@ -52,8 +52,8 @@ func schedule(
 	row := record.Scheduled{
 		Key:        storage.Key{Partition: mainQueue, ID: m.ID},
 		PopReceipt: m.PopReceipt, RequestID: requestID(text), TargetHost: "t.example",
-		Route:  "/orders/{n}",
-		Reason: "temporary_status", Status: 503, Attempts: 3, CreatedAt: time.Now().Add(-time.Hour),
+		PathPattern: "/orders/{n}",
+		Reason:      "temporary_status", Status: 503, Attempts: 3, CreatedAt: time.Now().Add(-time.Hour),
 		NextAttemptAt: time.Now().Add(delay),
 		Content:       content,
 	}

@@ -85,7 +85,8 @@ func FuzzScheduledRow(f *testing.F) {
 	f.Add("id", strings.Repeat("\u20ac", 30_000), make([]byte, 64<<10))
 	f.Fuzz(func(t *testing.T, id, text string, content []byte) {
 		entity, err := rows.Encode(record.Scheduled{
-			Key: storage.Key{ID: id}, PopReceipt: text, RequestID: text, TargetHost: text, Route: text, Reason: text,
+			Key: storage.Key{ID: id}, PopReceipt: text, RequestID: text, TargetHost: text, PathPattern: text,
+			Reason:       text,
 			Organization: text, Environment: text, Cause: text, Answer: text,
 			Content: content[:min(len(content), storage.MaxPropertyBytes)],
 		})

@@ -14,7 +14,7 @@ func scheduled() record.Scheduled {
 	return record.Scheduled{
 		Key:        storage.Key{Partition: "async-caller", ID: "11111111-2222-3333-4444-555555555555"},
 		PopReceipt: strings.Repeat("A", 40), RequestID: "order-4711", TargetHost: "api.example.com",
-		Route: "/orders/4711/items", Reason: "temporary_status", Status: 503, Attempts: 3,
+		PathPattern: "/orders/4711/items", Reason: "temporary_status", Status: 503, Attempts: 3,
 		CreatedAt: at, NextAttemptAt: at, Deadline: at, Organization: "org", Environment: "env",
 		Cause: "503 Service Unavailable", Answer: strings.Repeat("x", 200), Content: make([]byte, 1<<10),
 	}
