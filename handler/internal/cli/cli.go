@@ -14,12 +14,12 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
 
@@ -59,12 +59,6 @@ func (e Env) open(path string) (io.ReadCloser, error) {
 		return io.NopCloser(e.Stdin), nil
 	}
 	return os.Open(path) //nolint:gosec // the operator names the file
-}
-
-// isTerminal reports whether a stream is a terminal.
-func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // printJSON writes a value as one line of JSON, in which every character is printable.
@@ -162,7 +156,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.SetIn(env.Stdin)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ",
-		fmt.Sprintf(".FlagUsagesWrapped %d ", textColumns)))
+		fmt.Sprintf(".FlagUsagesWrapped %d ", terminal.DefaultWidth)))
 	root.AddCommand(
 		newServe(env), newSend(env), newSchedule(env), newExplain(env),
 		newPoison(env), newScheduled(env), newTargets(env), newRoutes(env), newHistory(env),

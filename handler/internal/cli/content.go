@@ -9,6 +9,7 @@ import (
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/mask"
+	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
 
@@ -49,7 +50,7 @@ func (d contentDetails) print(out io.Writer) {
 			if a.At.IsZero() {
 				label, at = "", "at an unknown time"
 			}
-			printLine(out, "  "+label, "%s, %s, took %v", at, a.result(), took)
+			terminal.PrintLine(out, "  "+label, "%s, %s, took %v", at, a.result(), took)
 		}
 	}
 	if d.Answer != nil {
@@ -82,21 +83,21 @@ func (a attempt) result() string {
 }
 
 func printCall(out io.Writer, c mask.Call) {
-	printLine(out, "  request", "%s %s", c.Method, c.URL)
+	terminal.PrintLine(out, "  request", "%s %s", c.Method, c.URL)
 	label := "  headers"
 	for _, h := range c.Headers {
-		printLine(out, label, "%s: %s", h.Name, h.Value)
+		terminal.PrintLine(out, label, "%s: %s", h.Name, h.Value)
 		label = ""
 	}
 	body := bodyText(c.BodyKind, c.BodyBytes, c.Body)
 	if c.Truncated {
 		body += ", truncated here"
 	}
-	printLine(out, "  body", "%s", body)
+	terminal.PrintLine(out, "  body", "%s", body)
 	printBlock(out, c.Body)
-	printField(out, "  callback", c.Callback)
+	terminal.PrintField(out, "  callback", c.Callback)
 	if c.Context != "" {
-		printLine(out, "  context", "json")
+		terminal.PrintLine(out, "  context", "json")
 		printBlock(out, c.Context)
 	}
 }
@@ -114,8 +115,8 @@ func bodyText(kind mask.BodyKind, length int, shown string) string {
 }
 
 func printAnswer(out io.Writer, a mask.Answer) {
-	printLine(out, "  status", "%d", a.Status)
-	printField(out, "  media type", a.MediaType)
+	terminal.PrintLine(out, "  status", "%d", a.Status)
+	terminal.PrintField(out, "  media type", a.MediaType)
 	body := bodyText(a.BodyKind, a.BodyBytes, a.Body)
 	switch {
 	case a.Truncated && a.BodyBytes == 0:
@@ -123,7 +124,7 @@ func printAnswer(out io.Writer, a mask.Answer) {
 	case a.Truncated:
 		body += ", only the beginning"
 	}
-	printLine(out, "  body", "%s", body)
+	terminal.PrintLine(out, "  body", "%s", body)
 	printBlock(out, a.Body)
 }
 

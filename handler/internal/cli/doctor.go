@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/doctor"
+	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
 
@@ -49,9 +50,9 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
 
 func printDiagnosis(out io.Writer, lines []doctor.Line) {
 	for _, line := range lines {
-		printLine(out, string(line.State), "%s: %s", line.Check, text.Printable(line.Text))
+		terminal.PrintLine(out, string(line.State), "%s: %s", line.Check, text.Printable(line.Text))
 		if line.Next != "" {
-			printLine(out, "", "next: %s", text.Printable(line.Next))
+			terminal.PrintLine(out, "", "next: %s", text.Printable(line.Next))
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
 
@@ -170,7 +171,7 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	if o.json {
 		err = printJSON(env.out, explanation)
 	} else {
-		printField(env.out, "found", source)
+		terminal.PrintField(env.out, "found", source)
 		printExplanation(env.out, o.Question, explanation)
 	}
 	if err == nil && explanation.NoCall != "" {
@@ -322,18 +323,18 @@ func whyUndelivered(options functionapp.QueueOptions, queue, name string, m stor
 func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) {
 	switch {
 	case x.Envelope == nil:
-		printLine(out, "envelope", "no: %s", x.Arrival.Detail)
+		terminal.PrintLine(out, "envelope", "no: %s", x.Arrival.Detail)
 	case x.Route != nil:
-		printLine(out, "route", "%s: the content is the body of the call", x.Route.Queue)
-		printLine(out, "content type", "%s", text.Printable(x.Route.ContentType))
-		printLine(out, "if it fails", "%s", afterFailure(*x.Route))
+		terminal.PrintLine(out, "route", "%s: the content is the body of the call", x.Route.Queue)
+		terminal.PrintLine(out, "content type", "%s", text.Printable(x.Route.ContentType))
+		terminal.PrintLine(out, "if it fails", "%s", afterFailure(*x.Route))
 		printEnvelope(out, x.Envelope, q.Now)
 	default:
-		printLine(out, "envelope", "yes, %s, %d bytes", x.Envelope.Format, x.Envelope.Bytes)
+		terminal.PrintLine(out, "envelope", "yes, %s, %d bytes", x.Envelope.Format, x.Envelope.Bytes)
 		printEnvelope(out, x.Envelope, q.Now)
 	}
 	for _, unknown := range x.Unknown {
-		printLine(out, "warning", "%s", unknown)
+		terminal.PrintLine(out, "warning", "%s", unknown)
 	}
 	fmt.Fprintf(out, "\nnow, %s\n", moment(q.Now))
 	printStep(out, x.Arrival)
@@ -372,55 +373,57 @@ func assumption(o decision.Outcome) string {
 }
 
 func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
-	printField(out, "request id", e.RequestID)
-	printField(out, "callback of", e.OriginalRequestID)
-	printField(out, "tenant", tenantText(e.Organization, e.Environment))
-	printField(out, "correlation id", e.CorrelationID)
-	printLine(out, "call", "%s %s", e.Method, e.Target)
+	terminal.PrintField(out, "request id", e.RequestID)
+	terminal.PrintField(out, "callback of", e.OriginalRequestID)
+	terminal.PrintField(out, "tenant", tenantText(e.Organization, e.Environment))
+	terminal.PrintField(out, "correlation id", e.CorrelationID)
+	terminal.PrintLine(out, "call", "%s %s", e.Method, e.Target)
 	if e.RefusedIfShort != "" {
-		printLine(out, "", "if only the handler's search list knows the host, %s", e.RefusedIfShort)
+		terminal.PrintLine(out, "", "if only the handler's search list knows the host, %s", e.RefusedIfShort)
 	}
-	printField(out, "paused", e.Paused)
-	printField(out, "headers", strings.Join(e.Headers, ", "))
-	printLine(out, "body", "%d bytes", e.BodyBytes)
-	printField(out, "callback", e.Callback)
+	terminal.PrintField(out, "paused", e.Paused)
+	terminal.PrintField(out, "headers", strings.Join(e.Headers, ", "))
+	terminal.PrintLine(out, "body", "%d bytes", e.BodyBytes)
+	terminal.PrintField(out, "callback", e.Callback)
 	if e.MovedBack != nil {
-		printLine(out, "dead letter", "%s after %d attempts: %s; it starts again",
+		terminal.PrintLine(out, "dead letter", "%s after %d attempts: %s; it starts again",
 			e.MovedBack.Reason, e.MovedBack.Attempts, e.MovedBack.Detail)
 	}
-	printField(out, "attempts", attemptsText(e.Attempts, e.LatestStatus))
+	terminal.PrintField(out, "attempts", attemptsText(e.Attempts, e.LatestStatus))
 	switch {
 	case e.DueAt == nil:
-		printLine(out, "due", "yes")
+		terminal.PrintLine(out, "due", "yes")
 	case e.Due:
-		printLine(out, "due", "yes, since %s", moment(*e.DueAt))
+		terminal.PrintLine(out, "due", "yes, since %s", moment(*e.DueAt))
 	default:
-		printLine(out, "due", "no, not before %s, in %s", moment(*e.DueAt), exactly(e.DueAt.Sub(now)))
+		terminal.PrintLine(out, "due", "no, not before %s, in %s", moment(*e.DueAt), exactly(e.DueAt.Sub(now)))
 	}
 	left := e.Deadline.Sub(now)
 	if left > 0 {
-		printLine(out, "deadline", "%s, %s left; then %s", moment(e.Deadline), exactly(left), consequence(e.IfExpired))
+		terminal.PrintLine(out, "deadline", "%s, %s left; then %s",
+			moment(e.Deadline), exactly(left), consequence(e.IfExpired))
 	} else {
-		printLine(out, "deadline", "%s, passed %s ago", moment(e.Deadline), exactly(now.Sub(e.Deadline)))
+		terminal.PrintLine(out, "deadline", "%s, passed %s ago", moment(e.Deadline), exactly(now.Sub(e.Deadline)))
 	}
 	if e.DeadlineLimited != "" {
-		printLine(out, "", "limited by the operator: %s", e.DeadlineLimited)
+		terminal.PrintLine(out, "", "limited by the operator: %s", e.DeadlineLimited)
 	}
-	printField(out, "profile", e.Profile)
-	printField(out, "policy", policyText(e.Policy, e.MaxAttempts, e.Limited))
+	terminal.PrintField(out, "profile", e.Profile)
+	terminal.PrintField(out, "policy", policyText(e.Policy, e.MaxAttempts, e.Limited))
 }
 
 func printAfterCall(out io.Writer, s explain.Step, e *explain.Envelope) {
-	printLine(out, "  rule", "%s", s.Rule)
+	terminal.PrintLine(out, "  rule", "%s", s.Rule)
 	printStep(out, s)
 	if s.Next != nil {
-		printLine(out, "  time left", "%s until the deadline at %s", exactly(e.Deadline.Sub(s.At)), moment(e.Deadline))
+		terminal.PrintLine(out, "  time left", "%s until the deadline at %s",
+			exactly(e.Deadline.Sub(s.At)), moment(e.Deadline))
 	}
 	callback := "no"
 	if s.Callback {
 		callback = "yes, to " + e.Callback
 	}
-	printLine(out, "  callback", "%s", callback)
+	terminal.PrintLine(out, "  callback", "%s", callback)
 }
 
 func printStep(out io.Writer, s explain.Step) {
@@ -428,27 +431,28 @@ func printStep(out io.Writer, s explain.Step) {
 	if s.Detail != "" {
 		action += ": " + s.Detail
 	}
-	printLine(out, "  action", "%s", action)
+	terminal.PrintLine(out, "  action", "%s", action)
 	if s.GivenUp {
-		printLine(out, "  given up", "yes: %s", consequence(s.Action))
+		terminal.PrintLine(out, "  given up", "yes: %s", consequence(s.Action))
 	}
 	if s.Next != nil {
 		printNext(out, s.Next, s.At)
 	}
 	for _, ignored := range s.Ignored {
-		printLine(out, "  ignored", "%s", ignored)
+		terminal.PrintLine(out, "  ignored", "%s", ignored)
 	}
-	printField(out, "  writes", s.Writes)
+	terminal.PrintField(out, "  writes", s.Writes)
 }
 
 func printNext(out io.Writer, n *explain.Next, at time.Time) {
 	if n.Earliest.Equal(n.Latest) {
-		printLine(out, "  next attempt", "%s, in %s", moment(n.Earliest), exactly(n.Earliest.Sub(at)))
+		terminal.PrintLine(out, "  next attempt", "%s, in %s", moment(n.Earliest), exactly(n.Earliest.Sub(at)))
 	} else {
-		printLine(out, "  next attempt", "%s at the earliest, in %s", moment(n.Earliest), exactly(n.Earliest.Sub(at)))
-		printLine(out, "", "%s at the latest, in %s", moment(n.Latest), exactly(n.Latest.Sub(at)))
+		terminal.PrintLine(out, "  next attempt", "%s at the earliest, in %s",
+			moment(n.Earliest), exactly(n.Earliest.Sub(at)))
+		terminal.PrintLine(out, "", "%s at the latest, in %s", moment(n.Latest), exactly(n.Latest.Sub(at)))
 	}
 	if n.Latest.Sub(at) > time.Duration(n.Longest) {
-		printLine(out, "", "the message is rescheduled several times, by at most %s", exactly(n.Longest))
+		terminal.PrintLine(out, "", "the message is rescheduled several times, by at most %s", exactly(n.Longest))
 	}
 }

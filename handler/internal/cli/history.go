@@ -18,6 +18,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
 
@@ -174,36 +175,36 @@ func (c endedCall) print(out io.Writer) {
 	if e.IsCallback() {
 		label = "callback"
 	}
-	printLine(out, label, "%s", e.RequestID)
-	printField(out, "reports on", e.OriginalRequestID)
-	printField(out, "tenant", tenantText(e.Organization, e.Environment))
-	printLine(out, "result", "%s", resultText(e))
-	printLine(out, "target", "%s%s", e.TargetHost, e.Route)
-	printLine(out, "message", "%s on %s", e.MessageID, e.Queue)
-	printLine(out, "created", "%s, %s ago", moment(e.CreatedAt), age(now.Sub(e.CreatedAt)))
-	printLine(out, "ended", "%s, %s ago", moment(e.EndedAt), age(now.Sub(e.EndedAt)))
+	terminal.PrintLine(out, label, "%s", e.RequestID)
+	terminal.PrintField(out, "reports on", e.OriginalRequestID)
+	terminal.PrintField(out, "tenant", tenantText(e.Organization, e.Environment))
+	terminal.PrintLine(out, "result", "%s", resultText(e))
+	terminal.PrintLine(out, "target", "%s%s", e.TargetHost, e.Route)
+	terminal.PrintLine(out, "message", "%s on %s", e.MessageID, e.Queue)
+	terminal.PrintLine(out, "created", "%s, %s ago", moment(e.CreatedAt), age(now.Sub(e.CreatedAt)))
+	terminal.PrintLine(out, "ended", "%s, %s ago", moment(e.EndedAt), age(now.Sub(e.EndedAt)))
 	attempts := strconv.Itoa(e.Attempts)
 	if n := len(e.Trail); n != e.Attempts {
 		attempts += fmt.Sprintf(", of which %d are known", n)
 	}
-	printLine(out, "attempts", "%s", attempts)
-	printField(out, "trace id", e.TraceID)
+	terminal.PrintLine(out, "attempts", "%s", attempts)
+	terminal.PrintField(out, "trace id", e.TraceID)
 	if c.Callback != nil {
 		callback := shownEntry(*c.Callback)
-		printLine(out, "callback", "%s at %s, to %s, attempts %d", resultText(callback), moment(callback.EndedAt),
-			callback.TargetHost, callback.Attempts)
+		terminal.PrintLine(out, "callback", "%s at %s, to %s, attempts %d",
+			resultText(callback), moment(callback.EndedAt), callback.TargetHost, callback.Attempts)
 	}
 	if len(e.Trail) == 0 {
 		return
 	}
-	rows := newTable(out, leftColumn("TIME", 24), rightColumn("TOOK", 8), rightColumn("STATUS", 6),
-		flexColumn("REASON", 0))
+	rows := terminal.NewTable(out, terminal.Left("TIME", 24), terminal.Right("TOOK", 8), terminal.Right("STATUS", 6),
+		terminal.Flex("REASON", 0))
 	for _, a := range e.Trail {
 		status := "-"
 		if a.Status != 0 {
 			status = strconv.Itoa(a.Status)
 		}
-		rows.row(moment(a.At), a.Took.String(), status, cmp.Or(a.Error, "answered"))
+		rows.Row(moment(a.At), a.Took.String(), status, cmp.Or(a.Error, "answered"))
 	}
 }
 
@@ -218,7 +219,7 @@ func shownEntry(e history.Entry) history.Entry {
 		members = append(members, &e.Trail[i].Error)
 	}
 	for _, member := range members {
-		*member = printable(text.Clip(*member, mostShown))
+		*member = terminal.Text(text.Clip(*member, mostShown))
 	}
 	return e
 }

@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionshost"
 	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/terminal"
 )
 
 func newHost(env Env) *cobra.Command {
@@ -70,7 +71,7 @@ func runHost(ctx context.Context, env Env, folder string, options functionshost.
 	options.Stdout = logOutput(env.Stdout)
 	options.Stderr = env.Stderr
 	options.Log = logs.New(logOutput(env.Stderr), zerolog.InfoLevel)
-	if isTerminal(env.Stderr) {
+	if terminal.Is(env.Stderr) {
 		fmt.Fprintf(env.Stderr, "running %s on %s, a line for each delivery\n", folder, options.Account)
 	}
 	return functionshost.New(options).Run(ctx)

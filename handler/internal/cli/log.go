@@ -12,6 +12,7 @@ import (
 
 	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/logview"
+	"asynccaller/handler/internal/terminal"
 )
 
 // drainLimit is how long the log is read after Ctrl-C. The program before the pipe gets Ctrl-C as well: its last lines
@@ -45,7 +46,7 @@ func runLog(ctx context.Context, env Env) error {
 	if !isPiped(env.Stdin) {
 		limit = 0
 	}
-	if isTerminal(env.Stdin) {
+	if terminal.Is(env.Stdin) {
 		fmt.Fprintf(env.Stderr, "waiting for lines of the handler's log on standard input, as in: "+
 			"func start | %s log\n", programName)
 	}
@@ -85,7 +86,7 @@ func isPiped(stream io.Reader) bool {
 		return true
 	}
 	info, err := file.Stat()
-	return err == nil && !info.Mode().IsRegular() && !isTerminal(file)
+	return err == nil && !info.Mode().IsRegular() && !terminal.Is(file)
 }
 
 // piece is what one read returned.
@@ -113,7 +114,7 @@ func readPieces(ctx context.Context, in io.Reader, pieces chan<- piece) {
 
 // logOutput returns a writer for log lines in JSON. On a terminal it shows them to a person.
 func logOutput(out io.Writer) io.Writer {
-	if !isTerminal(out) {
+	if !terminal.Is(out) {
 		return out
 	}
 	return logview.NewWriter(out)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/terminal"
 )
 
 // mostReports is the largest number of refusals, or of reasons for skipping a message, that are printed.
@@ -78,7 +79,7 @@ func (s *session) warn(w operation.Warning) {
 	for _, m := range w.Messages[:min(len(w.Messages), mostNames)] {
 		name := shortID(m.ID) + " on " + m.Queue
 		if m.RequestID != "" {
-			name = cutMiddle(m.RequestID, requestColumns) + " (" + shortID(m.ID) + ") on " + m.Queue
+			name = terminal.CutMiddle(m.RequestID, requestColumns) + " (" + shortID(m.ID) + ") on " + m.Queue
 		}
 		names = append(names, name)
 	}
@@ -162,11 +163,11 @@ func (s *session) confirm(ctx context.Context, plan *operation.Plan) error {
 	if !s.env.canAsk() {
 		return usageError(errors.New("no terminal to ask for confirmation: give --yes; nothing was changed"))
 	}
-	confirmed := isYes
+	confirmed := terminal.IsYes
 	if plan.Final {
 		confirmed = func(answer string) bool { return answer == strconv.Itoa(plan.Total) }
 	}
-	answer, err := ask(ctx, s.env.Stdin, s.env.Stderr, question(plan))
+	answer, err := terminal.Ask(ctx, s.env.Stdin, s.env.Stderr, question(plan))
 	if err != nil {
 		return errors.New("interrupted: nothing was changed")
 	}

@@ -11,6 +11,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/terminal"
 )
 
 // hostile is text that manipulates a terminal: it clears it, writes backwards and begins a new line.
@@ -91,7 +92,7 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 					}); at >= 0 || !utf8.ValidString(line) {
 						t.Errorf("not printable: %q", line)
 					}
-					if width := utf8.RuneCountInString(line); width > textColumns &&
+					if width := utf8.RuneCountInString(line); width > terminal.DefaultWidth &&
 						(name == "list" || name == "queues") {
 						t.Errorf("%d columns: %s", width, line)
 					}

@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/terminal"
 )
 
 func newPoisonList(shared *sharedFlags) *cobra.Command {
@@ -73,7 +74,7 @@ func (s *session) list(ctx context.Context, source account.Source) error {
 // when the queue changes; it has a heading unless the source is a single queue.
 func (s *session) messagePrinter(source account.Source, ids *message.RequestIDs) func(account.Found) {
 	latest := ""
-	var rows *table
+	var rows *terminal.Table
 	return func(f account.Found) {
 		sameAs := ids.Earlier(f.Message)
 		if s.json {
@@ -104,13 +105,14 @@ type listedMessage struct {
 // reasonColumns is the width of reasons. A sender of dead letters can invent longer ones than the handler has.
 const reasonColumns = 14
 
-func newMessageTable(out io.Writer) *table {
-	return newTable(out, leftColumn("ID", 8), rightColumn("AGE", 4), leftColumn("REASON", reasonColumns),
-		rightColumn("STATUS", 6), rightColumn("ATT", 4), flexColumn("CALL", 0))
+func newMessageTable(out io.Writer) *terminal.Table {
+	return terminal.NewTable(out,
+		terminal.Left("ID", 8), terminal.Right("AGE", 4), terminal.Left("REASON", reasonColumns),
+		terminal.Right("STATUS", 6), terminal.Right("ATT", 4), terminal.Flex("CALL", 0))
 }
 
 // printMessage prints a message as a row. SameAs is the id of an earlier message with its request id, or empty.
-func printMessage(rows *table, m message.Message, sameAs string) {
+func printMessage(rows *terminal.Table, m message.Message, sameAs string) {
 	call := m.Detail
 	if m.Format != "" && m.Method != "" {
 		call = m.Method + " " + m.Host + m.Path
@@ -118,7 +120,7 @@ func printMessage(rows *table, m message.Message, sameAs string) {
 	if sameAs != "" {
 		call = "(request id of " + shortID(sameAs) + ") " + call
 	}
-	rows.row(shortID(m.ID), age(time.Since(m.Since)), cutMiddle(m.Reason, reasonColumns), statusText(m.Status),
+	rows.Row(shortID(m.ID), age(time.Since(m.Since)), terminal.CutMiddle(m.Reason, reasonColumns), statusText(m.Status),
 		strconv.Itoa(m.Attempts), call)
 }
 
@@ -140,10 +142,10 @@ func (s *session) listGroups(ctx context.Context, source account.Source, by mess
 }
 
 func printGroups(out io.Writer, groups []message.Row) {
-	rows := newTable(out, rightColumn("COUNT", 7), rightColumn("FIRST", 5), rightColumn("LAST", 4),
-		leftColumn("SAMPLE", 8), flexColumn("KEY", 0))
+	rows := terminal.NewTable(out, terminal.Right("COUNT", 7), terminal.Right("FIRST", 5), terminal.Right("LAST", 4),
+		terminal.Left("SAMPLE", 8), terminal.Flex("KEY", 0))
 	for _, g := range groups {
-		rows.row(thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), shortID(g.Sample.ID), g.Key)
+		rows.Row(thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), shortID(g.Sample.ID), g.Key)
 	}
 }
 
@@ -203,8 +205,8 @@ func printQueues(out io.Writer, summaries []account.QueueSummary) {
 		rows = append(rows,
 			[]string{q.Queue, thousands(q.Messages), oldest, newest, expires, reasonsText(q.Reasons)})
 	}
-	printTable(out, rows, nameColumn("QUEUE"), rightColumn("MESSAGES", 0), rightColumn("OLDEST", 0),
-		rightColumn("NEWEST", 0), leftColumn("EXPIRES", 0), flexColumn("REASONS", 0))
+	terminal.PrintTable(out, rows, terminal.Name("QUEUE"), terminal.Right("MESSAGES", 0), terminal.Right("OLDEST", 0),
+		terminal.Right("NEWEST", 0), terminal.Left("EXPIRES", 0), terminal.Flex("REASONS", 0))
 }
 
 func newPoisonExport(shared *sharedFlags) *cobra.Command {

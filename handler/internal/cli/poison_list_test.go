@@ -22,6 +22,7 @@ import (
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/terminal"
 )
 
 // TestSharedRequestIDs checks that a list marks messages that have the request id of an earlier one, for people
@@ -149,11 +150,11 @@ func TestTablesFit(t *testing.T) {
 		"queues": {func(out io.Writer) { printQueues(out, queues) }, 3, []string{"a-poison "}},
 		"runs":   {func(out io.Writer) { printRuns(out, runs) }, 4, []string{undo + " ", requeue + " "}},
 	} {
-		for _, width := range []int{narrowest, 60, 80, textColumns, 200} {
+		for _, width := range []int{40, 60, 80, terminal.DefaultWidth, 200} {
 			out := &screen{width: width}
 			c.print(out)
 			for line := range strings.Lines(out.String()) {
-				if n := displayWidth(strings.TrimSuffix(line, "\n")); n > width {
+				if n := terminal.DisplayWidth(strings.TrimSuffix(line, "\n")); n > width {
 					t.Errorf("%s: %d columns instead of %d: %s", table, n, width, line)
 				}
 			}

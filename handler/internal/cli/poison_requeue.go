@@ -20,6 +20,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/terminal"
 )
 
 // requeueOptions are the flags of requeue.
@@ -227,8 +228,8 @@ func (s *session) edit(ctx context.Context, f account.Found, options *edit.Optio
 			return fmt.Errorf("%w; nothing was changed", err)
 		}
 		s.progress.printf("%v", err)
-		answer, err := ask(ctx, s.env.Stdin, s.env.Stderr, "edit it again? [Y/n]")
-		confirmed := answer == "" || isYes(answer)
+		answer, err := terminal.Ask(ctx, s.env.Stdin, s.env.Stderr, "edit it again? [Y/n]")
+		confirmed := answer == "" || terminal.IsYes(answer)
 		if err != nil || !confirmed {
 			return errors.New("not confirmed: nothing was changed")
 		}

@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/terminal"
 )
 
 func newPoisonShow(shared *sharedFlags) *cobra.Command {
@@ -137,39 +138,39 @@ func (d messageDetails) print(out io.Writer) {
 }
 
 func printMessageFields(out io.Writer, m message.Message) {
-	printLine(out, "message", "%s on %s", m.ID, m.Queue)
-	printLine(out, "reason", "%s", strings.TrimSuffix(m.Reason+": "+m.Detail, ": "))
-	printLine(out, "since", "%s, %s ago", moment(m.Since), age(time.Since(m.Since)))
+	terminal.PrintLine(out, "message", "%s on %s", m.ID, m.Queue)
+	terminal.PrintLine(out, "reason", "%s", strings.TrimSuffix(m.Reason+": "+m.Detail, ": "))
+	terminal.PrintLine(out, "since", "%s, %s ago", moment(m.Since), age(time.Since(m.Since)))
 	if !m.InsertedAt.Equal(m.Since) {
-		printLine(out, "enqueued", "%s", moment(m.InsertedAt))
+		terminal.PrintLine(out, "enqueued", "%s", moment(m.InsertedAt))
 	}
 	expires := "never"
 	if !m.ExpiresAt.IsZero() {
 		expires = moment(m.ExpiresAt) + ", in " + age(time.Until(m.ExpiresAt)) +
 			": storage then deletes it; `async-caller poison keep` prevents that"
 	}
-	printLine(out, "expires", "%s", expires)
-	printLine(out, "main queue", "%s", m.Main)
+	terminal.PrintLine(out, "expires", "%s", expires)
+	terminal.PrintLine(out, "main queue", "%s", m.Main)
 	kind := "no"
 	if m.Format != "" {
 		kind = "yes, " + string(m.Format)
 	}
-	printLine(out, "envelope", "%s, %d bytes", kind, m.Bytes)
-	printField(out, "request id", m.RequestID)
-	printField(out, "tenant", tenantText(m.Organization, m.Environment))
+	terminal.PrintLine(out, "envelope", "%s, %d bytes", kind, m.Bytes)
+	terminal.PrintField(out, "request id", m.RequestID)
+	terminal.PrintField(out, "tenant", tenantText(m.Organization, m.Environment))
 	attempts := attemptsText(m.Attempts, m.Status)
 	if m.Error != "" {
 		attempts += ", latest error " + m.Error
 	}
-	printLine(out, "attempts", "%s", attempts)
+	terminal.PrintLine(out, "attempts", "%s", attempts)
 }
 
 func (r requeuePreview) print(out io.Writer) {
 	if r.Refused != "" {
-		printLine(out, "  refused", "%s", r.Refused)
+		terminal.PrintLine(out, "  refused", "%s", r.Refused)
 		return
 	}
-	printLine(out, "  to", "%s", r.To)
+	terminal.PrintLine(out, "  to", "%s", r.To)
 	if r.Explanation != nil {
 		printDelivery(out, *r.Explanation)
 	}
@@ -179,8 +180,8 @@ func (r requeuePreview) print(out io.Writer) {
 func printDelivery(out io.Writer, x explain.Explanation) {
 	printStep(out, x.Arrival)
 	if e := x.Envelope; e != nil {
-		printLine(out, "  deadline", "%s; then %s", moment(e.Deadline), consequence(e.IfExpired))
-		printField(out, "  policy", e.Policy)
+		terminal.PrintLine(out, "  deadline", "%s; then %s", moment(e.Deadline), consequence(e.IfExpired))
+		terminal.PrintField(out, "  policy", e.Policy)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/terminal"
 )
 
 func newRoutes(env Env) *cobra.Command {
@@ -63,7 +64,7 @@ func syncRoutes(env Env, app string) error {
 	queues := slices.Sorted(maps.Keys(routes))
 	made, removed, err := functionapp.SyncRoutes(app, queues)
 	list := func(label string, names []string) {
-		printLine(env.out, label, "%s", cmp.Or(strings.Join(names, ", "), "none"))
+		terminal.PrintLine(env.out, label, "%s", cmp.Or(strings.Join(names, ", "), "none"))
 	}
 	if len(made)+len(removed) > 0 {
 		env.out.changed = fmt.Sprintf("made: %q; removed: %q", made, removed)
@@ -78,7 +79,7 @@ func syncRoutes(env Env, app string) error {
 		all = append(all, name, name+storage.PoisonSuffix)
 	}
 	list("queues", all)
-	parameter, err := json.Marshal(append([]string{}, queues...))             // [] and not null
-	fmt.Fprintf(env.out, "%-*s%s\n", labelColumns, "routedQueues", parameter) // in one line, to copy it
+	parameter, err := json.Marshal(append([]string{}, queues...))                    // [] and not null
+	fmt.Fprintf(env.out, "%-*s%s\n", terminal.LabelWidth, "routedQueues", parameter) // in one line, to copy it
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/terminal"
 )
 
 func newRuns(shared *sharedFlags) *cobra.Command {
@@ -48,12 +49,12 @@ a finished one undone, on the machine that has its journal.`,
 func printRuns(out io.Writer, summaries []operation.RunSummary) {
 	// The name of a run has its command, and other commands need the whole name.
 	const longestName = 16 // others are cut, so that the state keeps the names of other runs
-	names := max(1, min(widest(summaries, runBy), longestName))
-	rows := newTable(out, leftColumn("RUN", 28), rightColumn("AGE", 4), rightColumn("MESSAGES", 8),
-		flexColumn("BY", names), flexColumn("STATE", 0))
+	names := max(1, min(terminal.Widest(summaries, runBy), longestName))
+	rows := terminal.NewTable(out, terminal.Left("RUN", 28), terminal.Right("AGE", 4), terminal.Right("MESSAGES", 8),
+		terminal.Flex("BY", names), terminal.Flex("STATE", 0))
 	for _, r := range summaries {
 		if r.Problem != "" {
-			rows.row(r.Run, "-", "-", "-", r.State+": "+r.Problem)
+			rows.Row(r.Run, "-", "-", "-", r.State+": "+r.Problem)
 			continue
 		}
 		done := thousands(r.Done)
@@ -66,7 +67,7 @@ func printRuns(out io.Writer, summaries []operation.RunSummary) {
 		} else if r.Of != "" {
 			state += ", undo of " + r.Of
 		}
-		rows.row(r.Run, age(time.Since(r.At)), done, runBy(r), state)
+		rows.Row(r.Run, age(time.Since(r.At)), done, runBy(r), state)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/terminal"
 )
 
 const (
@@ -114,7 +115,8 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 	policy := policyText(s.Policy, s.MaxAttempts, s.Limited)
 	fmt.Fprintf(out, "policy %s, deadline %s after creation%s\n", policy, exactly(s.Deadline), limited)
 	fmt.Fprintln(out)
-	attempts := newTable(out, rightColumn("n", 6), leftColumn("delay", 21), flexColumn("since the first call", 0))
+	attempts := terminal.NewTable(out,
+		terminal.Right("n", 6), terminal.Left("delay", 21), terminal.Flex("since the first call", 0))
 	hidden := 0
 	if len(s.Attempts) > rows {
 		hidden = len(s.Attempts) - rows + 1 // the ellipsis takes a row
@@ -122,7 +124,7 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 	firstHidden := rows - 1 - lastRows
 	for i, a := range s.Attempts {
 		if hidden > 0 && i == firstHidden {
-			attempts.row("…", strconv.Itoa(hidden)+" more", "")
+			attempts.Row("…", strconv.Itoa(hidden)+" more", "")
 		}
 		if i >= firstHidden && i < firstHidden+hidden {
 			continue
@@ -131,7 +133,7 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 		if i > 0 {
 			delay = rangeText(a.ShortestWait, a.LongestWait, 2)
 		}
-		attempts.row(strconv.Itoa(a.N), delay, rangeText(a.Earliest, a.Latest, 3))
+		attempts.Row(strconv.Itoa(a.N), delay, rangeText(a.Earliest, a.Latest, 3))
 	}
 	longest, shortest := attemptCount(s.Longest), attemptCount(s.Shortest)
 	fmt.Fprintf(out, "\n%s: %s with the longest delays, %s with the shortest\n", s.Policy, longest, shortest)

@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/terminal"
 )
 
 func newScheduledList(shared *sharedFlags) *cobra.Command {
@@ -117,23 +118,23 @@ const listedRequest = 14
 func (s *session) listScheduled(ctx context.Context, source account.ScheduledSource) error {
 	now := time.Now()
 	isStale := s.account.StaleCheck(ctx, now)
-	rows := layOut(s.out, leftColumn("ID", 8), rightColumn("NEXT", 5), rightColumn("ATT", 3),
-		leftColumn("REASON", len(decision.Status)), rightColumn("STATUS", 6), rightColumn("ENDS", 4),
-		flexColumn("REQUEST", listedRequest), flexColumn("TARGET", 0))
+	rows := terminal.Layout(s.out, terminal.Left("ID", 8), terminal.Right("NEXT", 5), terminal.Right("ATT", 3),
+		terminal.Left("REASON", len(decision.Status)), terminal.Right("STATUS", 6), terminal.Right("ENDS", 4),
+		terminal.Flex("REQUEST", listedRequest), terminal.Flex("TARGET", 0))
 	line := func(m message.Scheduled) (string, error) {
 		line := newScheduledLine(m, isStale(m.Row), now)
 		if s.json {
 			text, err := strictjson.Line(line)
 			return string(text), err
 		}
-		return rows.format(shortID(line.ID), line.next(now), strconv.Itoa(line.Attempts),
-			cut(line.Reason, len(decision.Status)), statusText(line.Status), remaining(line.Deadline, now),
+		return rows.Format(shortID(line.ID), line.next(now), strconv.Itoa(line.Attempts),
+			terminal.Cut(line.Reason, len(decision.Status)), statusText(line.Status), remaining(line.Deadline, now),
 			line.RequestID, line.Host+line.Route), nil
 	}
 	hasHeadings := s.json
 	matched, err := s.account.ListByNextAttempt(ctx, source, line, func(text string) error {
 		if !hasHeadings {
-			rows.headings()
+			rows.Headings()
 			hasHeadings = true
 		}
 		_, err := fmt.Fprint(s.out, text)
@@ -172,12 +173,12 @@ func (s *session) groupScheduled(ctx context.Context, source account.ScheduledSo
 }
 
 func printScheduledGroups(out io.Writer, groups []message.ScheduledGroup, now time.Time) {
-	rows := newTable(out, rightColumn("COUNT", 7), rightColumn("1 MIN", 7), rightColumn("1 HOUR", 7),
-		rightColumn("STALE", 5), rightColumn("NEXT", 5), rightColumn("LAST", 5), leftColumn("STATUS", 12),
-		flexColumn("KEY", 0))
+	rows := terminal.NewTable(out, terminal.Right("COUNT", 7), terminal.Right("1 MIN", 7), terminal.Right("1 HOUR", 7),
+		terminal.Right("STALE", 5), terminal.Right("NEXT", 5), terminal.Right("LAST", 5), terminal.Left("STATUS", 12),
+		terminal.Flex("KEY", 0))
 	for _, g := range groups {
-		rows.row(thousands(g.Count), thousands(g.DueInMinute), thousands(g.DueInHour), thousands(g.Stale),
-			age(g.Next.Sub(now)), age(g.Last.Sub(now)), cut(statusesText(g.Statuses), 12), g.Key)
+		rows.Row(thousands(g.Count), thousands(g.DueInMinute), thousands(g.DueInHour), thousands(g.Stale),
+			age(g.Next.Sub(now)), age(g.Last.Sub(now)), terminal.Cut(statusesText(g.Statuses), 12), g.Key)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
+	"asynccaller/handler/internal/terminal"
 )
 
 // newRowsSession returns a session with these rows, whose messages are gone.
@@ -172,7 +173,7 @@ func TestHostileRows(t *testing.T) {
 			for line := range strings.Lines(d.stdout.String()) {
 				line = strings.TrimSuffix(line, "\n")
 				if strings.ContainsAny(line, "\x1b\u202e") ||
-					utf8.RuneCountInString(line) > textColumns && !strings.HasPrefix(line, "    ") &&
+					utf8.RuneCountInString(line) > terminal.DefaultWidth && !strings.HasPrefix(line, "    ") &&
 						!strings.HasPrefix(line, "  async-caller") {
 					t.Errorf("%s: %d columns: %q", name, utf8.RuneCountInString(line), line)
 				}

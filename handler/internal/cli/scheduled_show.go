@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
 
@@ -101,21 +102,21 @@ func failureText(t record.Target, now time.Time) string {
 func (d scheduledDetails) print(out io.Writer) {
 	m := d.Message
 	now := time.Now()
-	printLine(out, "message", "%s on %s", m.ID, m.Queue)
+	terminal.PrintLine(out, "message", "%s on %s", m.ID, m.Queue)
 	for _, warning := range d.Warnings {
-		printLine(out, "warning", "%s", warning)
+		terminal.PrintLine(out, "warning", "%s", warning)
 	}
-	printField(out, "request id", m.RequestID)
-	printField(out, "tenant", tenantText(m.Organization, m.Environment))
-	printLine(out, "target", "%s%s", m.Host, m.Route)
-	printLine(out, "reason", "%s", m.Reason)
-	printField(out, "cause", m.Cause)
-	printField(out, "answer", m.Answer)
+	terminal.PrintField(out, "request id", m.RequestID)
+	terminal.PrintField(out, "tenant", tenantText(m.Organization, m.Environment))
+	terminal.PrintLine(out, "target", "%s%s", m.Host, m.Route)
+	terminal.PrintLine(out, "reason", "%s", m.Reason)
+	terminal.PrintField(out, "cause", m.Cause)
+	terminal.PrintField(out, "answer", m.Answer)
 	for _, t := range d.Target {
-		printLine(out, "target fails", "%s", failureText(t, now))
+		terminal.PrintLine(out, "target fails", "%s", failureText(t, now))
 	}
-	printLine(out, "attempts", "%s", attemptsText(m.Attempts, m.Status))
-	printLine(out, "created", "%s, %s ago", moment(m.CreatedAt), age(now.Sub(m.CreatedAt)))
+	terminal.PrintLine(out, "attempts", "%s", attemptsText(m.Attempts, m.Status))
+	terminal.PrintLine(out, "created", "%s, %s ago", moment(m.CreatedAt), age(now.Sub(m.CreatedAt)))
 	next := "in " + age(m.NextAttemptAt.Sub(now))
 	switch m.State {
 	case "due":
@@ -123,13 +124,13 @@ func (d scheduledDetails) print(out io.Writer) {
 	case "stale":
 		next = "stale: the message is gone, and only its record is left"
 	}
-	printLine(out, "next attempt", "%s, %s", moment(m.NextAttemptAt), next)
+	terminal.PrintLine(out, "next attempt", "%s, %s", moment(m.NextAttemptAt), next)
 	if m.Repeated {
-		printLine(out, "written",
+		terminal.PrintLine(out, "written",
 			"repeatedly, because storage did not answer: there may be a second message of the call")
 	}
 	if !m.Deadline.IsZero() {
-		printLine(out, "deadline", "%s, %s", moment(m.Deadline), remaining(m.Deadline, now))
+		terminal.PrintLine(out, "deadline", "%s, %s", moment(m.Deadline), remaining(m.Deadline, now))
 	}
 	d.contentDetails.print(out)
 	fmt.Fprint(out, "\nat its next attempt\n")

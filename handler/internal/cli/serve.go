@@ -10,6 +10,7 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/serve"
+	"asynccaller/handler/internal/terminal"
 )
 
 const serveName = functionapp.ServeArgument
@@ -40,7 +41,7 @@ func settingsHelp() string {
 	const indent = "\n      "
 	var text strings.Builder
 	for _, setting := range config.Table() {
-		meaning := strings.Join(wrap(setting.Meaning, textColumns-len(indent)), indent)
+		meaning := strings.Join(terminal.Wrap(setting.Meaning, terminal.DefaultWidth-len(indent)), indent)
 		fmt.Fprintf(&text, "  %s (%s)%s%s\n", setting.Name, setting.Default, indent, meaning)
 	}
 	return text.String()

@@ -7,6 +7,7 @@ import (
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/terminal"
 )
 
 // commandTarget names a message in a command. The queue saves reading the others.
@@ -19,7 +20,7 @@ func commandTarget(id, queueName string) string {
 func printCommands(out io.Writer, id, queueName string, commands []string, history string) {
 	fmt.Fprint(out, "\nnext\n")
 	if !storage.ValidID(id) || !storage.ValidName(queueName) {
-		printLine(out, "  warning", "no commands are shown: storage gives no such id, or has no such queue")
+		terminal.PrintLine(out, "  warning", "no commands are shown: storage gives no such id, or has no such queue")
 		return
 	}
 	if history != "" {

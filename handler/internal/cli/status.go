@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
 
@@ -99,22 +100,23 @@ func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 func (s *session) printStatus(status account.Status, all bool) {
 	out := s.out
 	for _, app := range status.NoCalls[:min(len(status.NoCalls), mostPauses)] {
-		printLine(out, "no calls", "%s", text.Printable(app))
+		terminal.PrintLine(out, "no calls", "%s", text.Printable(app))
 	}
 	if len(status.NoCalls) > 0 {
-		printLine(out, "", "messages wait: correct the settings of the app, or enable its functions, and restart it")
+		terminal.PrintLine(out, "",
+			"messages wait: correct the settings of the app, or enable its functions, and restart it")
 	}
-	printLine(out, "account", "%s at %s", status.Account, status.At.Format(time.TimeOnly+" UTC"))
-	printLine(out, "app", "%s", s.appText())
-	printLine(out, "files", "%s", text.Printable(config.FilesInForce(s.app)))
-	printLine(out, "running", "%s", runningText(status))
+	terminal.PrintLine(out, "account", "%s at %s", status.Account, status.At.Format(time.TimeOnly+" UTC"))
+	terminal.PrintLine(out, "app", "%s", s.appText())
+	terminal.PrintLine(out, "files", "%s", text.Printable(config.FilesInForce(s.app)))
+	terminal.PrintLine(out, "running", "%s", runningText(status))
 	for _, app := range status.Apps {
-		printLine(out, "timers", "%s: %s %s, %s %s", text.Printable(app.Name),
+		terminal.PrintLine(out, "timers", "%s: %s %s, %s %s", text.Printable(app.Name),
 			functionapp.MonitorTimer, lastRun(app.Monitor, status.At),
 			functionapp.KeeperTimer, lastRun(app.Keeper, status.At))
 	}
 	if status.RecordProblem != "" {
-		printLine(out, "scheduled", "unknown: %s", text.Printable(status.RecordProblem))
+		terminal.PrintLine(out, "scheduled", "unknown: %s", text.Printable(status.RecordProblem))
 	}
 	printPaused(out, status)
 	fmt.Fprintln(out)
@@ -134,7 +136,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 		if i == 0 {
 			fmt.Fprintln(out)
 		}
-		printLine(out, "note", "%s", note)
+		terminal.PrintLine(out, "note", "%s", note)
 	}
 	printFurther(out, status)
 }
@@ -145,15 +147,16 @@ const mostPauses = 10
 // printPaused names the targets that are paused.
 func printPaused(out io.Writer, s account.Status) {
 	for _, p := range s.Pauses[:min(len(s.Pauses), mostPauses)] {
-		printLine(out, "paused", "%s %s", p.Host, p.Text())
+		terminal.PrintLine(out, "paused", "%s %s", p.Host, p.Text())
 	}
 	if more := len(s.Pauses) - mostPauses; more > 0 {
-		printLine(out, "paused", "%s more: `async-caller targets list`", thousands(more))
+		terminal.PrintLine(out, "paused", "%s more: `async-caller targets list`", thousands(more))
 	}
 	if s.PauseProblem != "" {
-		printLine(out, "paused", "unknown: %s", text.Printable(s.PauseProblem))
-		printLine(out, "limits", "the table does not answer: instances that it does not answer either use their part "+
-			"of `concurrency` and `rate`")
+		terminal.PrintLine(out, "paused", "unknown: %s", text.Printable(s.PauseProblem))
+		terminal.PrintLine(out, "limits",
+			"the table does not answer: instances that it does not answer either use their part "+
+				"of `concurrency` and `rate`")
 	}
 }
 
@@ -174,7 +177,7 @@ func printFurther(out io.Writer, status account.Status) {
 		fmt.Fprintln(out)
 	}
 	for _, text := range texts {
-		printLine(out, "next", "%s", text)
+		terminal.PrintLine(out, "next", "%s", text)
 	}
 }
 
@@ -215,9 +218,9 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 			rows = append(rows, queueCells(q, s.At))
 		}
 	}
-	printTable(out, rows, nameColumn("QUEUE"), rightColumn("MESSAGES", 0), rightColumn("OLDEST", 0),
-		rightColumn("SCHEDULED", 0), rightColumn("1 MIN", 0), rightColumn("STALE", 0), rightColumn("POISON", 0),
-		flexColumn("REASONS (SAMPLE)", 0))
+	terminal.PrintTable(out, rows, terminal.Name("QUEUE"), terminal.Right("MESSAGES", 0), terminal.Right("OLDEST", 0),
+		terminal.Right("SCHEDULED", 0), terminal.Right("1 MIN", 0), terminal.Right("STALE", 0),
+		terminal.Right("POISON", 0), terminal.Flex("REASONS (SAMPLE)", 0))
 	if unread > 0 {
 		first := s.Queues[slices.IndexFunc(s.Queues, func(q account.QueueStatus) bool { return q.Problem != "" })]
 		notes = append(notes, plural(unread, "queue")+" not fully read: "+text.Printable(first.Problem))
@@ -280,13 +283,14 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 			if f.IsOpen() {
 				breaker = "open"
 			}
-			cells := []string{name, cut(f.Cause, causeColumns), age(now.Sub(f.Since)), breaker}
+			cells := []string{name, terminal.Cut(f.Cause, causeColumns), age(now.Sub(f.Since)), breaker}
 			rows = append(rows, append(cells, waiting...))
 			waiting = []string{"", "", ""} // they are those of all apps
 		}
 	}
-	printTable(out, rows, nameColumn("TARGET"), flexColumn("CAUSE", causeColumns), rightColumn("SINCE", 0),
-		leftColumn("BREAKER", 0), rightColumn("WAITING", 0), rightColumn("1 HOUR", 0), rightColumn("NEXT", 0))
+	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Flex("CAUSE", causeColumns),
+		terminal.Right("SINCE", 0), terminal.Left("BREAKER", 0), terminal.Right("WAITING", 0),
+		terminal.Right("1 HOUR", 0), terminal.Right("NEXT", 0))
 	isFirst := true
 	for _, t := range targets {
 		for _, f := range t.Failing {
@@ -297,8 +301,8 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 				fmt.Fprintln(out)
 				isFirst = false
 			}
-			text := cutMiddle(t.Key, 40) + ": " + text.Printable(f.Answer)
-			printLine(out, "answer", "%s", cut(text, widthOf(out)-labelColumns))
+			text := terminal.CutMiddle(t.Key, 40) + ": " + text.Printable(f.Answer)
+			terminal.PrintLine(out, "answer", "%s", terminal.Cut(text, terminal.Width(out)-terminal.LabelWidth))
 		}
 	}
 }

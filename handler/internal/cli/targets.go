@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
+	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
 
@@ -238,6 +239,6 @@ func printPauses(out io.Writer, pauses []pause.Pause, now time.Time) {
 		}
 		rows = append(rows, []string{p.Host, age(now.Sub(p.Since)), ends, p.By, p.Reason})
 	}
-	printTable(out, rows, nameColumn("TARGET"), rightColumn("SINCE", 0), rightColumn("ENDS", 0),
-		flexColumn("BY", 20), flexColumn("REASON", 0))
+	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Right("SINCE", 0), terminal.Right("ENDS", 0),
+		terminal.Flex("BY", 20), terminal.Flex("REASON", 0))
 }

@@ -1,0 +1,161 @@
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+const (
+	// leftToOthers is the width that a flexible column leaves to each one after it, if there is room for both.
+	leftToOthers = 25
+	// fewestFlexible is the width that a flexible column has in any case: what follows may not fit.
+	fewestFlexible = 10
+	// leftByNames is the width that a name leaves to each other flexible column, enough for "answered 503".
+	leftByNames = 12
+	columnGap   = "  "
+)
+
+// Column is a column of a table.
+type Column struct {
+	heading string
+	// width is the width of a fixed column, or the largest useful width of a flexible one.
+	width           int
+	right, flexible bool
+	// isName says that the texts are names, which a person copies: other flexible columns are cut first.
+	isName bool
+}
+
+// Left returns a column of a fixed width. A wider text is not cut: the flexible columns after it lose the space.
+func Left(heading string, width int) Column { return Column{heading: heading, width: width} }
+
+// Right is like Left, and aligns its texts right.
+func Right(heading string, width int) Column {
+	return Column{heading: heading, width: width, right: true}
+}
+
+// Flex returns a column that is as wide as the other columns allow, but not wider than most, unless most is 0.
+// Longer texts are cut in the middle.
+func Flex(heading string, most int) Column {
+	if most == 0 {
+		most = math.MaxInt
+	}
+	return Column{heading: heading, width: max(most, len(heading)), flexible: true}
+}
+
+// Name returns a flexible column of names, for the first column of a table.
+func Name(heading string) Column {
+	c := Flex(heading, 0)
+	c.isName = true
+	return c
+}
+
+// Table writes rows that are no wider than the terminal. It keeps no rows.
+type Table struct {
+	out     io.Writer
+	width   int
+	columns []Column
+}
+
+// NewTable returns a table after it has written the headings.
+func NewTable(out io.Writer, columns ...Column) *Table {
+	t := Layout(out, columns...)
+	t.Headings()
+	return t
+}
+
+// PrintTable writes a table of rows that are all known. Its columns are no wider than their headings and cells.
+func PrintTable(out io.Writer, rows [][]string, columns ...Column) {
+	for i, c := range columns {
+		needed := max(len(c.heading), Widest(rows, func(cells []string) string { return cells[i] }))
+		if c.flexible {
+			needed = min(needed, c.width)
+		}
+		columns[i].width = needed
+	}
+	t := NewTable(out, columns...)
+	for _, cells := range rows {
+		t.Row(cells...)
+	}
+}
+
+// Layout returns a table without writing anything.
+func Layout(out io.Writer, columns ...Column) *Table {
+	columns = slices.Clone(columns)
+	t := &Table{out: out, width: Width(out), columns: columns}
+	rest := t.width - len(columnGap)*(len(columns)-1)
+	flexible, later := 0, 0
+	for _, c := range columns {
+		if c.flexible {
+			flexible++
+			later += min(c.width, leftToOthers)
+		} else {
+			rest -= c.width
+		}
+	}
+	for i, c := range columns {
+		if !c.flexible {
+			continue
+		}
+		later -= min(c.width, leftToOthers)
+		share := max(rest/flexible, rest-later, fewestFlexible)
+		if c.isName {
+			share = max(rest-(flexible-1)*leftByNames, fewestFlexible)
+		}
+		columns[i].width = min(c.width, share)
+		rest -= columns[i].width
+		flexible--
+	}
+	return t
+}
+
+// Headings writes the headings.
+func (t *Table) Headings() {
+	var headings []string
+	for _, c := range t.columns {
+		headings = append(headings, c.heading)
+	}
+	t.Row(headings...)
+}
+
+// Row writes a row with one cell for each column.
+func (t *Table) Row(cells ...string) { fmt.Fprint(t.out, t.Format(cells...)) }
+
+// Format returns a row as a line.
+func (t *Table) Format(cells ...string) string {
+	after := 0 // the width of the columns that follow
+	for _, c := range t.columns {
+		after += len(columnGap) + c.width
+	}
+	line := ""
+	for i, c := range t.columns {
+		after -= len(columnGap) + c.width
+		if i > 0 {
+			line += columnGap
+		}
+		text := Text(cells[i])
+		if c.flexible {
+			room := t.width - DisplayWidth(line) - after
+			text = CutMiddle(text, min(c.width, max(room, fewestFlexible)))
+		}
+		padding := strings.Repeat(" ", max(c.width-DisplayWidth(text), 0))
+		if c.right {
+			text = padding + text
+		} else {
+			text += padding
+		}
+		line += text
+	}
+	return Cut(strings.TrimRight(line, " "), t.width) + "\n"
+}
+
+// Widest returns the width of the widest text of some values.
+func Widest[T any](values []T, text func(T) string) int {
+	most := 0
+	for _, value := range values {
+		most = max(most, DisplayWidth(Text(text(value))))
+	}
+	return most
+}

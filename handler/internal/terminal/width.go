@@ -1,0 +1,126 @@
+package terminal
+
+import (
+	"io"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+	"golang.org/x/text/width"
+
+	"asynccaller/handler/internal/text"
+)
+
+const (
+	// DefaultWidth is the width of help texts, and of output that does not go to a terminal.
+	DefaultWidth = 100
+	// narrowest is the smallest width that output is fitted to. Narrower terminals wrap it.
+	narrowest = 40
+)
+
+// Width returns the width that output is fitted to: that of the terminal, or DefaultWidth.
+func Width(out io.Writer) int {
+	if sized, ok := out.(interface{ Columns() int }); ok {
+		return sized.Columns()
+	}
+	file, ok := out.(*os.File)
+	if !ok {
+		return DefaultWidth
+	}
+	columns, _, err := term.GetSize(int(file.Fd()))
+	if err != nil || columns <= 0 { // some terminals do not know their size
+		return DefaultWidth
+	}
+	return max(columns, narrowest)
+}
+
+// mostMarks is the largest number of combining marks on a character that are shown. They have no width, so a text with
+// any number of them would fit a column.
+const mostMarks = 2
+
+func isMark(r rune) bool {
+	const first = '\u0300' // the comparison makes most characters much faster
+	return r >= first && unicode.In(r, unicode.Mn, unicode.Me)
+}
+
+// Text returns a text for a cell.
+func Text(s string) string {
+	marks := 0
+	return strings.Map(func(r rune) rune {
+		if !isMark(r) {
+			marks = 0
+			return r
+		}
+		marks++
+		if marks > mostMarks {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text.Printable(s))
+}
+
+// runeWidth returns the number of columns of a character on a terminal.
+func runeWidth(r rune) int {
+	if isMark(r) {
+		return 0
+	}
+	kind := width.LookupRune(r).Kind()
+	if kind == width.EastAsianWide || kind == width.EastAsianFullwidth {
+		return 2
+	}
+	return 1
+}
+
+// DisplayWidth returns the number of columns of a text on a terminal.
+func DisplayWidth(text string) int {
+	columns := 0
+	for _, r := range text {
+		columns += runeWidth(r)
+	}
+	return columns
+}
+
+// Cut shortens a text to a number of columns and marks the cut with an ellipsis.
+func Cut(text string, columns int) string {
+	if DisplayWidth(text) <= columns {
+		return text
+	}
+	return beginning(text, columns-1) + "…"
+}
+
+// CutMiddle shortens a text to a number of columns. An ellipsis replaces its middle; two thirds of the rest are its
+// beginning.
+func CutMiddle(text string, columns int) string {
+	if DisplayWidth(text) <= columns {
+		return text
+	}
+	head := beginning(text, (columns-1)*2/3)
+	return head + "…" + end(text, columns-1-DisplayWidth(head))
+}
+
+// beginning returns the longest beginning of a text that fits a number of columns.
+func beginning(text string, columns int) string {
+	for i, r := range text {
+		columns -= runeWidth(r)
+		if columns < 0 {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+// end returns the longest end of a text that fits a number of columns.
+func end(text string, columns int) string {
+	rest := text
+	for rest != "" {
+		r, size := utf8.DecodeLastRuneInString(rest)
+		columns -= runeWidth(r)
+		if columns < 0 {
+			break
+		}
+		rest = rest[:len(rest)-size]
+	}
+	return strings.TrimLeftFunc(text[len(rest):], isMark) // they belong to a character that is cut
+}
