@@ -196,10 +196,6 @@ func (*native) names() strictjson.Names { return strictjson.ExactNames }
 
 func (*native) deadlineName() string { return "deadline" }
 
-func (*native) unpack(content []byte) ([]byte, error) { return content, nil }
-
-func (*native) repack(_, edited []byte) ([]byte, error) { return edited, nil }
-
 // bodyMembers are the members of a call that are its body. A call has at most one of them.
 var bodyMembers = []string{"body", "bodyBase64", "json"}
 
