@@ -35,7 +35,8 @@ func newPoisonRequeue(shared *sharedFlags) *cobra.Command {
 		Short: "Send messages again, edited if you like",
 		Long: `Move messages back to their main queue with no attempts and a new deadline. Messages that would fail
 again at once are refused and stay where they are. Flags edit the messages; --edit opens one message
-in $VISUAL or $EDITOR; --dry-run shows the changes with secrets masked.
+in $VISUAL or $EDITOR; --dry-run shows the changes with secrets masked. --jq and --edit see the
+calls of a Nexus message as it has them, in base64; the other flags change them in both formats.
 
 A message of a route is the content of a call. It goes back to the queue of the route unchanged; it
 takes no edits, and no other destination than a queue with a route.

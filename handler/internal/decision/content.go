@@ -37,7 +37,7 @@ type Intake struct {
 	// Policy is the policy by which the envelope is retried.
 	Policy retry.Policy
 	// Malformed says why the message can never be delivered; nil if it can. Envelope is set nevertheless if only the
-	// retry policy is invalid, or has no room to count attempts.
+	// retry policy is invalid.
 	Malformed error
 	// Tenant and RequestID are the sender's, as far as they can be read. RequestID is empty if the sender
 	// gave none.
@@ -70,9 +70,6 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 	}
 	in.Profile = r.Profiles.For(e.Call.Target)
 	in.Policy, in.Malformed = r.PolicyFor(e, in.Profile.Retry)
-	if in.Malformed == nil && in.Policy.MaxAttempts > 0 {
-		in.Malformed = e.CheckCount(limit)
-	}
 	return in
 }
 

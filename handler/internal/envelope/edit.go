@@ -19,9 +19,6 @@ type editor interface {
 	// changeHeader replaces all headers of a name by one with this value; nil removes them.
 	changeHeader(content []byte, of part, name string, value *string) ([]byte, error)
 	replaceHost(content []byte, of part, replace HostReplacer) ([]byte, error)
-	// unpack and repack convert between an envelope and the form that a person edits; see [Unpack].
-	unpack(content []byte) ([]byte, error)
-	repack(original, edited []byte) ([]byte, error)
 }
 
 // part is one of the two calls of an envelope.
@@ -78,15 +75,6 @@ func IsDeadline(content []byte, path []string) bool {
 func RawDeadline(content []byte) json.RawMessage {
 	e := editorOf(content)
 	return e.names().Get(bytes.TrimSpace(content), e.deadlineName())
-}
-
-// Unpack returns an envelope in the form that a person edits: base64 of text becomes an array of lines, in a member
-// whose name ends with ".text". [Repack] converts it back.
-func Unpack(content []byte) ([]byte, error) { return editorOf(content).unpack(content) }
-
-// Repack converts an edited result of [Unpack] back. Text that is still the same keeps its base64 from the original.
-func Repack(original, edited []byte) ([]byte, error) {
-	return editorOf(original).repack(original, edited)
 }
 
 // editorOf returns the editor of the content's format. Content of neither format may be a native envelope that lacks

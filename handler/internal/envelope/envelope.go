@@ -187,8 +187,8 @@ func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
 const maxNotBefore = 366 * 24 * time.Hour
 
 // LimitDeadline moves a later deadline to at most longest after CreatedAt or NotBefore, whichever is later. NotBefore
-// counts only up to 366 days after CreatedAt, so that no envelope waits for ever. Successors state the new deadline: it
-// remains in force if they have no room for CreatedAt. Call it after Accept.
+// counts only up to 366 days after CreatedAt, so that no envelope waits for ever. Successors state the new deadline.
+// Call LimitDeadline after Accept.
 func (e *Envelope) LimitDeadline(expiration, longest time.Duration) {
 	notBefore := e.NotBefore
 	if e.Format() == FormatNexus {
@@ -196,7 +196,7 @@ func (e *Envelope) LimitDeadline(expiration, longest time.Duration) {
 	}
 	latest := bounds.Later(e.CreatedAt, bounds.Earlier(notBefore, e.CreatedAt.Add(maxNotBefore))).Add(longest)
 	if e.GiveUpAt(expiration).After(latest) {
-		// In whole seconds its text is not longer than the sender's, or than that of CreatedAt.
+		// In whole seconds its text is not longer than any other.
 		e.Deadline, e.DeadlineLimited = latest.Truncate(time.Second), true
 	}
 }

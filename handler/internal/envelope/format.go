@@ -19,9 +19,9 @@ import (
 // the delivery state.
 type format interface {
 	name() Format
-	// levels describes what each level leaves out, for a successor and for a dead letter. The levels of answered are
-	// those at which a dead letter holds the answer.
-	levels() (successor, answered, deadLetter []string)
+	// levels describes what each level leaves out. The levels of answered are those at which a dead letter holds the
+	// answer.
+	levels() (all, answered []string)
 	// encode writes the envelope and, unless d is nil, why it is a dead letter. It fills up to limit bytes at levels
 	// that cut something, and returns nil at a level that is of no use.
 	encode(e *Envelope, l level, d *DeadLetter, limit int) []byte
@@ -37,7 +37,8 @@ type format interface {
 }
 
 // level says how much of an envelope is left out so that it fits. Each format has levels of its own, which leave out
-// more and more. None leaves out the call or the callback.
+// more and more. None leaves out the call, the callback, or the state without which the delivery could not continue:
+// the number of attempts, when the next one is due, when to give up, and what a limit has promised.
 type level int
 
 // complete is the first level of both formats. It leaves out nothing.
@@ -157,7 +158,7 @@ const (
 
 // Successor returns the content of the successor: the envelope with its present state, in at most limit bytes.
 func (e *Envelope) Successor(limit int) (Content, error) {
-	levels, _, _ := e.format.levels()
+	levels, _ := e.format.levels()
 	return e.fit(levels, nil, limit)
 }
 
@@ -165,7 +166,10 @@ func (e *Envelope) Successor(limit int) (Content, error) {
 // most limit bytes. The answer is shortened, and left out, before anything else.
 func (e *Envelope) DeadLettered(d DeadLetter, limit int) (Content, error) {
 	d.Detail = text.Clip(d.Detail, maxDetail)
-	_, answered, levels := e.format.levels()
+	state := e.State
+	state.Reserved = "" // it makes no further call
+	e = e.WithState(state)
+	levels, answered := e.format.levels()
 	if e.Latest == nil {
 		return e.fit(levels, &d, limit)
 	}
@@ -193,44 +197,31 @@ func (e *Envelope) fit(levels []string, d *DeadLetter, limit int) (Content, erro
 	return Content{}, &TooLargeError{Size: len(content), Limit: limit, Excess: len(content) - limit}
 }
 
-// checkRoom returns an error unless every content that we may have to write for the envelope fits.
+// checkRoom returns an error unless every content that we may have to write for the envelope fits. A dead letter always
+// does if a successor does: its reason is shorter than Reserved, which it does not have.
 func (e *Envelope) checkRoom(limit int) error {
-	reason := strings.Repeat("x", maxReason)
+	longestTime := time.Unix(0, 123456700) // with as many digits as a time can have
 	longest := 0
 	if e.size+comfortableRoom > limit {
-		successor, _, deadLetter := e.format.levels()
-		state := State{
-			Attempts:  MaxAttempts,
-			CreatedAt: e.CreatedAt, LatestAttemptAt: e.CreatedAt, NextAttemptAt: e.CreatedAt, Expires: e.CreatedAt,
+		next := e.WithState(State{
+			Attempts: MaxAttempts, CreatedAt: e.CreatedAt, LatestAttemptAt: longestTime, NextAttemptAt: longestTime,
+			Reserved: strings.Repeat("x", maxReserved),
+		})
+		if next.Deadline.IsZero() {
+			next.Deadline = endOfTime // LimitDeadline may set one
 		}
-		longest = max(
-			len(e.format.encode(e.WithState(state), level(len(successor)-1), nil, limit)),
-			len(e.format.encode(e, level(len(deadLetter)-1), &DeadLetter{Reason: reason}, limit)),
-		)
+		levels, _ := e.format.levels()
+		longest = len(e.format.encode(next, level(len(levels)-1), nil, limit))
 	}
 	if e.Callback != nil { // a Nexus callback holds its URL twice, so it can be longer than the envelope
-		end := time.Unix(0, 123456700) // with as many digits as a time can have
 		report := Report{
 			Status: http.StatusOK, MediaType: "x/" + strings.Repeat("x", maxMediaType-len("x/")), Truncated: true,
-			Attempts: MaxAttempts, Reason: reason, At: end, Deadline: end,
+			Attempts: MaxAttempts, Reason: strings.Repeat("x", maxReason), At: longestTime, Deadline: longestTime,
 		}
 		longest = max(longest, len(e.format.encodeCallback(e, report, nil))+callbackRoom)
 	}
 	if longest > limit {
 		return &TooLargeError{Size: e.size, Limit: limit, Excess: longest - limit}
-	}
-	return nil
-}
-
-// CheckCount returns a [*TooLargeError] if a successor may have no room for the number of attempts: a policy that
-// limits them could not count.
-func (e *Envelope) CheckCount(limit int) error {
-	if e.Format() == FormatNexus || e.size+comfortableRoom <= limit {
-		return nil
-	}
-	state := State{Attempts: MaxAttempts, CreatedAt: e.CreatedAt}
-	if size := len(e.format.encode(e.WithState(state), noAttempts-1, nil, limit)); size > limit {
-		return &TooLargeError{Size: e.size, Limit: limit, Excess: size - limit}
 	}
 	return nil
 }

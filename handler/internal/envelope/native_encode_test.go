@@ -94,18 +94,18 @@ func TestSizeGuarantee(t *testing.T) {
 	}
 }
 
-// TestTheLargestEnvelope checks that an envelope with its own id and deadline may fill a message to the last byte.
+// TestTheLargestEnvelope checks that 350 bytes are room enough for the state of any envelope (docs/envelope.md).
 func TestTheLargestEnvelope(t *testing.T) {
-	content := filled(limit, `,"requestId":"r","deadline":"9999-12-31T23:59:59Z","retry":{"schedule":["1s"]}`)
+	content := filled(limit-350, `,"retry":{"schedule":["1s"]}`)
 	e, err := envelope.Parse(content)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Accept(arrival, "message-1", limit); err != nil {
+	if err := e.Accept(arrival.Add(time.Millisecond), strings.Repeat("m", 36), limit); err != nil {
 		t.Fatal(err)
 	}
 	rescheduleManyTimes(t, e, callOf(t, content), 50)
-	e.LimitDeadline(time.Hour, 2*time.Hour)
+	e.LimitDeadline(2*time.Hour, time.Hour)
 	rescheduleManyTimes(t, e, callOf(t, content), 50)
 }
 
@@ -124,6 +124,7 @@ func TestCallbackFitsWhateverTheTargetAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkFits(t, content.Bytes, nil)
+			accept(t, string(content.Bytes))
 			return
 		}
 	}
@@ -138,23 +139,28 @@ func TestTooLargeSaysByHowMuch(t *testing.T) {
 	if !ok {
 		t.Fatal("accepted without room for its id and its deadline")
 	}
-	e, err = envelope.Parse(filled(limit-tooLarge.Excess, ""))
+	shorter := filled(limit-tooLarge.Excess, "")
+	e, err = envelope.Parse(shorter)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Accept(arrival, "message-1", limit); err != nil {
-		t.Errorf("shortened by the %d bytes asked for: %v", tooLarge.Excess, err)
+		t.Fatalf("shortened by the %d bytes asked for: %v", tooLarge.Excess, err)
 	}
+	e.LimitDeadline(2*time.Hour, time.Hour)
+	rescheduleManyTimes(t, e, callOf(t, shorter), 3)
 }
 
-// rescheduleManyTimes makes attempts; each begins with the content that the one before rescheduled.
+// rescheduleManyTimes makes attempts; each begins with the content that the one before rescheduled, and with all state
+// without which the delivery could not continue.
 func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds int) {
 	t.Helper()
 	for n := range rounds {
 		state := e.State
 		state.Attempts++
 		state.LatestAttemptAt = arrival.Add(time.Duration(n) * time.Hour)
-		state.NextAttemptAt = state.LatestAttemptAt.Add(time.Minute)
+		state.NextAttemptAt = state.LatestAttemptAt.Add(time.Minute + time.Millisecond)
+		state.Reserved = strings.Repeat("x", 128)
 		state.Trail = envelope.AppendAttempt(state.Trail,
 			envelope.Attempt{At: state.LatestAttemptAt, Error: "timeout: no answer in time", Took: time.Minute})
 		successor, err := e.WithState(state).Successor(limit)
@@ -189,7 +195,21 @@ func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds
 			}
 			checkFits(t, callback.Bytes, nil)
 		}
-		e = accept(t, string(successor.Bytes))
+		next := accept(t, string(successor.Bytes))
+		checkState(t, e.WithState(state), next)
+		e = next
+	}
+}
+
+// checkState checks that a successor has all state without which the delivery could not continue. Times of Nexus
+// envelopes may be cut to seconds.
+func checkState(t *testing.T, want, got *envelope.Envelope) {
+	t.Helper()
+	same := func(a, b time.Time) bool { return a.Sub(b).Abs() < time.Second }
+	const week = 7 * 24 * time.Hour
+	if got.Attempts != want.Attempts || got.Reserved != want.Reserved || !same(got.CreatedAt, want.CreatedAt) ||
+		!same(got.DueAt(), want.DueAt()) || !same(got.GiveUpAt(week), want.GiveUpAt(week)) {
+		t.Fatalf("the successor has the state\n%+v, want\n%+v", got.State, want.State)
 	}
 }
 
@@ -367,6 +387,7 @@ func FuzzEnvelope(f *testing.F) {
 		`"RawRequest":null,"trail":[null,{"at":null,"status":null}],"deadline":"0001-01-01T00:00:00-08:00"}`))
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"createdAt":"1582-10-15T00:00:00Z",` +
 		`"notBefore":"9999-12-31t23:59:59.9999999-08:00","callback":{"url":"http://b","headers":{"c":null}}}`))
+	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"reserved":"\u0001\u0041","createdAt":null}`))
 	f.Add([]byte(`{"asyncCaller":null,"call":{"url":"http://a"}}`))
 	f.Add([]byte(`{"asyncCaller":1,`))
 	f.Add([]byte(`{}`))
@@ -397,6 +418,7 @@ func FuzzEnvelope(f *testing.F) {
 		if !bytes.Equal(first.Bytes, second.Bytes) {
 			t.Fatalf("not stable:\n%s\n%s", first.Bytes, second.Bytes)
 		}
+		rescheduleManyTimes(t, e, callOf(t, content), 1)
 		if e.Callback == nil {
 			return
 		}

@@ -178,7 +178,7 @@ const (
 // parseReserved returns what a message was promised, and "" for any other value: it must never prevent a call.
 func parseReserved(value json.RawMessage) string {
 	text, err := strictjson.String(value)
-	if err != nil || len(text) > maxReserved {
+	if err != nil || len(quote(text)) > maxReserved+len(`""`) {
 		return ""
 	}
 	return text

@@ -17,14 +17,8 @@ import (
 const (
 	latestOfTrail level = iota + 1 // only the latest attempt of the trail stays
 	noTrail
-	noTimes // without a deadline, createdAt stays: the expiration counts from it
 	noExtras
-	noContext
-	noAttempts // the delays start again, and the deadline still ends them
-	// bare is for dead letters only. It leaves out createdAt and deadline, which start anew when the dead letter is
-	// moved back, and keeps only the reason of deadLetter.
-	bare
-	barest // once the dead letter is moved back, the configured retry policy applies
+	noContext // a dead letter states only its reason
 	// always is beyond all levels: no level leaves out the member.
 	always
 )
@@ -50,16 +44,16 @@ var nativeMembers = map[string]nativeMember{
 	string(partCallback): {until: always, nexus: true},
 	"giveUp":             {until: always, text: true},
 	"deadLetter":         {until: always, state: true},
-	"retry":              {until: barest},
-	"notBefore":          {until: barest, text: true, nexus: true},
-	"deadline":           {until: bare, text: true, nexus: true},
-	"createdAt":          {until: bare, state: true, text: true, nexus: true},
-	"attempts":           {until: noAttempts, state: true},
+	"retry":              {until: always},
+	"notBefore":          {until: always, text: true, nexus: true},
+	"deadline":           {until: always, text: true, nexus: true},
+	"createdAt":          {until: always, state: true, text: true, nexus: true},
+	"attempts":           {until: always, state: true},
+	"nextAttemptAt":      {until: always, state: true, text: true},
+	reservedName:         {until: always, state: true},
 	"context":            {until: noContext, nexus: true},
 	"priority":           {until: noExtras, nexus: true},
-	"latestAttemptAt":    {until: noTimes, state: true, text: true},
-	"nextAttemptAt":      {until: noTimes, state: true, text: true},
-	reservedName:         {until: noTimes, state: true},
+	"latestAttemptAt":    {until: noTrail, state: true, text: true},
 	traceName:            {until: noTrail, state: true, nexus: true},
 	"trail":              {until: noTrail, state: true},
 	"run":                {until: noTrail},
@@ -77,18 +71,12 @@ func (*native) has(name string, l level) bool {
 // nativeLevels says what each level leaves out.
 var nativeLevels = []string{
 	latestOfTrail: "trail",
-	noTrail:       "trail, trace and run",
-	noTimes:       "trail, trace, run and times",
-	noExtras:      "trail, trace, run, times and unknown members",
-	noContext:     "trail, trace, run, times, unknown members and context",
-	noAttempts:    "trail, trace, run, times, unknown members, context and attempts",
-	bare:          "trail, trace, run, times, unknown members, context and attempts",
-	barest:        "trail, trace, run, times, unknown members, context, attempts and retry",
+	noTrail:       "trail, trace, run and latestAttemptAt",
+	noExtras:      "trail, trace, run, latestAttemptAt, priority and unknown members",
+	noContext:     "trail, trace, run, latestAttemptAt, priority, unknown members and context",
 }
 
-func (n *native) levels() (successor, answered, deadLetter []string) {
-	return nativeLevels[:bare], nativeLevels[:latestOfTrail], nativeLevels
-}
+func (n *native) levels() (all, answered []string) { return nativeLevels, nativeLevels[:latestOfTrail] }
 
 func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 	has := func(name string) bool { return n.has(name, l) }
@@ -101,22 +89,18 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 			w.raw(m.Name, m.Value)
 		}
 	}
-	if has("deadline") && !e.Deadline.Equal(n.deadline) {
+	if !e.Deadline.Equal(n.deadline) {
 		w.time("deadline", e.Deadline)
 	}
-	if has("createdAt") && (l < noTimes || e.Deadline.IsZero()) {
-		w.time("createdAt", e.CreatedAt)
-	}
-	if has("attempts") && e.Attempts > 0 {
+	w.time("createdAt", e.CreatedAt)
+	if e.Attempts > 0 {
 		w.number("attempts", e.Attempts)
 	}
 	if has("latestAttemptAt") {
 		w.time("latestAttemptAt", e.LatestAttemptAt)
 	}
-	if has("nextAttemptAt") {
-		w.time("nextAttemptAt", e.NextAttemptAt)
-	}
-	if has(reservedName) && e.Reserved != "" {
+	w.time("nextAttemptAt", e.NextAttemptAt)
+	if e.Reserved != "" {
 		w.text(reservedName, e.Reserved)
 	}
 	if has("run") && e.Run != "" && e.Run != n.run {
@@ -126,7 +110,7 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 		e.Trace.write(w, e.Trace.Parent)
 	}
 	camelCase.writeTrail(w, e.Trail, l, latestOfTrail, noTrail)
-	camelCase.writeDeadLetter(w, d, l, bare)
+	camelCase.writeDeadLetter(w, d, l, noContext)
 	return w.end()
 }
 
@@ -195,10 +179,6 @@ func callbackID(requestID string) string {
 func (*native) names() strictjson.Names { return strictjson.ExactNames }
 
 func (*native) deadlineName() string { return "deadline" }
-
-func (*native) unpack(content []byte) ([]byte, error) { return content, nil }
-
-func (*native) repack(_, edited []byte) ([]byte, error) { return edited, nil }
 
 // bodyMembers are the members of a call that are its body. A call has at most one of them.
 var bodyMembers = []string{"body", "bodyBase64", "json"}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"asynccaller/handler/internal/dotnet"
 	"asynccaller/handler/internal/strictjson"
@@ -229,92 +228,4 @@ func inBase64(content []byte) json.RawMessage {
 		return null
 	}
 	return quote(base64.StdEncoding.EncodeToString(content))
-}
-
-const (
-	// textSuffix marks members that hold lines of text instead of base64.
-	textSuffix = ".text"
-	// httpLineEnd ends the lines in the head of an HTTP message. Text is split at it and nowhere else.
-	httpLineEnd = "\r\n"
-)
-
-// editableTexts are the members of RawRequest that are base64 of text.
-var editableTexts = []string{rawCallOut, rawCallBack, rawContext}
-
-func (n *nexus) unpack(content []byte) ([]byte, error) {
-	return n.names().Change(content, []string{nexusRawRequest}, func(old json.RawMessage) (json.RawMessage, error) {
-		members, err := strictjson.Object(orNull(old))
-		if err != nil {
-			return old, nil //nolint:nilerr // it holds no text
-		}
-		for i, m := range members {
-			if lines := linesOf(members, m); lines != nil {
-				members[i] = strictjson.Member{Name: m.Name + textSuffix, Value: lines}
-			}
-		}
-		return strictjson.Pack('{', members), nil
-	})
-}
-
-// linesOf returns the text of a member as an array of lines, or nil if it is not base64 of text, or if the name with
-// the suffix exists already.
-func linesOf(members []strictjson.Member, m strictjson.Member) json.RawMessage {
-	if nameIn(editableTexts, m.Name) == "" || indexHeader(members, m.Name+textSuffix) >= 0 {
-		return nil
-	}
-	text, err := parseBase64(m.Value)
-	if err != nil || !utf8.Valid(text) {
-		return nil
-	}
-	var lines []json.RawMessage
-	for line := range strings.SplitSeq(string(text), httpLineEnd) {
-		lines = append(lines, quote(line))
-	}
-	return strictjson.PackArray(lines)
-}
-
-func (n *nexus) repack(original, edited []byte) ([]byte, error) {
-	received, _ := strictjson.Object(orNull(n.names().Get(original, nexusRawRequest)))
-	return n.names().Change(edited, []string{nexusRawRequest}, func(old json.RawMessage) (json.RawMessage, error) {
-		members, err := strictjson.Object(orNull(old))
-		if err != nil {
-			return old, nil //nolint:nilerr // parsing the envelope reports it
-		}
-		for i, m := range members {
-			members[i], err = fromLines(received, m)
-			if err != nil {
-				return nil, strictjson.In(m.Name, err)
-			}
-		}
-		packed := strictjson.Pack('{', members)
-		_, err = strictjson.Object(packed) // the person may have left both CallOut and CallOut.text
-		return packed, err
-	})
-}
-
-// fromLines returns the member with base64 for a member with lines, and any other member as it is. The person may have
-// added a member with lines. The received members are those of the original.
-func fromLines(received []strictjson.Member, m strictjson.Member) (strictjson.Member, error) {
-	bare := m.Name[:max(0, len(m.Name)-len(textSuffix))]
-	name := nameIn(editableTexts, bare)
-	if name == "" || !strings.EqualFold(m.Name, name+textSuffix) || indexHeader(received, m.Name) >= 0 {
-		return m, nil
-	}
-	elements, err := strictjson.Elements(m.Value)
-	if err != nil {
-		return m, errors.New("want an array of strings, one for each line")
-	}
-	lines, err := readEach(elements, strictjson.String)
-	if err != nil {
-		return m, err
-	}
-	text := []byte(strings.Join(lines, httpLineEnd))
-	if i := indexHeader(received, name); i >= 0 {
-		name = received[i].Name
-		before, err := parseBase64(received[i].Value)
-		if err == nil && bytes.Equal(before, text) {
-			return received[i], nil
-		}
-	}
-	return strictjson.Member{Name: name, Value: inBase64(text)}, nil
 }

@@ -17,44 +17,31 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-// nexusKept are the members that no level leaves out.
-var nexusKept = []string{nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusRawRequest}
-
-// The levels of a Nexus envelope.
+// The levels of a Nexus envelope. Each leaves out what the levels before it leave out, and more.
 const (
-	responseCut        level = iota + 1 // the latest response's body is cut to the available room
-	latestOfNexusTrail                  // also, only the latest attempt of the trail stays
-	noNexusTrail                        // also, the trail and the run are left out
-	responseLine                        // also, of the latest response only the status and the media type stay
-	noResponse                          // also, the latest response is left out
-	essential                           // also, unknown members are left out, and times are in whole seconds
-	// nexusBare is for dead letters only. It leaves out attempts and times, which start anew when the dead letter is
-	// moved back, and keeps only the reason of DeadLetter.
-	nexusBare
+	responseCut  level = iota + 1 // the latest response's body is cut to the available room
+	noNexusTrail                  // of the latest response's headers, only those stay that are needed to read its body
+	essential                     // times are in whole seconds, and a dead letter states only its reason
 )
 
 // nexusLevels says what each level leaves out.
 var nexusLevels = []string{
-	responseCut:        "the end of the latest response",
-	latestOfNexusTrail: "the end of the latest response, and trail",
-	noNexusTrail:       "the end of the latest response, trail and run",
-	responseLine:       "the end of the latest response, trail and run",
-	noResponse:         "the latest response, trail and run",
-	essential:          "the latest response, trail, run and unknown members",
-	nexusBare:          "the latest response, trail, run, unknown members, times and attempts",
+	responseCut:  "the end of the latest response",
+	noNexusTrail: "the end and headers of the latest response, trail and run",
+	essential:    "the latest response, trail, run and unknown members",
 }
 
 // roomForNexus is the space that a message with a cut response leaves free, so that the C# side can write the message
 // again with its own state.
 const roomForNexus = 256
 
-func (n *nexus) levels() (successor, answered, deadLetter []string) {
+func (n *nexus) levels() (all, answered []string) {
 	// A dead letter holds a response twice: as the latest response, whose end is left out first, and as the answer.
-	return nexusLevels[:nexusBare], nexusLevels[:latestOfNexusTrail], nexusLevels
+	return nexusLevels, nexusLevels[:noNexusTrail]
 }
 
 func (n *nexus) encode(e *Envelope, l level, d *DeadLetter, limit int) []byte {
-	if e.Latest == nil || l < responseCut || l > responseLine {
+	if e.Latest == nil || l == complete || l == essential {
 		return n.encodeWith(e, l, d, 0)
 	}
 	spare := limit - roomForNexus - len(n.encodeWith(e, l, d, 0))
@@ -75,16 +62,13 @@ func (n *nexus) encodeWith(e *Envelope, l level, d *DeadLetter, bodyBytes int) [
 			w.raw(m.Name, value)
 		}
 	}
-	pascalCase.writeTrail(w, e.Trail, l, latestOfNexusTrail, noNexusTrail)
-	pascalCase.writeDeadLetter(w, d, l, nexusBare)
+	pascalCase.writeTrail(w, e.Trail, l, noNexusTrail, noNexusTrail)
+	pascalCase.writeDeadLetter(w, d, l, essential)
 	return w.end()
 }
 
 // value returns what to write for a member: its own bytes if nothing changed, nil to leave it out.
 func (n *nexus) value(e *Envelope, m nexusMember, l level, bodyBytes int) json.RawMessage {
-	if l >= nexusBare && !slices.Contains(nexusKept, m.known) {
-		return nil
-	}
 	switch m.known {
 	case nexusTrailMember, nexusDeadLetter:
 		return nil
@@ -106,12 +90,10 @@ func (n *nexus) value(e *Envelope, m nexusMember, l level, bodyBytes int) json.R
 			return quote(e.Run)
 		}
 	case nexusReserved:
-		switch {
-		case l >= essential, e.Reserved == "":
+		if e.Reserved == "" {
 			return nil
-		case e.Reserved != n.received.Reserved:
-			return quote(e.Reserved)
 		}
+		return quote(e.Reserved) // the sender's spelling of it could be longer than its room
 	case nexusAttempts:
 		return fmt.Append(nil, e.Attempts)
 	case nexusCreatedAt:
@@ -149,8 +131,6 @@ func (n *nexus) latestResponse(e *Envelope, m nexusMember, l level, bodyBytes in
 	switch {
 	case l >= essential:
 		return nil
-	case l >= noResponse:
-		return null
 	case e.Latest == n.received.Latest && l == complete && m.Value != nil:
 		return m.Value // even if we could not read it
 	case e.Latest == nil:
@@ -161,7 +141,7 @@ func (n *nexus) latestResponse(e *Envelope, m nexusMember, l level, bodyBytes in
 		answer.Body = answer.Body[:min(max(bodyBytes, 0), len(answer.Body))]
 		answer.Truncated = answer.Truncated || len(answer.Body) < len(e.Latest.Body)
 	}
-	if l >= responseLine {
+	if l >= noNexusTrail {
 		answer = answer.withoutHeader()
 	}
 	return inBase64(formatAnswer(answer))

@@ -69,6 +69,10 @@ var fullMessages = map[string]func(n int) string{
 			strings.Repeat(`{"At":"2026-01-31T11:00:00.5Z","Status":503,"TookMs":120000},`, 30) +
 			`{"At":"2026-01-31T11:00:00.5Z","Error":"timeout"}]}`
 	},
+	"reserved_in_escapes": func(n int) string {
+		return `{"RawRequest":{"CallOut":"` + inBase64(plainCall) + `"` + padding(n) + `},"Reserved":"` +
+			strings.Repeat(`\u0079`, 128) + `"}`
+	},
 	"moved_back": func(n int) string {
 		return strings.TrimSuffix(nexusMessage(plainCall, padding(n)), "}") + `,"DeadLetter":{"Reason":"expired"}}`
 	},
@@ -116,6 +120,8 @@ func liveAndDie(t *testing.T, content string, spare, attempts int) {
 	t.Helper()
 	raw := memberOf(t, content, "RawRequest")
 	e := mustArrive(t, spare, content, nil)
+	untried, err := e.Successor(limit)
+	checkState(t, e, mustArrive(t, spare, string(untried.Bytes), err))
 	for n := range attempts {
 		e = e.WithState(nextState(e, n))
 		if n == 0 || n == attempts-1 {
@@ -126,6 +132,7 @@ func liveAndDie(t *testing.T, content string, spare, attempts int) {
 		if again.Attempts != e.Attempts || memberOf(t, string(successor.Bytes), "RawRequest") != raw {
 			t.Fatalf("spare %d: attempts %d became %d, or RawRequest has changed", spare, e.Attempts, again.Attempts)
 		}
+		checkState(t, e, again)
 		e = again
 	}
 }
@@ -173,6 +180,7 @@ func nextState(e *envelope.Envelope, n int) envelope.State {
 	state.LatestAttemptAt = oddArrival.Add(time.Duration(n) * time.Hour)
 	state.NextAttemptAt = state.LatestAttemptAt.Add(time.Minute)
 	state.Expires = e.GiveUpAt(7 * 24 * time.Hour)
+	state.Reserved = strings.Repeat("x", 128)
 	header := http.Header{"Content-Type": {longMediaType}}
 	for i := range 30 {
 		header.Set(fmt.Sprintf("X-Header-%d", i), strings.Repeat("v", 1<<(n%11)))
@@ -261,7 +269,7 @@ func TestNexusAnswerIsCut(t *testing.T) {
 		"long_body":         {0, 1, "the end of the latest response", true},
 		"long_headers":      {0, 40, "the end of the latest response", false},
 		"not_much_room":     {45_000, 1, "the end of the latest response", true},
-		"room_for_a_status": {47_600, 1, "the end of the latest response, trail and run", false},
+		"room_for_a_status": {47_600, 1, "the end and headers of the latest response, trail and run", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := accept(t, nexusMessage(plainCall, padding(c.padding)))

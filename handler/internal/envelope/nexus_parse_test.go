@@ -147,7 +147,7 @@ func TestNexusContext(t *testing.T) {
 // TestNexusLargeContext checks from which size of a message on its context does not fit into the callback
 // (docs/nexus.md).
 func TestNexusLargeContext(t *testing.T) {
-	for size, fits := range map[int]bool{48_600: true, 48_900: false, limit: false} {
+	for size, fits := range map[int]bool{48_600: true, 48_900: false, limit - 150: false} {
 		message := func(n int) string {
 			return nexusMessage(plainCall, withCallback+`,"Context":"`+inBase64(`"`+strings.Repeat("c", n)+`"`)+`"`)
 		}

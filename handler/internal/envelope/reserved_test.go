@@ -14,6 +14,8 @@ func TestReserved(t *testing.T) {
 		"promise":    {`"1769860000000.7.1769860060000.c2VhbA"`, "1769860000000.7.1769860060000.c2VhbA"},
 		"longest":    {`"` + strings.Repeat("x", 128) + `"`, strings.Repeat("x", 128)},
 		"too_long":   {`"` + strings.Repeat("x", 129) + `"`, ""},
+		"escaped":    {`"` + strings.Repeat(`\u0078`, 128) + `"`, strings.Repeat("x", 128)},
+		"controls":   {`"` + strings.Repeat(`\u0001`, 128) + `"`, ""}, // would need 768 bytes
 		"number":     {`17`, ""},
 		"object":     {`{"at":[1, 2]}`, ""},
 		"null":       {`null`, ""},

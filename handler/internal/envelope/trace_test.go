@@ -176,7 +176,7 @@ func TestNewTraceOfACall(t *testing.T) {
 // TestTraceWithoutRoom: a full envelope loses its trace and is rescheduled.
 func TestTraceWithoutRoom(t *testing.T) {
 	state := strings.Repeat(`a="\"\"\"\"\"\"\"\"\"\"\"\"\"",`, 12)
-	body := strings.Repeat("x", limit-1150)
+	body := strings.Repeat("x", limit-1200)
 	content := fmt.Sprintf(`{"asyncCaller":1,"requestId":"r1","deadline":"2026-03-01T00:00:00Z",`+
 		`"call":{"url":"http://a","headers":{"traceparent":%q,"tracestate":%q},"body":%q}}`, traceparent, state, body)
 	e := accept(t, content)
@@ -184,7 +184,7 @@ func TestTraceWithoutRoom(t *testing.T) {
 		t.Fatal("the tracestate is invalid")
 	}
 	got, err := e.Successor(limit)
-	if err != nil || got.LeftOut != "trail, trace and run" {
+	if err != nil || got.LeftOut != "trail, trace, run and latestAttemptAt" {
 		t.Errorf("left out %q, %v", got.LeftOut, err)
 	}
 }

@@ -403,15 +403,18 @@ func TestOutcomesUnknown(t *testing.T) {
 	}
 }
 
-// TestNoRoomForRun checks that a message that is too large for the token is refused, and sent without it.
+// TestNoRoomForRun checks that a message that has no room for its trace and the token is refused, and sent without
+// them.
 func TestNoRoomForRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 0)
 		a, _ := newApp(t, store, nil)
 		const form = `{"asyncCaller":1,"requestId":"r1","deadline":"2000-01-03T00:00:00Z",` +
-			`"call":{"url":"https://t.example/","body":"%s"}}`
-		room := storage.Base64.MaxContentBytes() - len(form) - 40
-		put(t, store, poisonQueue, storage.Base64.Encode(fmt.Appendf(nil, form, strings.Repeat("x", room))), 0)
+			`"call":{"url":"https://t.example/","headers":{"tracestate":"a=%[1]s,b=%[1]s",` +
+			`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"},"body":"%[2]s"}}`
+		entry := strings.Repeat("x", 240)
+		room := storage.Base64.MaxContentBytes() - len(form) - 2*len(entry) - 300
+		put(t, store, poisonQueue, storage.Base64.Encode(fmt.Appendf(nil, form, entry, strings.Repeat("x", room))), 0)
 		p := planRequeue(t, a, journal.Pace{Canary: 1})
 		if p.Total != 0 || p.Refused != 1 || !strings.Contains(p.Refusals[0].Why, "omit --canary") {
 			t.Errorf("%+v", p.Result)

@@ -253,16 +253,12 @@ func check(r message.Rules, content []byte, messageID string, o Options, now tim
 // would otherwise grow a thousandfold.
 const maxIndentedDepth = 64
 
-// Editable returns content for an editor: indented JSON in the form of [envelope.Unpack]. Characters that cannot be
-// seen are JSON escapes. Lines of text end with CR LF, which is not shown. Content that is not a JSON object is
-// returned as it is.
+// Editable returns content for an editor: indented JSON, in which characters that cannot be seen are escapes. Content
+// that is not a JSON object is returned as it is.
 func Editable(content []byte) []byte {
 	text := bytes.TrimSpace(content)
 	if _, err := strictjson.Object(text); err != nil {
 		return content
-	}
-	if unpacked, err := envelope.Unpack(text); err == nil {
-		text = unpacked
 	}
 	text = strictjson.EscapeUnprintable(text)
 	if depth, err := strictjson.Depth(text); err == nil && depth <= maxIndentedDepth {
@@ -288,17 +284,14 @@ func Restore(original, edited []byte) ([]byte, error) {
 	if _, err := strictjson.Object(original); err != nil {
 		return edited, nil //nolint:nilerr // nothing of it can be kept
 	}
-	packed, err := envelope.Repack(bytes.TrimSpace(original), edited)
-	if err == nil {
-		packed, err = strictjson.Merge{Same: sameText}.Values(original, packed)
-	}
+	restored, err := strictjson.Merge{Same: sameText}.Values(original, edited)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the edited message is not an envelope: %w", err)
-	case bytes.Equal(packed, bytes.TrimSpace(original)):
+	case bytes.Equal(restored, bytes.TrimSpace(original)):
 		return original, nil
 	}
-	return packed, nil
+	return restored, nil
 }
 
 // sameText compares values as Editable writes them, without white space.

@@ -18,16 +18,12 @@ func ExampleEdits_Apply() {
 }
 
 func ExampleEditable() {
-	fmt.Print(string(edit.Editable([]byte(`{"RawRequest":{"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGguZXhhbXBsZQ0KDQo="}}`))))
+	fmt.Print(string(edit.Editable([]byte(`{"asyncCaller":1,"call":{"url":"http://h.example/"}}`))))
 	// Output:
 	// {
-	//   "RawRequest": {
-	//     "CallOut.text": [
-	//       "GET / HTTP/1.1",
-	//       "Host: h.example",
-	//       "",
-	//       ""
-	//     ]
+	//   "asyncCaller": 1,
+	//   "call": {
+	//     "url": "http://h.example/"
 	//   }
 	// }
 }

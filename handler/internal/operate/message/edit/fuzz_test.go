@@ -18,7 +18,7 @@ func seeds() []string {
 		`{"RawRequest":{"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGgNCg0K"}}`,
 		`{"asyncCaller":1,"call":{"url":"http://h/"}}`,
 		"{\"asyncCaller\":1,\"a\u202eb\":\"\u0085\U000e0001\"}",
-		`{"RawRequest":{"CallOut":"aGk=","callout.TEXT":1,"Context":""}}`,
+		`{"RawRequest":{"CallOut":"aGk\u003d","Context":""}}`,
 		`{"a":1,"a":2}`, `{"rawrequest":{},"RawRequest":null}`, `[`, `hello`, "\xff", "",
 	}
 }

@@ -1,0 +1,117 @@
+package account_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/pause"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+// TestStatusOfRecord: the status counts the scheduled messages of each queue, and those that are gone apart, and has
+// the targets that fail or are paused. What of the tables cannot be read is unknown, and the rest is there.
+func TestStatusOfRecord(t *testing.T) {
+	noAnswer := errors.New("no answer")
+	for name, test := range map[string]struct {
+		failRecord, failApp error
+		scheduled           string
+		problems            string
+		known               bool
+	}{
+		"readable": {nil, nil, "4 scheduled, 1 stale; h.example: 1 failing; p.example is paused", "||", true},
+		"record_unknown": {
+			noAnswer, nil, "unknown; p.example is paused", "no answer||", false,
+		},
+		"targets_unknown": {
+			nil, noAnswer, "4 scheduled, 1 stale", "|read which targets fail: no answer|" +
+				"read which targets are paused: no answer", false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, 0)
+				var table, app memory.Table
+				a := newAccount(store)
+				a.Table, a.AppTable = &table, &app
+				now := time.Now().Add(time.Hour)
+				// A message at the front of the queue became visible 10 minutes ago: what was due later may be behind.
+				put(t, store, mainQueue, storage.Base64.Encode(fmt.Appendf(nil,
+					`{"asyncCaller":1,"nextAttemptAt":%q,"call":{"url":"https://h.example/"}}`,
+					now.Add(-10*time.Minute).UTC().Format(time.RFC3339))), 0)
+				advance(time.Hour)
+				for id, due := range map[string]time.Duration{
+					"gone": -20 * time.Minute, "behind": -5 * time.Minute, "now": 0, "later": time.Hour,
+				} {
+					err := rows.Put(t.Context(), &table, record.Scheduled{
+						Key:       storage.Key{Partition: mainQueue, ID: id},
+						RequestID: id, TargetHost: "h.example", Reason: "busy", NextAttemptAt: now.Add(due),
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				failing := record.Target{
+					Key: storage.Key{Partition: record.TargetsPartition, ID: "app,h.example"}, App: "app",
+					Host: "h.example", Reason: "connect", Cause: "connection refused", Since: now, Latest: now,
+				}
+				if err := rows.Put(t.Context(), &app, failing); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := pause.Write(t.Context(), &app, pause.Pause{Host: "p.example", Since: now}); err != nil {
+					t.Fatal(err)
+				}
+				table.Fail(test.failRecord)
+				app.Fail(test.failApp)
+
+				status, err := a.Status(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := "unknown"
+				if group := status.Queues[0].Scheduled; group != nil {
+					got = fmt.Sprintf("%d scheduled, %d stale", group.Count, group.Stale)
+				}
+				for _, target := range status.Targets {
+					if n := len(target.Failing); n > 0 {
+						got += fmt.Sprintf("; %s: %d failing", target.Key, n)
+					}
+				}
+				for _, p := range status.Pauses {
+					got += "; " + p.Host + " is paused"
+				}
+				problems := status.RecordProblem + "|" + status.TargetProblem + "|" + status.PauseProblem
+				if got != test.scheduled || problems != test.problems || status.IsKnown() != test.known {
+					t.Errorf("%s, problems %q, known %t", got, problems, status.IsKnown())
+				}
+				if n := status.Queues[0].Messages; n == nil || *n != 1 {
+					t.Errorf("messages %v", n)
+				}
+			})
+		})
+	}
+}
+
+// TestStaleOfUnreadableQueue: no row is called stale without a look at its queue.
+func TestStaleOfUnreadableQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueues(t, 0)
+		a := newAccount(unreadable{Queues: store, err: storage.ErrDenied, is: func(string) bool { return true }})
+		advance(time.Hour)
+		due := record.Scheduled{Key: storage.Key{Partition: mainQueue, ID: "1"}}
+		due.NextAttemptAt = time.Now().Add(-time.Hour)
+		for name, want := range map[string]bool{"unreadable": false, "empty": true} {
+			if name == "empty" {
+				a.Store = store
+			}
+			if got := a.StaleCheck(t.Context(), time.Now())(due); got != want {
+				t.Errorf("%s: stale %t", name, got)
+			}
+		}
+	})
+}
