@@ -76,8 +76,8 @@ If messages are left, run it again.`,
 	return command
 }
 
-// keep does what the keeper of the app does, after a confirmation. It has no journal: the next run keeps the
-// messages that are left.
+// keep does what the keeper of the app does, after a confirmation. It has no journal: the next command
+// keeps the messages that are left.
 func (s *session) keep(ctx context.Context, source account.Source) error {
 	counts, hidden, err := operation.Expiring(ctx, s.account, source)
 	if err != nil {

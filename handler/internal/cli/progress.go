@@ -15,8 +15,8 @@ import (
 
 // The status line shows progress only on a terminal, and only when work takes longer than a moment.
 const (
-	progressAfter = 2 * time.Second
-	progressEvery = 200 * time.Millisecond
+	progressDelay    = 2 * time.Second
+	progressInterval = 200 * time.Millisecond
 )
 
 // progress writes messages and a line of progress to standard error. It implements [run.Observer] and is safe
@@ -78,7 +78,7 @@ func (s *progress) count(subject, verb string, n, total int) {
 		s.before = n - 1
 		s.started = now
 	}
-	tooEarly := now.Sub(s.started) < progressAfter || now.Sub(s.shown) < progressEvery
+	tooEarly := now.Sub(s.started) < progressDelay || now.Sub(s.shown) < progressInterval
 	if !s.terminal || tooEarly {
 		return
 	}

@@ -89,7 +89,7 @@ func TestListScheduledJSON(t *testing.T) {
 		}
 		for name, want := range map[string]any{
 			"queue": "async-caller", "id": "aaaaaaaa-1", "requestId": "r-aaaaaaaa-1", "host": "one.example",
-			"route": "/orders/{n}", "reason": "temporary_status",
+			"pathPattern": "/orders/{n}", "reason": "temporary_status",
 			"status": 503.0, "attempts": 2.0, "state": "waiting", "nextAttemptAt": time.Now().Add(30 * time.Minute).
 					UTC().Format(time.RFC3339),
 		} {

@@ -319,7 +319,7 @@ func runningText(s account.Status) string {
 	case len(s.Apps) == 0 && s.RecordProblem != "":
 		return "unknown: the record cannot be read"
 	case len(s.Apps) == 0:
-		return "unknown: no timer function has recorded a run"
+		return "unknown: no timer function has recorded that it ran"
 	case len(silent) > 0:
 		return "no: these apps or their timer functions do not run: " + strings.Join(silent, ", ")
 	}

@@ -190,7 +190,7 @@ func TestStatusWithoutTable(t *testing.T) {
 		want  string
 	}{
 		"none":    {nil, "unknown: the record of scheduled messages is not available"},
-		"missing": {&memory.Table{}, "running unknown: no timer function has recorded a run"},
+		"missing": {&memory.Table{}, "running unknown: no timer function has recorded that it ran"},
 		"denied": {
 			denied,
 			"scheduled unknown: list rows: storage refused access; assign the role Storage Table Data Contributor",

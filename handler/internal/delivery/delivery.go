@@ -28,7 +28,7 @@ type Message struct {
 	Lease settle.Lease
 }
 
-// Result is the outcome of a delivery.
+// Result says how a delivery ended.
 type Result struct {
 	decision.Decision
 	settle.Settled

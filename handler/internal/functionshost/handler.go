@@ -209,7 +209,7 @@ func (h *handler) replace(proc *process) {
 	proc.kill()
 }
 
-// process is one run of the handler.
+// process is a process of the handler.
 type process struct {
 	cmd *exec.Cmd
 	// done is closed when the process has ended and its output was passed on.

@@ -17,8 +17,8 @@
 //   - A write to a poison queue does not wake the function that reads this queue.
 //   - In text mode, the content of a message does not overwrite its metadata.
 //   - %NAME% in the arguments of the handler is refused.
-//   - Schedules start afresh with the host, in UTC, and a time that passes during a run is skipped. No invocation has a
-//     ScheduleStatus, and two of these hosts run a timer twice. Intervals are refused.
+//   - Schedules start afresh with the host, in UTC, and a time that passes during an invocation is skipped. No
+//     invocation has a ScheduleStatus, and two of these hosts invoke a timer function twice. Intervals are refused.
 package functionshost
 
 import (
@@ -120,7 +120,7 @@ func (c *counters) read() stats {
 // It returns early, after the same stop, when the real host would give up too: the handler cannot be
 // started or fails too often, or storage refuses (see [storage.ErrRefused]).
 //
-// If messages or timer runs are still in flight 10 s after a stop, Run leaves them and the handler behind, because its
+// If invocations are still in flight 10 s after a stop, Run leaves them and the handler behind, because its
 // caller is about to exit. A caller that lives on calls [Host.Close].
 func (h *Host) Run(ctx context.Context) error {
 	if h.options.Lease < time.Second {
@@ -174,7 +174,7 @@ func (h *Host) Run(ctx context.Context) error {
 	h.waitFor(&sources)
 	if left := invoker.inFlight.Load(); left > 0 {
 		h.options.Log.Warn().Int64("in_flight", left).Int64("stop_timeout", logs.Millis(h.stopTimeout)).
-			Msg("host ends with messages or timer runs in flight: the handler lives on, and the messages stay leased")
+			Msg("host ends with invocations in flight: the handler lives on, and the messages stay leased")
 	} else { // a poll may still wait for slow storage
 		close(idle)
 		supervisor.Wait()

@@ -71,7 +71,7 @@ func messageInvocation(
 	return inv
 }
 
-// timerInvocation encodes a timer run, of a schedule whose state the host does not store.
+// timerInvocation encodes an invocation of a timer function, of a schedule whose state the host does not store.
 func timerInvocation(timer functionapp.Timer, now time.Time, randGUID string) invocation {
 	state := object{"Schedule": object{"AdjustForDST": true}, "ScheduleStatus": nil, "IsPastDue": false}
 	return invocation{

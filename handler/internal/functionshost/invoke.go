@@ -23,11 +23,11 @@ import (
 // idleConnTimeout is when .NET closes an unused connection.
 const idleConnTimeout = time.Minute
 
-// outcome is the result of one delivery of a message.
-type outcome int
+// result says how one invocation ended.
+type result int
 
 const (
-	failed outcome = iota
+	failed result = iota
 	succeeded
 	undecodable // the message's text is not in the queue's encoding: it was not tried
 )
@@ -54,7 +54,7 @@ type invoker struct {
 
 // invoke waits for a handler that is ready, sends it the invocation and judges the answer. The end of ctx cuts
 // the invocation short.
-func (i *invoker) invoke(ctx context.Context, inv invocation) outcome {
+func (i *invoker) invoke(ctx context.Context, inv invocation) result {
 	i.inFlight.Add(1)
 	defer i.inFlight.Add(-1)
 	proc := i.handler.await(ctx)

@@ -48,7 +48,7 @@ func TestInvokeRequest(t *testing.T) {
 		answerObject(w)
 	})
 	if out := i.invoke(t.Context(), testInvocation(functionapp.DataBinary, "hello")); out != succeeded {
-		t.Fatalf("outcome %d, want success", out)
+		t.Fatalf("result %d, want success", out)
 	}
 	if got.Method != http.MethodPost || got.RequestURI != "/QueueFn" || got.Proto != "HTTP/1.1" {
 		t.Errorf("request line %s %s %s", got.Method, got.RequestURI, got.Proto)
@@ -85,7 +85,7 @@ func TestInvokeRequest(t *testing.T) {
 func TestInvokeInvalidText(t *testing.T) {
 	i, _ := readyInvoker(t, func(http.ResponseWriter, *http.Request) { t.Error("invoked") })
 	if out := i.invoke(t.Context(), testInvocation(functionapp.DataString, "\xff")); out != failed {
-		t.Errorf("outcome %d, want failure", out)
+		t.Errorf("result %d, want failure", out)
 	}
 }
 

@@ -46,7 +46,7 @@ type listener struct {
 	lease  time.Duration
 	poison string // every queue of a valid app has one
 	store  storage.Queues
-	invoke func(context.Context, invocation) outcome
+	invoke func(context.Context, invocation) result
 	count  func(change func(*stats))
 	random func() float64 // in [0,1)
 	fatal  func(error)    // stops the host
@@ -179,7 +179,7 @@ func (l *listener) handle(ctx context.Context, msg storage.Message) {
 		s.received++
 		s.maxDequeueCount = max(s.maxDequeueCount, msg.DequeueCount)
 	})
-	var out outcome
+	var out result
 	content, err := l.queues.MessageEncoding.Decode(msg.Text)
 	switch {
 	case err != nil:
@@ -204,7 +204,7 @@ func (l *listener) handle(ctx context.Context, msg storage.Message) {
 // tryMessage invokes the function and renews the message's lease meanwhile. It returns the newest receipt.
 func (l *listener) tryMessage(
 	ctx context.Context, msg storage.Message, content []byte, log zerolog.Logger,
-) (out outcome, receipt string) {
+) (out result, receipt string) {
 	done, receipts := make(chan struct{}), make(chan string)
 	go func() { receipts <- l.renew(ctx, msg, done, log) }()
 	out = l.invoke(ctx, messageInvocation(l.fn, msg, content, time.Now(), uuid.NewString()))
@@ -250,7 +250,7 @@ func (l *listener) renewOnce(ctx context.Context, msg storage.Message) (receipt 
 }
 
 // complete ends the delivery of a message. The host's stop does not interrupt it.
-func (l *listener) complete(ctx context.Context, out outcome, msg storage.Message, log zerolog.Logger) (err error) {
+func (l *listener) complete(ctx context.Context, out result, msg storage.Message, log zerolog.Logger) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
 	defer cancel()
 	switch {

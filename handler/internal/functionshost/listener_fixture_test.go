@@ -76,7 +76,7 @@ type listenerTest struct {
 }
 
 // work is what the handler does with a message.
-type work func(ctx context.Context, msg storage.Message) outcome
+type work func(ctx context.Context, msg storage.Message) result
 
 func newListenerTest(t *testing.T, do work) *listenerTest {
 	t.Helper()
@@ -97,7 +97,7 @@ func newListenerTest(t *testing.T, do work) *listenerTest {
 	app := &functionapp.App{Host: functionapp.Host{Queues: queues}}
 	h := New(Options{Store: store, App: app, Lease: DefaultLease, Log: zerolog.Nop()})
 	b.listener = h.newListener(testFunction, &invoker{}, func(err error) { b.refused = err })
-	b.invoke = func(ctx context.Context, inv invocation) outcome { return do(ctx, inv.message) }
+	b.invoke = func(ctx context.Context, inv invocation) result { return do(ctx, inv.message) }
 	b.count = b.counts.update
 	b.random = func() float64 { return 0.5 }
 	return b
@@ -138,13 +138,13 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func always(out outcome) work {
-	return func(context.Context, storage.Message) outcome { return out }
+func always(out result) work {
+	return func(context.Context, storage.Message) result { return out }
 }
 
 // takes is work that succeeds after a while.
 func takes(d time.Duration) work {
-	return func(context.Context, storage.Message) outcome {
+	return func(context.Context, storage.Message) result {
 		pause(d, nil)
 		return succeeded
 	}

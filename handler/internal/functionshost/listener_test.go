@@ -61,7 +61,7 @@ func TestListenerConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var inFlight, most int
-		b := newListenerTest(t, func(_ context.Context, msg storage.Message) outcome {
+		b := newListenerTest(t, func(_ context.Context, msg storage.Message) result {
 			mu.Lock()
 			inFlight++
 			most = max(most, inFlight)
@@ -97,7 +97,7 @@ func TestListenerPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries []time.Duration
 		begin := time.Now()
-		b := newListenerTest(t, func(context.Context, storage.Message) outcome {
+		b := newListenerTest(t, func(context.Context, storage.Message) result {
 			tries = append(tries, time.Since(begin).Round(10*time.Second))
 			return failed
 		})
@@ -139,7 +139,7 @@ func TestListenerMovesWithoutInvoking(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, func(context.Context, storage.Message) outcome {
+				b := newListenerTest(t, func(context.Context, storage.Message) result {
 					t.Error("invoked")
 					return succeeded
 				})
@@ -190,7 +190,7 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 func TestListenerMessageIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *listenerTest
-		b = newListenerTest(t, func(ctx context.Context, msg storage.Message) outcome {
+		b = newListenerTest(t, func(ctx context.Context, msg storage.Message) result {
 			if _, err := b.store.Update(ctx, "work", msg.ID, msg.PopReceipt, "bmV4dA==", time.Hour); err != nil {
 				t.Error(err)
 			}

@@ -13,12 +13,12 @@ import (
 	"asynccaller/handler/internal/functionapp"
 )
 
-// clock runs one timer function on its schedule, one run at a time. A time that passes during a run is skipped. After
-// the machine was suspended, the next run is late.
+// clock invokes one timer function on its schedule, one invocation at a time. A time that passes during an invocation
+// is skipped. After the machine was suspended, the next invocation is late.
 type clock struct {
 	timer    functionapp.Timer
 	schedule *cron.SpecSchedule
-	invoke   func(context.Context, invocation) outcome
+	invoke   func(context.Context, invocation) result
 	log      zerolog.Logger
 }
 
@@ -47,8 +47,8 @@ func clocks(timers []functionapp.Timer) ([]*clock, error) {
 	return all, errors.Join(problems...)
 }
 
-// run follows the schedule until stopping is closed, and returns when no run is in flight. The end of ctx
-// cuts a run short.
+// run follows the schedule until stopping is closed, and returns when no invocation is in flight. The end of ctx cuts
+// one short.
 func (c *clock) run(ctx context.Context, stopping <-chan struct{}) {
 	if c.timer.RunOnStartup && !closed(stopping) {
 		c.fire(ctx)
@@ -62,9 +62,9 @@ func (c *clock) run(ctx context.Context, stopping <-chan struct{}) {
 	}
 }
 
-// fire makes one run.
+// fire invokes the function once.
 func (c *clock) fire(ctx context.Context) {
 	if c.invoke(ctx, timerInvocation(c.timer, time.Now(), uuid.NewString())) == failed {
-		c.log.Warn().Msg("timer run failed: the next run is at the next scheduled time")
+		c.log.Warn().Msg("timer function failed: its next invocation is at the next scheduled time")
 	}
 }

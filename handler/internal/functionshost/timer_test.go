@@ -41,12 +41,12 @@ func newClockTest(t *testing.T, schedule string, do work) *clockTest {
 		t.Fatal(err)
 	}
 	c.clock = all[0]
-	c.invoke = func(ctx context.Context, _ invocation) outcome { return c.invoked(ctx, t) }
+	c.invoke = func(ctx context.Context, _ invocation) result { return c.invoked(ctx, t) }
 	c.clock.log = zerolog.New(c.log)
 	return c
 }
 
-func (c *clockTest) invoked(ctx context.Context, t *testing.T) outcome {
+func (c *clockTest) invoked(ctx context.Context, t *testing.T) result {
 	t.Helper()
 	c.mu.Lock()
 	c.at = append(c.at, time.Since(c.begin))
@@ -126,7 +126,7 @@ func TestClock(t *testing.T) {
 func TestClockFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := 0
-		c := newClockTest(t, hourly, func(context.Context, storage.Message) outcome {
+		c := newClockTest(t, hourly, func(context.Context, storage.Message) result {
 			runs++
 			if runs == 1 {
 				return failed

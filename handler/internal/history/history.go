@@ -296,9 +296,9 @@ type details struct {
 	Trail     []Attempt `json:"trail"`
 }
 
-// otherEnd ends the row key of a call that has ended otherwise than delivered, so that the row of a delivery stays: the
-// second message of the call may expire.
-const otherEnd = ".other"
+// otherSuffix ends the row key of a call that ended without being delivered. If one message of the call is delivered
+// and its duplicate expires, both have a row.
+const otherSuffix = ".other"
 
 // maxTextOfDetails limits each id in the content of a row. The trail has at most 100 attempts with errors of 100 bytes,
 // so that a content has far less than the 64 KiB that a table accepts.
@@ -307,7 +307,7 @@ const maxTextOfDetails = 256
 func rowOf(e Entry) entryRow {
 	id := e.key.row()
 	if e.Reason != Delivered {
-		id += otherEnd
+		id += otherSuffix
 	}
 	d := details{e.Queue, e.MessageID, e.OriginalRequestID, e.TraceID, slices.Clone(e.Trail)}
 	for _, id := range []*string{&d.Queue, &d.MessageID, &d.Original, &d.TraceID} {

@@ -195,8 +195,8 @@ func (p ByHost) Of(target *url.URL, now time.Time) (pause Pause, isPaused bool) 
 }
 
 const (
-	// pauseEvery is the time between two readings of the pauses, so that a change is noticed within 20 s.
-	pauseEvery = 15 * time.Second
+	// readInterval is the time between two readings of the pauses, so that a change is noticed within 20 s.
+	readInterval = 15 * time.Second
 	// pauseTimeout limits a reading. It is longer than the 5 s that remain: a late pause is better than none.
 	pauseTimeout = 15 * time.Second
 	// Notice is how long it takes until the instances of an app have noticed a pause, or its end.
@@ -259,7 +259,7 @@ func (p *Watcher) Read(ctx context.Context, limit time.Duration) {
 
 // Run reads the pauses until ctx ends.
 func (p *Watcher) Run(ctx context.Context) {
-	for p != nil && storage.Sleep(ctx, pauseEvery) {
+	for p != nil && storage.Sleep(ctx, readInterval) {
 		p.Read(ctx, pauseTimeout)
 	}
 }

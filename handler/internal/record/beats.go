@@ -13,10 +13,10 @@ import (
 	"asynccaller/handler/internal/text"
 )
 
-// The age of a beat from which its timer does not run: AC-monitor runs every minute, AC-poison-keeper every hour.
+// A timer whose latest heartbeat is older does not run: AC-monitor runs every minute, AC-poison-keeper every hour.
 const (
-	monitorLate = 3 * time.Minute
-	keeperLate  = 125 * time.Minute
+	maxMonitorAge = 3 * time.Minute
+	maxKeeperAge  = 125 * time.Minute
 )
 
 // App says when the timer functions of an app ran.
@@ -63,9 +63,9 @@ func Beat(ctx context.Context, table storage.Table, app, version, timer, problem
 	if err != nil {
 		return err
 	}
-	late := monitorLate
+	late := maxMonitorAge
 	if timer == functionapp.KeeperTimer {
-		late = keeperLate
+		late = maxKeeperAge
 	}
 	if found && !last.Since.IsZero() && row.Since.Sub(last.WrittenAt) <= late {
 		row.Since = last.Since
@@ -123,8 +123,8 @@ func (a App) Silent(now time.Time) string {
 		ran   time.Time
 		late  time.Duration
 	}{
-		{functionapp.MonitorTimer, a.Monitor, monitorLate},
-		{functionapp.KeeperTimer, a.Keeper, keeperLate},
+		{functionapp.MonitorTimer, a.Monitor, maxMonitorAge},
+		{functionapp.KeeperTimer, a.Keeper, maxKeeperAge},
 	} {
 		latest := limit.ran
 		if a.Since.After(latest) {

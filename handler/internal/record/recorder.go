@@ -52,7 +52,7 @@ const (
 	PastHistoryBytes = 64 << 10
 )
 
-// atOnce is for rows that somebody looks for.
+// atOnce writes rows promptly, because an operator may be waiting for them.
 var atOnce = gather{time.Second, maxBatch, maxBatchBytes}
 
 // Recorder writes the record of scheduled messages, or outcomes, in the background. Its methods never wait: a change
@@ -84,7 +84,7 @@ type Recorder struct {
 	err            error
 }
 
-// gather says how long a change waits to be written with others: until so many, or so many bytes, wait.
+// gather limits how long changes wait to be written together: for a time, or until there are enough rows or bytes.
 type gather struct {
 	time        time.Duration
 	rows, bytes int
@@ -240,7 +240,7 @@ func (r *Recorder) run() {
 
 // wait waits until there are enough changes.
 func (r *Recorder) wait() {
-	enough := time.After(r.gather.time)
+	timeout := time.After(r.gather.time)
 	for {
 		r.mu.Lock()
 		full := len(r.waiting) >= r.gather.rows || r.bytes >= r.gather.bytes
@@ -251,7 +251,7 @@ func (r *Recorder) wait() {
 		select {
 		case <-r.stopping.Done():
 			return
-		case <-enough:
+		case <-timeout:
 			return
 		case <-r.wake:
 		}

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// outcomesKept is how long outcomes stay in the table, runsKept is how long the rows of runs do, and appsKept is
-	// how long those of a target that nobody calls do, or of an app that does not run: longer than a message waits for
-	// its next attempt.
-	outcomesKept = 24 * time.Hour
-	runsKept     = 90 * 24 * time.Hour
-	appsKept     = 8 * 24 * time.Hour
+	// outcomeRetention is how long outcomes stay in the table, and runRetention how long the rows of runs do.
+	// appRetention is how long the rows of a target that nobody calls, or of an app that does not run, stay: longer
+	// than a message waits for its next attempt.
+	outcomeRetention = 24 * time.Hour
+	runRetention     = 90 * 24 * time.Hour
+	appRetention     = 8 * 24 * time.Hour
 	// sweepTime and maxSwept limit a pass of the keeper. The next one goes on.
 	sweepTime = 30 * time.Second
 	maxSwept  = 50_000
@@ -40,10 +40,10 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 		keys = keys[:0]
 		return err
 	}
-	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept)}
+	old := storage.Query{WrittenBefore: time.Now().Add(-outcomeRetention)}
 	err = rows.List(limited, table, old, func(row struct{ storage.Key }) (err error) {
 		isRun := row.Partition == RunsPartition || row.Partition == UndonePartition
-		if isRun && row.WrittenAt.After(time.Now().Add(-runsKept)) {
+		if isRun && row.WrittenAt.After(time.Now().Add(-runRetention)) {
 			return nil
 		}
 		if len(keys) == maxTransaction || len(keys) > 0 && row.Partition != keys[0].Partition {
@@ -69,7 +69,7 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 func SweepApps(ctx context.Context, table storage.Table, partition string) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	old := storage.Query{Partition: partition, WrittenBefore: time.Now().Add(-appsKept)}
+	old := storage.Query{Partition: partition, WrittenBefore: time.Now().Add(-appRetention)}
 	var keys []storage.Key
 	err := rows.List(ctx, table, old, func(row Heartbeat) error {
 		if row.RequestID != "" { // a message of a queue with this name

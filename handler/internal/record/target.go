@@ -36,12 +36,12 @@ type Target struct {
 // TargetsPartition is the PartitionKey of the rows of targets.
 const TargetsPartition = "target"
 
-// breakerNews is how much older than the latest failure the news of an open circuit breaker may be: an instance whose
-// breaker is open tries a call about once a minute, and may write its row a minute later.
-const breakerNews = 2 * time.Minute
+// maxBreakerAge limits the time from the latest report of an open circuit breaker to the latest failure: an instance
+// whose breaker is open tries a call about once a minute, and may write its row a minute later.
+const maxBreakerAge = 2 * time.Minute
 
 // IsOpen reports whether an instance had its circuit breaker open when the target last failed.
-func (t Target) IsOpen() bool { return !t.OpenAt.IsZero() && t.Latest.Sub(t.OpenAt) <= breakerNews }
+func (t Target) IsOpen() bool { return !t.OpenAt.IsZero() && t.Latest.Sub(t.OpenAt) <= maxBreakerAge }
 
 // maxHost and maxTenant are the lengths to which hosts and texts that the sender can choose freely are cut in rows.
 const (

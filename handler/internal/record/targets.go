@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// targetEvery is the shortest time between two writes of a target's row, and about the longest between two readings
-	// of the table while calls are made: another instance can have seen that a target is up again.
-	targetEvery = time.Minute
-	// targetTick is how often it is checked whether a row is due.
-	targetTick = 15 * time.Second
+	// targetInterval is the shortest time between two writes of a target's row, and about the longest between two
+	// readings of the table while calls are made: another instance can have seen that a target is up again.
+	targetInterval = time.Minute
+	// targetCheckInterval is how often it is checked whether a row is due.
+	targetCheckInterval = 15 * time.Second
 	// maxSuccesses limits the targets whose latest success is remembered. A failure from before it, of which another
 	// instance writes late, does not count.
 	maxSuccesses = 1000
@@ -132,7 +132,7 @@ func (t *Targets) Run(ctx context.Context) {
 	if t == nil {
 		return
 	}
-	tick := time.NewTicker(targetTick)
+	tick := time.NewTicker(targetCheckInterval)
 	defer tick.Stop()
 	for t.scheduled.Table() != nil {
 		select {
@@ -164,12 +164,12 @@ func (t *Targets) isDue(now time.Time) bool {
 			return true
 		}
 	}
-	return t.active && now.Sub(t.readAt) >= targetEvery
+	return t.active && now.Sub(t.readAt) >= targetInterval
 }
 
 // mayWrite reports whether the row of a target has not been written for a while.
 func (t *Targets) mayWrite(host string, now time.Time) bool {
-	return now.Sub(t.changes[host].at) >= targetEvery
+	return now.Sub(t.changes[host].at) >= targetInterval
 }
 
 // pass reads the rows, and writes or removes those that have changed, if that is due.
@@ -190,7 +190,7 @@ func (t *Targets) pass(ctx context.Context, limit time.Duration) {
 	_ = t.scheduled.Check(err)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.retryAt = now.Add(targetEvery)
+	t.retryAt = now.Add(targetInterval)
 }
 
 // targetChange is the change of a row. Known is nil if there is none, next if it is removed, and seen if this instance
@@ -234,7 +234,7 @@ func (t *Targets) plan(rows []Target, now time.Time) (changes []targetChange) {
 		case len(oldest) == 0:
 			return changes
 		default: // a sender who invents hosts must not cause more operations
-			t.retryAt = now.Add(targetEvery)
+			t.retryAt = now.Add(targetInterval)
 			changes = append(changes, targetChange{known: oldest[0]})
 			oldest = oldest[1:]
 		}

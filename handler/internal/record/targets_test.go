@@ -338,14 +338,14 @@ func TestSweepTargets(t *testing.T) {
 		defer a.scheduled.Close(0)
 		fails(a, "old.example", "503", 0)
 		b.after(2 * time.Second)
-		b.after(appsKept - time.Hour)
+		b.after(appRetention - time.Hour)
 		fails(a, "new.example", "503", 0)
 		b.after(2 * time.Second)
 		if err := SweepApps(b.t.Context(), b.table, TargetsPartition); err != nil {
 			b.t.Fatal(err)
 		}
 		b.want("app new.example 503 2 2", fmt.Sprintf("app old.example 503 %.0f %.0f",
-			(appsKept-time.Hour).Seconds()+4, (appsKept-time.Hour).Seconds()+4))
+			(appRetention-time.Hour).Seconds()+4, (appRetention-time.Hour).Seconds()+4))
 		b.after(time.Hour)
 		if err := SweepApps(b.t.Context(), b.table, TargetsPartition); err != nil {
 			b.t.Fatal(err)

@@ -58,7 +58,7 @@ func (t timers) tasks(stopping context.Context) map[string]ingress.Task {
 }
 
 // limited returns a task that ends well before functionTimeout, at which the host would kill the handler with all its
-// calls, and when the handler stops. Its next run does the rest. Its error is one line.
+// calls, and when the handler stops. The next invocation does the rest. Its error is one line.
 func (t timers) limited(stopping context.Context, task ingress.Task) ingress.Task {
 	limit := t.App.Functions.Host.FunctionTimeout
 	if limit <= 0 { // unlimited

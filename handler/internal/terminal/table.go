@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// leftToOthers is the width that a flexible column leaves to each one after it, if there is room for both.
-	leftToOthers = 25
-	// fewestFlexible is the width that a flexible column has in any case: what follows may not fit.
-	fewestFlexible = 10
-	// leftByNames is the width that a name leaves to each other flexible column, enough for "answered 503".
-	leftByNames = 12
-	columnGap   = "  "
+	// roomForOthers is the width that a flexible column leaves to each one after it, if there is room for both.
+	roomForOthers = 25
+	// minFlexible is the width that a flexible column has in any case: what follows may not fit.
+	minFlexible = 10
+	// roomBesideName is the width that a name leaves to each other flexible column, enough for "answered 503".
+	roomBesideName = 12
+	columnGap      = "  "
 )
 
 // Column is a column of a table.
@@ -90,7 +90,7 @@ func Layout(out io.Writer, columns ...Column) *Table {
 	for _, c := range columns {
 		if c.flexible {
 			flexible++
-			later += min(c.width, leftToOthers)
+			later += min(c.width, roomForOthers)
 		} else {
 			rest -= c.width
 		}
@@ -99,10 +99,10 @@ func Layout(out io.Writer, columns ...Column) *Table {
 		if !c.flexible {
 			continue
 		}
-		later -= min(c.width, leftToOthers)
-		share := max(rest/flexible, rest-later, fewestFlexible)
+		later -= min(c.width, roomForOthers)
+		share := max(rest/flexible, rest-later, minFlexible)
 		if c.isName {
-			share = max(rest-(flexible-1)*leftByNames, fewestFlexible)
+			share = max(rest-(flexible-1)*roomBesideName, minFlexible)
 		}
 		columns[i].width = min(c.width, share)
 		rest -= columns[i].width
@@ -138,7 +138,7 @@ func (t *Table) Format(cells ...string) string {
 		text := Text(cells[i])
 		if c.flexible {
 			room := t.width - DisplayWidth(line) - after
-			text = CutMiddle(text, min(c.width, max(room, fewestFlexible)))
+			text = CutMiddle(text, min(c.width, max(room, minFlexible)))
 		}
 		padding := strings.Repeat(" ", max(c.width-DisplayWidth(text), 0))
 		if c.right {

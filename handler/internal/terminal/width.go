@@ -36,9 +36,9 @@ func Width(out io.Writer) int {
 	return max(columns, narrowest)
 }
 
-// mostMarks is the largest number of combining marks on a character that are shown. They have no width, so a text with
+// maxMarks is the largest number of combining marks on a character that are shown. They have no width, so a text with
 // any number of them would fit a column.
-const mostMarks = 2
+const maxMarks = 2
 
 func isMark(r rune) bool {
 	const first = '\u0300' // the comparison makes most characters much faster
@@ -54,7 +54,7 @@ func Text(s string) string {
 			return r
 		}
 		marks++
-		if marks > mostMarks {
+		if marks > maxMarks {
 			return unicode.ReplacementChar
 		}
 		return r

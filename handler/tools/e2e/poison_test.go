@@ -352,9 +352,9 @@ func TestKeeperBesideARefusal(t *testing.T) {
 	if text := fmt.Sprint(line["error"]); line["level"] != "error" ||
 		!strings.HasPrefix(text, "incomplete: kept 300 messages") ||
 		!strings.Contains(text, otherPoisonQueue) {
-		t.Errorf("the first run says %v", line)
+		t.Errorf("the first invocation says %v", line)
 	}
-	if !strings.Contains(f.host.Output(), "timer run failed") {
-		t.Error("the host does not know that the run was incomplete")
+	if !strings.Contains(f.host.Output(), "timer function failed") {
+		t.Error("the host does not know that the invocation was incomplete")
 	}
 }

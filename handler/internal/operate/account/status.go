@@ -48,7 +48,7 @@ type Status struct {
 	// Pauses are the targets that are paused. PauseProblem says why that is unknown.
 	Pauses       []pause.Pause `json:"pauses,omitempty"`
 	PauseProblem string        `json:"pauseProblem,omitempty"`
-	// Apps are those whose timer functions have recorded runs.
+	// Apps are those whose timer functions have recorded that they ran.
 	Apps []AppStatus `json:"apps"`
 	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are. TargetProblem
 	// says why it is unknown which targets fail.

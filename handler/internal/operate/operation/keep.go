@@ -23,7 +23,7 @@ const (
 	// keeperParallelism is how many queues a [Keeper] reads at once. It leaves most of the connections to storage to
 	// the calls.
 	keeperParallelism = 2
-	// keepPatience is how long an operation may take, also after the time for a run is over.
+	// keepPatience is how long an operation may take, also after the time for a pass is over.
 	keepPatience = 15 * time.Second
 	// rereadInterval is when a queue of unchanged length is read again: its messages may have been replaced by others,
 	// which expire after 7 days.
@@ -66,7 +66,7 @@ func Expiring(ctx context.Context, a *account.Account, s account.Source) (
 
 // Run reads the queues, and returns the number of messages that it has kept. The error joins what is incomplete;
 // it does not keep the other queues waiting. When ctx ends, Run completes the messages that it has begun, which
-// takes at most 30 s, and leaves the others to the next run.
+// takes at most 30 s, and leaves the others to the next pass.
 func (k *Keeper) Run(ctx context.Context) (kept int, err error) {
 	passes, problems := make([]pass, len(k.queues)), make([]error, len(k.queues))
 	var workers errgroup.Group
@@ -90,7 +90,7 @@ func (k *Keeper) Run(ctx context.Context) (kept int, err error) {
 type pass struct{ seen, kept int }
 
 // errStopped is why a pass was not completed when the time was over or the handler stopped.
-var errStopped = errors.New("there was no time to read all messages; the next run continues")
+var errStopped = errors.New("there was no time to read all messages; the next pass continues")
 
 // keep keeps the messages of a queue.
 func (k *Keeper) keep(ctx context.Context, name string, p *pass) error {

@@ -43,8 +43,8 @@ func (op *Operations) checkOutcomes(ctx context.Context, pace journal.Pace) erro
 	case err != nil:
 		return fmt.Errorf("find out for --canary and --stop-at-failure-ratio whether the app records outcomes: %w", err)
 	case len(apps) == 0:
-		return fmt.Errorf("%w: no timer function of the app has recorded a run, so it is not known whether the app "+
-			"records outcomes; start the app with the function %s, which runs every minute, and with "+
+		return fmt.Errorf("%w: no timer function of the app has recorded that it ran, so it is not known whether the "+
+			"app records outcomes; start the app with the function %s, which runs every minute, and with "+
 			"ASYNC_CALLER_SCHEDULED on", ErrNoOutcomes, functionapp.MonitorTimer)
 	}
 	return nil
@@ -71,15 +71,15 @@ func (op *Operations) checkResumed(ctx context.Context, j *journal.Journal) erro
 	return op.checkOutcomes(ctx, pace)
 }
 
-// messageOutcome is what is known of a message of a run.
-type messageOutcome struct {
+// messageState has the outcomes of the calls of a message of a run, as far as they are known.
+type messageState struct {
 	// delivered says that a call was answered 2xx. Failed is the latest call that was not, and refused the latest
 	// refusal without a call; their WrittenAt is zero if there was none.
 	delivered       bool
 	failed, refused record.Outcome
 }
 
-func (o *messageOutcome) add(row record.Outcome) {
+func (o *messageState) add(row record.Outcome) {
 	waits := row.Action == string(decision.Reschedule) || row.Action == string(decision.Hold)
 	switch {
 	case row.Reason == string(decision.Delivered), row.Reason == string(decision.Duplicate): // or delivered before
@@ -98,14 +98,14 @@ func laterOutcome(a, b record.Outcome) record.Outcome {
 	return b
 }
 
-func (o *messageOutcome) hasFailed() bool { return !o.delivered && !o.failed.WrittenAt.IsZero() }
+func (o *messageState) hasFailed() bool { return !o.delivered && !o.failed.WrittenAt.IsZero() }
 
 // outcomes reads what becomes of the messages of a run.
 type outcomes struct {
 	table storage.Table
 	token string
 	// messages has the watched messages by request id.
-	messages map[string]*messageOutcome
+	messages map[string]*messageState
 	// read is the latest time at which a row was written.
 	read time.Time
 }
@@ -129,7 +129,7 @@ func (o *outcomes) update(ctx context.Context, watched func(requestID string) bo
 				return nil
 			}
 			if o.messages[row.RequestID] == nil {
-				o.messages[row.RequestID] = &messageOutcome{}
+				o.messages[row.RequestID] = &messageState{}
 			}
 			o.messages[row.RequestID].add(row)
 			return nil
@@ -142,11 +142,11 @@ func (o *outcomes) update(ctx context.Context, watched func(requestID string) bo
 }
 
 // of returns what is known of a message.
-func (o *outcomes) of(requestID string) messageOutcome {
+func (o *outcomes) of(requestID string) messageState {
 	if known := o.messages[requestID]; known != nil {
 		return *known
 	}
-	return messageOutcome{}
+	return messageState{}
 }
 
 // maxShown limits the texts of a row that are shown, which may be anyone's who writes to the table.

@@ -38,8 +38,8 @@ const (
 	changeTries = 5
 	// countTimeout limits the reading of the record, which can have any number of messages.
 	countTimeout = 30 * time.Second
-	// uncertainEnd is the time for which expiring messages are counted if a pause has no end.
-	uncertainEnd = 24 * time.Hour
+	// openEndedPeriod is the time for which expiring messages are counted if a pause has no end.
+	openEndedPeriod = 24 * time.Hour
 )
 
 // PauseTarget pauses a target: Host, Since, Until, By and Reason are those of the result, except that an earlier pause
@@ -68,7 +68,7 @@ func (op *Operations) PauseTarget(ctx context.Context, p pause.Pause) (PauseResu
 	}
 	result := PauseResult{Pause: written, Account: op.Account.Name, CountedUntil: p.Until}
 	if p.Until.IsZero() {
-		result.CountedUntil = now.Add(uncertainEnd)
+		result.CountedUntil = now.Add(openEndedPeriod)
 	}
 	if err := op.countPaused(ctx, &result, now); err != nil {
 		result.CountProblem = account.RecordProblem(err)

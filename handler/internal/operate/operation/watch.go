@@ -41,7 +41,7 @@ type watch struct {
 func newWatch(op *Operations, token string) *watch {
 	return &watch{
 		operations: op,
-		outcomes:   outcomes{table: op.Outcomes, token: token, messages: map[string]*messageOutcome{}},
+		outcomes:   outcomes{table: op.Outcomes, token: token, messages: map[string]*messageState{}},
 		sent:       map[string]bool{},
 		before:     map[string]bool{},
 	}

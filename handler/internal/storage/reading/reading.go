@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// longest limits a lease.
-	longest = 4 * time.Hour
+	// maxLease limits a lease.
+	maxLease = 4 * time.Hour
 	// minIdle is the number of consecutive batches without a new message after which a short queue counts as read:
 	// messages whose lease has ended come again, and may come first. A long queue has as many more as it has batches.
 	minIdle = 3
-	// mostWait limits the time of [Wait].
-	mostWait = 5 * time.Second
+	// maxWait limits the time of [Wait].
+	maxWait = 5 * time.Second
 )
 
 // Reading is one pass over a queue.
@@ -100,14 +100,14 @@ func (r Reading) Each(ctx context.Context, visit func(Batch) (taken int, stop bo
 
 // Wait waits for a moment until the messages of a reading are visible again, so that the next command sees them.
 func Wait(ctx context.Context, visible time.Time) {
-	storage.Sleep(ctx, min(time.Until(visible), mostWait))
+	storage.Sleep(ctx, min(time.Until(visible), maxWait))
 }
 
 // estimate returns a lease that lasts until the rest of a queue is read. A shorter one would show the messages twice.
 func estimate(perBatch time.Duration, rest int) time.Duration {
 	batches := max(rest, 0)/storage.MaxBatch + 2
 	lease := time.Duration(batches) * perBatch * 11 / 10
-	return min(lease.Truncate(time.Second)+time.Second, longest)
+	return min(lease.Truncate(time.Second)+time.Second, maxLease)
 }
 
 func peek(ctx context.Context, store storage.Queues, name string, limit int) ([]storage.Message, error) {

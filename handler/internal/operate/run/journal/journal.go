@@ -219,9 +219,9 @@ type Journal struct {
 const (
 	// maxLine exceeds a step with two texts of 64 KiB, each byte taking up to six in JSON.
 	maxLine = 2 << 20
-	// syncEvery is how often a running journal is forced to disk. Later lines survive the death of the process,
+	// syncInterval is how often a running journal is forced to disk. Later lines survive the death of the process,
 	// but not that of the machine.
-	syncEvery = time.Second
+	syncInterval = time.Second
 )
 
 // InMemory returns a journal without a file, for a few steps that need not be resumed. It numbers them, and need not be
@@ -542,7 +542,7 @@ func (j *Journal) write(l line, value any) error {
 		n, err = j.file.Write(text)
 		j.size += int64(n)
 	}
-	if err == nil && (l.Is == kindGo || l.Is == kindUndone || time.Since(j.synced) >= syncEvery) {
+	if err == nil && (l.Is == kindGo || l.Is == kindUndone || time.Since(j.synced) >= syncInterval) {
 		j.synced = time.Now()
 		err = j.file.Sync()
 	}
