@@ -65,7 +65,7 @@ func UnknownMembers(content []byte) []Unknown {
 				continue
 			}
 			u := Unknown{
-				Path:    join(object.path, strictjson.Printable(m.Name)),
+				Path:    join(object.path, strictjson.Quotable(m.Name)),
 				Nearest: nearestMember(object, objects, m.Name),
 			}
 			u.Vital = slices.Contains(missing, u.Nearest)

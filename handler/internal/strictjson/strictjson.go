@@ -48,7 +48,7 @@ func In(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	path := Printable(name)
+	path := Quotable(name)
 	if inner, ok := errors.AsType[*MemberError](err); ok {
 		if !strings.HasPrefix(inner.Path, "[") {
 			path += "."
@@ -89,7 +89,7 @@ func members(values []value, err error) ([]Member, error) {
 			return nil, fmt.Errorf("a member's name: %w", err)
 		}
 		if seen[name] {
-			return nil, &MemberError{Path: Printable(name), Err: errors.New("appears twice")}
+			return nil, &MemberError{Path: Quotable(name), Err: errors.New("appears twice")}
 		}
 		seen[name] = true
 		list[i] = Member{name, values[2*i+1].text, &values[2*i+1]}
@@ -253,9 +253,9 @@ func invalidAt(text []byte) int {
 	return len(text)
 }
 
-// Printable returns the part of a sender's text that errors may quote: as much as looks like a name, at most 40 bytes.
+// Quotable returns the part of a sender's text that errors may quote: as much as looks like a name, at most 40 bytes.
 // A member that is called "Authorization: Bearer ..." by mistake must not put a secret into a log.
-func Printable(name string) string {
+func Quotable(name string) string {
 	const longest = 40
 	for at := range len(name) {
 		c := name[at]

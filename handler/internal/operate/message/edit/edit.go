@@ -369,7 +369,7 @@ func ParseSet(argument string) (Edit, error) {
 		return Edit{}, errors.New("the value is not UTF-8")
 	}
 	return Edit{
-		flag: "--set", name: strictjson.Printable(name), path: path,
+		flag: "--set", name: strictjson.Quotable(name), path: path,
 		apply: func(_ context.Context, content []byte) ([]byte, error) {
 			return envelope.Set(content, path, text)
 		},
@@ -412,7 +412,7 @@ func ParseHeader(argument string) (Edit, error) {
 		return Edit{}, errors.New("the value is not UTF-8, or has a line break or another control character")
 	}
 	return Edit{
-		flag: "--set-header", name: strictjson.Printable(name),
+		flag: "--set-header", name: strictjson.Quotable(name),
 		apply: func(_ context.Context, content []byte) ([]byte, error) {
 			return envelope.SetHeader(content, name, &value)
 		},
@@ -426,7 +426,7 @@ func ParseDeleteHeader(argument string) (Edit, error) {
 		return Edit{}, errors.New("want the name of a header")
 	}
 	return Edit{
-		flag: "--delete-header", name: strictjson.Printable(argument),
+		flag: "--delete-header", name: strictjson.Quotable(argument),
 		apply: func(_ context.Context, content []byte) ([]byte, error) {
 			return envelope.SetHeader(content, argument, nil)
 		},

@@ -111,7 +111,7 @@ func failure(ctx context.Context, err error) error {
 func withoutValues(err error) string {
 	text := err.Error()
 	if what, name, found := strings.Cut(text, " not defined: "); found {
-		return strictjson.Printable(what) + " not defined: " + strictjson.Printable(strings.ReplaceAll(name, "/", "."))
+		return strictjson.Quotable(what) + " not defined: " + strictjson.Quotable(strings.ReplaceAll(name, "/", "."))
 	}
 	if end := strings.IndexAny(text, ":(\"[{"); end >= 0 {
 		text = text[:end]
