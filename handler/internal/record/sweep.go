@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/storage/rows"
 )
 
 const (
@@ -30,6 +29,39 @@ var errEnough = errors.New("enough")
 // SweepOutcomes removes the outcomes that are older than a day and the runs that are older than 90 days, and returns
 // their number.
 func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err error) {
+	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept), Select: []string{}}
+	swept, err = sweep(ctx, table, old, func(row storage.Entity) bool {
+		isRun := row.Partition == RunsPartition || row.Partition == UndonePartition
+		return isRun && row.WrittenAt.After(time.Now().Add(-runsKept))
+	})
+	if err != nil {
+		err = fmt.Errorf("remove outcomes of messages of runs: %w", err)
+	}
+	return swept, err
+}
+
+// SweepApps removes the rows of targets or of limits, or the heartbeats, that were not written for eight days. In
+// partition a queue of this name may have messages, which stay.
+func SweepApps(ctx context.Context, table storage.Table, partition string) error {
+	const requestID = "requestId"
+	old := storage.Query{
+		Partition: partition, WrittenBefore: time.Now().Add(-appsKept), Select: []string{requestID},
+	}
+	_, err := sweep(ctx, table, old, func(row storage.Entity) bool {
+		id, _ := row.Values[requestID].(string)
+		return id != ""
+	})
+	if err != nil {
+		err = fmt.Errorf("remove old rows of %s: %w", partition, err)
+	}
+	return err
+}
+
+// sweep removes rows, except for those that are kept, and returns their number. What it cannot do in time is for the
+// next pass.
+func sweep(
+	ctx context.Context, table storage.Table, old storage.Query, isKept func(storage.Entity) bool,
+) (swept int, err error) {
 	limited, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
 	var keys []storage.Key
@@ -44,10 +76,8 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 		keys = keys[:0]
 		return err
 	}
-	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept), Select: []string{}}
 	err = table.List(limited, old, func(row storage.Entity) (err error) {
-		isRun := row.Partition == RunsPartition || row.Partition == UndonePartition
-		if isRun && row.WrittenAt.After(time.Now().Add(-runsKept)) {
+		if isKept(row) {
 			return nil
 		}
 		if len(keys) == maxTransaction || len(keys) > 0 && row.Partition != keys[0].Partition {
@@ -63,33 +93,8 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 		err = remove()
 	}
 	isOver := limited.Err() != nil && ctx.Err() == nil
-	switch {
-	case errors.Is(err, errEnough), isOver && swept > 0:
-		return swept, nil // the next pass goes on
-	case err != nil:
-		return swept, fmt.Errorf("remove outcomes of messages of runs: %w", err)
+	if errors.Is(err, errEnough) || isOver && swept > 0 {
+		err = nil
 	}
-	return swept, nil
-}
-
-// SweepApps removes the rows of targets or of limits, or the heartbeats, that were not written for eight days.
-func SweepApps(ctx context.Context, table storage.Table, partition string) error {
-	ctx, cancel := context.WithTimeout(ctx, sweepTime)
-	defer cancel()
-	old := storage.Query{Partition: partition, WrittenBefore: time.Now().Add(-appsKept)}
-	var keys []storage.Key
-	err := rows.List(ctx, table, old, func(row Heartbeat) error {
-		if row.RequestID != "" { // a message of a queue with this name
-			return nil
-		}
-		keys = append(keys, row.Key)
-		if len(keys) == maxTransaction { // the next pass goes on
-			return errEnough
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return fmt.Errorf("list old rows of %s: %w", partition, err)
-	}
-	return table.Delete(ctx, keys)
+	return swept, err
 }
