@@ -580,6 +580,12 @@ func TestDoctorFindsFaults(t *testing.T) {
 			"not recorded", "ASYNC_CALLER_SCHEDULED to on",
 		},
 		{
+			"limits_alone", func(p *patient) {
+				p.write("targets.json", `{"t.example":{"rate":"1/s"}}`)
+				p.environ["ASYNC_CALLER_SCHEDULED"] = "off"
+			}, "warning", "table access", "on its own", "ASYNC_CALLER_SCHEDULED to on",
+		},
+		{
 			"no_tables", func(p *patient) { p.replaceConnection(`TableEndpoint=[^;]*;`, "") }, "warning",
 			"table access",
 			"not recorded", "TableEndpoint",

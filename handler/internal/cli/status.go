@@ -154,9 +154,9 @@ func printPaused(out io.Writer, s account.Status) {
 	}
 	if s.PauseProblem != "" {
 		terminal.PrintLine(out, "paused", "unknown: %s", text.Printable(s.PauseProblem))
-		terminal.PrintLine(out, "limits",
-			"the table does not answer: instances that it does not answer either use their part "+
-				"of `concurrency` and `rate`")
+	}
+	if s.Limits != "" {
+		terminal.PrintLine(out, "limits", "%s", s.Limits)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
+	"asynccaller/handler/internal/targets"
 )
 
 // newPauseSession returns a session of an app that runs, with n messages that wait for t.example, paused, and one that
@@ -350,12 +352,21 @@ func TestListPauses(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &first); err != nil || first.Problem == "" {
 			t.Errorf("%s, %v", line, err)
 		}
-		d.account.AppTable.(*memory.Table).Fail(storage.ErrDenied)
 		d.json = false
-		status = d.mustStatus(t)
-		if !strings.Contains(status, "paused unknown: read which targets are paused: ") ||
-			!strings.Contains(status, "limits the table does not answer: ") {
-			t.Errorf("status without permission: %s", status)
+		profiles, err := targets.Parse([]byte(`{"t.example":{"rate":"1/s"}}`), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.account.Rules.Decision.Profiles = profiles
+		for err, want := range map[error]string{
+			storage.ErrDenied:        "limits without the table, each instance counts the limits of targets.json",
+			context.DeadlineExceeded: "limits while the table does not answer an instance, its calls to targets with",
+		} {
+			d.account.AppTable.(*memory.Table).Fail(err)
+			status = d.mustStatus(t)
+			if !strings.Contains(status, "paused unknown: ") || !strings.Contains(status, want) {
+				t.Errorf("status after %v: %s", err, status)
+			}
 		}
 	})
 }

@@ -54,8 +54,6 @@ type Settings struct {
 	// History says what is kept of calls that have ended, and HistoryRetention how long.
 	History          targets.History
 	HistoryRetention time.Duration
-	// MaxInstances is the number of instances among which the limits of the app are divided while the table is away.
-	MaxInstances int
 	// Guard are the rules that say which targets may be called.
 	Guard guard.Rules
 
@@ -114,9 +112,6 @@ func table(s *Settings) []Setting {
 	add(Prefix+"MAX_DEADLINE", "720h",
 		"longest time from creation or notBefore to an envelope's deadline; later deadlines are clamped",
 		into(&r.MaxDeadline, duration(time.Second, LongestDeadline)))
-	add(Prefix+"MAX_INSTANCES", "20",
-		"among how many instances the limits of "+TargetsFile+" are divided while the table is away, 1 to 1000",
-		into(&s.MaxInstances, within(bounds.New(1, 1000), "a whole number", strconv.Atoi)))
 	add(proxySetting, none, "proxy for calls: an http, https or socks5 URL; HTTP_PROXY and similar are ignored",
 		into(&s.Proxy, outbound.ParseProxy))
 	add(Prefix+"RESCHEDULE", "enqueue",

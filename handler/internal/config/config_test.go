@@ -164,7 +164,7 @@ func TestPasted(t *testing.T) {
 			loaded, err := config.Load([]string{
 				"ASYNC_CALLER_CALL_TIMEOUT=" + value("30s"), "ASYNC_CALLER_GIVE_UP=" + value("drop"),
 				"ASYNC_CALLER_LOG_LEVEL=" + value("debug"), "ASYNC_CALLER_RETRY=" + value("nexus"),
-				"ASYNC_CALLER_SCHEDULED=" + value("off"), "ASYNC_CALLER_MAX_INSTANCES=" + value("3"),
+				"ASYNC_CALLER_SCHEDULED=" + value("off"),
 				"ASYNC_CALLER_RETRY_STATUSES=" + value("503"), "ASYNC_CALLER_TARGETS_ALLOW=" + value("t.example"),
 				"ASYNC_CALLER_PROXY=" + value("http://me:C4nary@proxy.example:3128"),
 				"ASYNC_CALLER_EXPIRATION=" + value(""),
@@ -177,7 +177,7 @@ func TestPasted(t *testing.T) {
 				got.LogLevel != zerolog.DebugLevel || got.Expiration != 168*time.Hour {
 				t.Errorf("%+v", got)
 			}
-			if loaded.Scheduled != config.Off || loaded.MaxInstances != 3 || !loaded.Rules.Statuses[503] ||
+			if loaded.Scheduled != config.Off || !loaded.Rules.Statuses[503] ||
 				loaded.Rules.Statuses[500] || loaded.Guard.Judge("t.example", netip.Addr{}) != "" ||
 				loaded.Guard.Judge("u.example", netip.Addr{}) == "" {
 				t.Errorf("%+v", loaded)

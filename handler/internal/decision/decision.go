@@ -239,7 +239,7 @@ func (r Rules) refuse(in *Intake, refusal Refusal, w World) Decision {
 	e, delay := in.Envelope, refusal.Delay
 	d := Decision{Reason: refusal.Reason, Detail: refusal.Detail, State: e.State, Status: e.LatestStatus()}
 	d.State.Expires = e.GiveUpAt(r.Expiration)
-	d.State.Reserved = cmp.Or(refusal.Reserved, e.Reserved)
+	d.State.Ticket = cmp.Or(refusal.Ticket, e.Ticket)
 	left := d.State.Expires.Sub(w.Now)
 	switch {
 	case left <= soon:
@@ -266,7 +266,7 @@ func (r Rules) afterCall(in *Intake, o Outcome, w World) Decision {
 		d.Reason, d.Outcome, d.Detail, d.Status = Interrupted, Interrupted, j.rule, e.LatestStatus()
 		return r.wait(in, d, handBack(d.State.Expires.Sub(w.Now), w.Jitter), w)
 	}
-	d.State.NextAttemptAt, d.State.Reserved = time.Time{}, ""
+	d.State.NextAttemptAt, d.State.Ticket = time.Time{}, 0
 	d.State.Attempts = min(d.State.Attempts+1, envelope.MaxAttempts)
 	d.State.LatestAttemptAt = w.Arrived
 	d.State.Latest = cmp.Or(o.Answer(), d.State.Latest)

@@ -37,8 +37,8 @@ type Refusal struct {
 	Detail string
 	// Delay is when the message should come back.
 	Delay time.Duration
-	// Reserved is what the message is promised; empty if that is unchanged.
-	Reserved string
+	// Ticket is the message's place in the line of a limit; 0 if that is unchanged.
+	Ticket int64
 }
 
 // pausedWait and a quarter of it, which spreads the messages, is the longest time until a message for a paused target

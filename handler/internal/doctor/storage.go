@@ -13,6 +13,7 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
@@ -63,7 +64,7 @@ func (report Reporter) storage(ctx context.Context, a config.App, queues []strin
 	} else {
 		report.skip("queues, encoding and poison messages")
 	}
-	report.table(ctx, conn, a.Settings.Scheduled != config.Off, now)
+	report.table(ctx, conn, a, now)
 	report.try(ctx, "blob access", "role Storage Blob Data Owner",
 		func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
 }
@@ -236,15 +237,20 @@ func isWrapped(content []byte) bool {
 }
 
 // table checks the record of scheduled messages, and the heartbeats in it.
-func (report Reporter) table(ctx context.Context, conn azure.Connection, recorded bool, now time.Time) {
+func (report Reporter) table(ctx context.Context, conn azure.Connection, a config.App, now time.Time) {
 	table, err := azure.OpenTable(conn, storage.ScheduledTable)
-	if err != nil || !recorded {
-		report(Line{
+	hasLimits := a.Settings.Rules.Profiles.NeedTable()
+	if err != nil || a.Settings.Scheduled == config.Off {
+		line := Line{
 			State: Warning,
 			Check: "table access",
 			Text:  "scheduled messages and heartbeats are not recorded",
 			Next:  "set " + config.Prefix + "SCHEDULED to on, and add TableEndpoint to the connection string",
-		})
+		}
+		if hasLimits {
+			line.Text += ", and " + limit.CountsAlone
+		}
+		report(line)
 		return
 	}
 	defer table.Close()
@@ -262,6 +268,11 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 		}
 		report.waiting(ctx, conn, table, now)
 		report.pauses(ctx, conn, now)
+	} else if hasLimits {
+		report(Line{
+			State: Warning, Check: "limits", Text: "without permission to use the table, " + limit.CountsAlone,
+			Next: "see table access",
+		})
 	}
 }
 

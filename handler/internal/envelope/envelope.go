@@ -98,14 +98,17 @@ type State struct {
 	// Expires is the time of giving up in our latest decision, or zero before the first. Only Nexus envelopes hold
 	// it, because the C# side needs it.
 	Expires time.Time
-	// Reserved is what the message was promised when a limit refused its call (package limit), at most 128 bytes.
-	// Anyone could have written it.
-	Reserved string
+	// Ticket is the message's place in the line of a limit that refused its call (package limit), at most [MaxTicket];
+	// 0 is none. Anyone could have written it.
+	Ticket int64
 	// Latest is the target's latest answer. It is nil if there was none, or if the format does not keep it.
 	Latest *Answer
 	// Trail is the history of attempts: the first few and the last few.
 	Trail []Attempt
 }
+
+// MaxTicket is the largest ticket: the largest whole number that every JSON reader keeps.
+const MaxTicket = 1<<53 - 1
 
 // Call is the request to the target.
 type Call struct {

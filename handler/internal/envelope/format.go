@@ -167,7 +167,7 @@ func (e *Envelope) Successor(limit int) (Content, error) {
 func (e *Envelope) DeadLettered(d DeadLetter, limit int) (Content, error) {
 	d.Detail = text.Clip(d.Detail, maxDetail)
 	state := e.State
-	state.Reserved = "" // it makes no further call
+	state.Ticket = 0 // once it is moved back, it begins anew
 	e = e.WithState(state)
 	levels, answered := e.format.levels()
 	if e.Latest == nil {
@@ -197,21 +197,24 @@ func (e *Envelope) fit(levels []string, d *DeadLetter, limit int) (Content, erro
 	return Content{}, &TooLargeError{Size: len(content), Limit: limit, Excess: len(content) - limit}
 }
 
-// checkRoom returns an error unless every content that we may have to write for the envelope fits. A dead letter always
-// does if a successor does: its reason is shorter than Reserved, which it does not have.
+// checkRoom returns an error unless every content that we may have to write for the envelope fits.
 func (e *Envelope) checkRoom(limit int) error {
 	longestTime := time.Unix(0, 123456700) // with as many digits as a time can have
 	longest := 0
 	if e.size+comfortableRoom > limit {
 		next := e.WithState(State{
 			Attempts: MaxAttempts, CreatedAt: e.CreatedAt, LatestAttemptAt: longestTime, NextAttemptAt: longestTime,
-			Reserved: strings.Repeat("x", maxReserved),
+			Ticket: MaxTicket,
 		})
 		if next.Deadline.IsZero() {
 			next.Deadline = endOfTime // LimitDeadline may set one
 		}
 		levels, _ := e.format.levels()
-		longest = len(e.format.encode(next, level(len(levels)-1), nil, limit))
+		last := level(len(levels) - 1)
+		longest = len(e.format.encode(next, last, nil, limit))
+		next.Ticket = 0 // a dead letter has none
+		letter := &DeadLetter{Reason: strings.Repeat("x", maxReason)}
+		longest = max(longest, len(e.format.encode(next, last, letter, limit)))
 	}
 	if e.Callback != nil { // a Nexus callback holds its URL twice, so it can be longer than the envelope
 		report := Report{

@@ -29,7 +29,7 @@ func TestLevels(t *testing.T) {
 	}{
 		envelope.FormatNative: {
 			func(padding string) string {
-				return fmt.Sprintf(native, strings.Repeat("m", 50), strings.Repeat("c", 500), padding)
+				return fmt.Sprintf(native, strings.Repeat("m", 5), strings.Repeat("c", 500), padding)
 			},
 			[]string{
 				"trail", "trail, trace, run and latestAttemptAt",
@@ -99,7 +99,7 @@ func TestLevels(t *testing.T) {
 func triedTwice(e *envelope.Envelope) envelope.State {
 	state := e.State
 	state.Attempts, state.LatestAttemptAt, state.NextAttemptAt = 2, arrival, arrival.Add(time.Minute)
-	state.Expires, state.Reserved = arrival.Add(time.Hour), strings.Repeat("x", 128)
+	state.Expires, state.Ticket = arrival.Add(time.Hour), envelope.MaxTicket
 	for range 2 {
 		state.Trail = envelope.AppendAttempt(state.Trail, envelope.Attempt{At: arrival, Status: 503, Took: time.Second})
 	}

@@ -113,7 +113,7 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	case "nextAttemptAt":
 		e.NextAttemptAt, err = strictjson.Time(m.Value)
 	case reservedName:
-		e.Reserved = parseReserved(m.Value)
+		e.Ticket = parseTicket(m.Value)
 	case "trail":
 		e.Trail, err = camelCase.parseTrail(m.Value)
 	}
@@ -169,19 +169,16 @@ func parseRequestID(value json.RawMessage) (string, error) {
 	return id, err
 }
 
-// reservedName is the member that has State.Reserved, and maxReserved is its longest value.
-const (
-	reservedName = "reserved"
-	maxReserved  = 128
-)
+// reservedName is the member that has State.Ticket.
+const reservedName = "reserved"
 
-// parseReserved returns what a message was promised, and "" for any other value: it must never prevent a call.
-func parseReserved(value json.RawMessage) string {
-	text, err := strictjson.String(value)
-	if err != nil || len(quote(text)) > maxReserved+len(`""`) {
-		return ""
+// parseTicket returns a ticket, and 0 for any other value: it must never prevent a call.
+func parseTicket(value json.RawMessage) int64 {
+	ticket, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil || ticket < 0 || ticket > MaxTicket {
+		return 0
 	}
-	return text
+	return ticket
 }
 
 // maxRun is the length of the longest token of a run.

@@ -100,8 +100,8 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 		w.time("latestAttemptAt", e.LatestAttemptAt)
 	}
 	w.time("nextAttemptAt", e.NextAttemptAt)
-	if e.Reserved != "" {
-		w.text(reservedName, e.Reserved)
+	if e.Ticket > 0 {
+		w.raw(reservedName, strconv.AppendInt(nil, e.Ticket, 10))
 	}
 	if has("run") && e.Run != "" && e.Run != n.run {
 		w.text("run", e.Run)

@@ -90,10 +90,10 @@ func (n *nexus) value(e *Envelope, m nexusMember, l level, bodyBytes int) json.R
 			return quote(e.Run)
 		}
 	case nexusReserved:
-		if e.Reserved == "" {
+		if e.Ticket == 0 {
 			return nil
 		}
-		return quote(e.Reserved) // the sender's spelling of it could be longer than its room
+		return strconv.AppendInt(nil, e.Ticket, 10)
 	case nexusAttempts:
 		return fmt.Append(nil, e.Attempts)
 	case nexusCreatedAt:

@@ -180,7 +180,7 @@ func nextState(e *envelope.Envelope, n int) envelope.State {
 	state.LatestAttemptAt = oddArrival.Add(time.Duration(n) * time.Hour)
 	state.NextAttemptAt = state.LatestAttemptAt.Add(time.Minute)
 	state.Expires = e.GiveUpAt(7 * 24 * time.Hour)
-	state.Reserved = strings.Repeat("x", 128)
+	state.Ticket = envelope.MaxTicket
 	header := http.Header{"Content-Type": {longMediaType}}
 	for i := range 30 {
 		header.Set(fmt.Sprintf("X-Header-%d", i), strings.Repeat("v", 1<<(n%11)))

@@ -170,7 +170,7 @@ func (n *nexus) set(e *Envelope, m nexusMember) (err error) {
 	case nexusRun:
 		e.Run = parseRun(m.Value)
 	case nexusReserved:
-		e.Reserved = parseReserved(m.Value)
+		e.Ticket = parseTicket(m.Value)
 	case nexusDeadLetter:
 		// It is only an explanation. To encoding/json, the letter case of names does not matter either.
 		e.DeadLetter = &DeadLetter{}

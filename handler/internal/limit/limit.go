@@ -1,19 +1,18 @@
-// Package limit keeps the limits of targets.json, `rate` and `concurrency`, for all instances of an app together. Each
-// limited target has a row in the table of the app, which instances change by conditional updates: see [rateRow] and
-// [permitRow] for what is counted, and [row] for how. A message that may not be called yet is refused with a delay and
-// carries what it was promised ([envelope.State]).
+// Package limit keeps the limits of targets.json, `rate` and `concurrency`. Each limited target has a row in the table
+// of the app, which its instances change by conditional updates: see [line] for what the row counts, and [row] for how.
+// A message that may not be called yet is refused with a delay and carries its place in the line.
 //
-// While the table is away, what is promised stays valid, and otherwise each instance has a part of the limit.
+// Without a table, and for targets whose profile says so, each instance counts on its own, with a row in memory. While
+// the table does not answer, calls wait.
 package limit
 
 import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -27,13 +26,16 @@ import (
 const Partition = "limit"
 
 const (
-	// A message waits in the handler, which occupies a slot of the host, if its reserved time is at most shortWait
-	// away, or its turn comes in at most lineWait; at most maxWaiting messages of an instance do.
-	shortWait  = 2 * time.Second
-	lineWait   = 4 * time.Second
-	maxWaiting = 32
-	// maxRows bounds the rows that an instance remembers.
-	maxRows = 4096
+	// maxPlaces is how many messages of an instance wait in the handler at most: each occupies a slot of the host.
+	maxPlaces = 32
+	// maxRows bounds the rows that an instance remembers. To make room for one, maxLooks of them are looked at. Targets
+	// of a profile that find no room in memory share rows by so many bytes of a hash, as long as there is room for
+	// these, and then one.
+	maxRows     = 4096
+	maxLooks    = 64
+	sharedBytes = 1
+	// deniedTime is how long limits count in each instance after the table has refused access.
+	deniedTime = 5 * time.Minute
 )
 
 // Limits are the limits of an app. It is safe for concurrent use.
@@ -41,31 +43,36 @@ type Limits struct {
 	table    storage.Table
 	app      string
 	instance string
-	// part is the number of instances among which limits are divided while the table is away.
-	part   float64
-	now    func() time.Time
-	random func() float64
-	log    zerolog.Logger
-	seal   seal
-	// waiting is the number of messages that wait in the handler.
-	waiting atomic.Int32
+	clock    func() time.Time
+	random   func() float64
+	log      zerolog.Logger
 
-	// mu protects rows and users. Whoever holds it may lock a row, and not the other way round.
+	// mu protects rows. Whoever holds it may lock a row, and not the other way round.
 	mu   sync.Mutex
 	rows map[string]*row
+	// updates are the goroutines of rows, which end when stopping does.
+	updates  sync.WaitGroup
+	stopping context.Context //nolint:containedctx // the life of the limits
+	stop     context.CancelFunc
 
-	awayMu sync.Mutex
-	// awaySince is when the table did not answer first; zero if it answers. Until awayUntil it is not asked again.
+	// stateMu protects what follows. Whoever holds it locks nothing else.
+	stateMu sync.Mutex
+	// places is how many messages wait in the handler.
+	places int
+	// hasFailed says that the table did not answer the latest time, and awaySince since when it has not answered more
+	// than once; zero if it has. Until awayUntil it is not asked again.
+	hasFailed            bool
 	awaySince, awayUntil time.Time
+	// deniedUntil is until when there is no table, because it has refused access; zero if it has not.
+	deniedUntil time.Time
 }
 
 // Config is what [New] needs.
 type Config struct {
+	// Table is the table of the app; nil for none.
 	Table storage.Table
 	// App is the name of the app, Instance that of this process.
 	App, Instance string
-	// MaxInstances is the number of instances among which a limit is divided while the table is away.
-	MaxInstances int
 	// Now is the time of storage, so that the clocks of the instances need not agree. Random returns numbers from 0 up
 	// to, not including, 1.
 	Now    func() time.Time
@@ -75,162 +82,229 @@ type Config struct {
 
 // New returns the limits of an app.
 func New(c Config) *Limits {
-	return &Limits{
-		table: c.Table, app: c.App, instance: c.Instance, part: float64(c.MaxInstances), now: c.Now, random: c.Random,
-		log: c.Log, seal: seal{table: c.Table, app: c.App, reading: make(chan struct{}, 1)}, rows: map[string]*row{},
+	l := &Limits{
+		table: c.Table, app: c.App, instance: c.Instance, clock: c.Now, random: c.Random, log: c.Log,
+		rows: map[string]*row{},
 	}
+	l.stopping, l.stop = context.WithCancel(context.Background())
+	return l
 }
 
-// Request asks to begin a call.
-type Request struct {
-	Profile   targets.Profile
-	RequestID string
-	Deadline  time.Time
-	// Reserved is what the message carries from earlier refusals ([envelope.State]).
-	Reserved string
-}
-
-// Enter asks for the permission to begin a call, and may wait some seconds for it. Unless it returns a refusal, the
-// caller calls leave when the call has ended. If ctx ends, it returns its error.
-func (l *Limits) Enter(ctx context.Context, q Request) (leave func(), refusal *decision.Refusal, err error) {
-	p := l.seal.open(ctx, q)
-	if q.Profile.Rate > 0 {
-		refusal, err = l.enterRate(ctx, q, &p)
+// Close gives back permits and turns that are not used, and returns when no row is updated any more, at most after a
+// time. No call is in flight.
+func (l *Limits) Close(timeout time.Duration) {
+	if l == nil {
+		return
 	}
-	leave = func() {}
-	if q.Profile.Concurrency > 0 && refusal == nil && err == nil {
-		leave, refusal, err = l.enterConcurrency(ctx, q, &p)
-	}
-	if refusal != nil {
-		refusal.Delay = max(refusal.Delay, time.Second)
-		p.back = l.now().Add(refusal.Delay)
-		refusal.Reserved = l.seal.text(ctx, q, p)
-	}
-	return leave, refusal, err
-}
-
-func busy(limit string, delay time.Duration) *decision.Refusal {
-	return &decision.Refusal{Reason: decision.Busy, Detail: limit, Delay: delay}
-}
-
-// waiter is a message that waits for an answer.
-type waiter struct {
-	deadline, since time.Time
-	// missed says that it has missed the time that it had reserved, back is when it can be here again if it is
-	// rescheduled now. Ticket is its place in the line; 0 is none.
-	missed bool
-	back   time.Time
-	ticket int64
-	answer chan answer
-}
-
-// answer is the answer to a message: it may be called, at once or at a time, or it comes back after a delay.
-type answer struct {
-	granted bool
-	at      time.Time
-	delay   time.Duration
-	ticket  int64
-}
-
-func (l *Limits) waiter(q Request) *waiter {
-	return &waiter{deadline: q.Deadline, since: l.now(), answer: make(chan answer, 1)}
-}
-
-// rowOf returns the row of a target's limit, which the caller gives back with [Limits.release]. A changed limit has
-// another row: while a deployment rolls out, both apply.
-func (l *Limits) rowOf(kind, limit string, q Request, create func(*row) ledger) *row {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", l.app, kind, limit, q.Profile.Scope))
-	id := hex.EncodeToString(sum[:16])
+	timer := time.AfterFunc(timeout, l.stop)
+	defer timer.Stop()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if r := l.rows[id]; r != nil {
-		r.users++
-		return r
+	for _, r := range l.rows {
+		r.close()
 	}
-	if len(l.rows) >= maxRows {
-		l.forget()
+	l.mu.Unlock()
+	l.updates.Wait()
+	l.stop()
+}
+
+// Check asks the table once, so that the log says at the start if there is none.
+func (l *Limits) Check(ctx context.Context) {
+	if l.table == nil {
+		l.log.Warn().Msg(CountsAlone + ": there is no table")
+		return
 	}
-	r := &row{users: 1, limits: l, alone: enough, wake: make(chan struct{}, 1)}
-	r.stored = stored{
-		Key: storage.Key{Partition: Partition, ID: id}, App: l.app,
-		TargetHost: q.Profile.Scope[:min(len(q.Profile.Scope), 128)], Limit: kind + " " + limit,
+	limited, cancel := context.WithTimeout(ctx, updateTime)
+	defer cancel()
+	_, _, err := l.table.Get(limited, Partition, "check")
+	if err != nil && ctx.Err() == nil {
+		l.lost(err)
 	}
-	r.ledger = create(r)
-	l.rows[id] = r
+}
+
+// Enter lets a call pass when the limits of its target allow it, and may wait some seconds for that. It implements
+// [delivery.Gate].
+func (l *Limits) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
+	if !due.Intake.Profile.IsLimited() {
+		return nil, nil
+	}
+	e := due.Intake.Envelope
+	m := &waiter{deadline: due.Deadline, since: l.now(), ticket: e.Ticket, answer: make(chan answer, 1)}
+	m.lag = due.Arrived.Sub(later(e.BeginsAt(), e.DueAt()))
+	if due.Intake.NoRoom { // it carries nothing; its attempts are its visits
+		m.visits, m.ticket = e.Attempts+1, 0
+	}
+	r := l.ask(due.Intake.Profile, m)
+	var a answer
+	select {
+	case a = <-m.answer:
+	case <-ctx.Done():
+		a = r.forget(m) // or its answer came at the same moment
+	}
+	if a.granted {
+		storage.Sleep(ctx, a.at.Sub(l.now()))
+		l.leavePlace(m)
+	}
+	if ctx.Err() != nil {
+		if a.granted {
+			r.leave(-1, a.at)
+		}
+		return nil, &decision.Verdict{Outcome: &decision.Outcome{Failure: decision.FailureInterrupted}}
+	}
+	if !a.granted {
+		return nil, &decision.Verdict{Refusal: &decision.Refusal{
+			Reason: decision.Busy, Detail: a.detail, Delay: max(a.delay, time.Second), Ticket: a.ticket,
+		}}
+	}
+	return &pass{row: r, began: l.now(), turn: a.at}, nil
+}
+
+// pass is a permit and a turn.
+type pass struct {
+	row         *row
+	began, turn time.Time
+}
+
+// Ended implements [decision.Pass].
+func (p *pass) Ended(o *decision.Outcome, _ time.Time) {
+	took := p.row.limits.now().Sub(p.began)
+	if o == nil {
+		took = -1
+	}
+	p.row.leave(took, p.turn)
+}
+
+// Released implements [decision.Pass].
+func (*pass) Released(time.Time) {}
+
+func (l *Limits) now() time.Time { return l.clock().UTC() }
+
+// ask adds a message to the row of its target.
+func (l *Limits) ask(p targets.Profile, m *waiter) *row {
+	l.mu.Lock()
+	r := l.rowOf(p)
+	r.mu.Lock()
+	l.mu.Unlock()
+	defer r.mu.Unlock()
+	r.profile = p
+	r.add(m)
 	return r
 }
 
-// release says that a message does not use a row any more.
-func (l *Limits) release(r *row) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r.users--
+// rowOf returns the row of a target. If the limits count in this instance, and there is no room for another row that
+// must not be forgotten, the targets of a profile share some. One of them leaves its row only for one that is as new.
+func (l *Limits) rowOf(p targets.Profile) *row {
+	if r := l.rows[p.Scope]; r != nil {
+		return r
+	}
+	key, sum := p.Scope, sha256.Sum256(fmt.Appendf(nil, "%q %q", l.app, p.Scope))
+	if l.isAlone(p) {
+		shared := p.Pattern + " " + hex.EncodeToString(sum[:sharedBytes])
+		if len(l.rows) >= 2*maxRows {
+			shared = p.Pattern + " "
+		}
+		r := l.rows[shared]
+		switch {
+		case r != nil && !r.canForget():
+			return r
+		case !l.hasRoom():
+			key = shared
+		}
+	} else {
+		l.hasRoom()
+	}
+	r := &row{limits: l, alone: enough, wake: make(chan struct{}, 1)}
+	r.stored = stored{
+		Key: storage.Key{Partition: Partition, ID: hex.EncodeToString(sum[:16])}, App: l.app,
+		TargetHost: p.Scope[:min(len(p.Scope), 128)],
+	}
+	l.rows[key] = r
+	return r
 }
 
-// forget forgets rows that are not in use, some at a time. What they count is in the table.
-func (l *Limits) forget() {
-	for id, r := range l.rows {
-		r.mu.Lock()
-		isIdle := r.users == 0 && !r.running && !r.ledger.isNeeded()
-		r.mu.Unlock()
-		if isIdle {
-			delete(l.rows, id)
+// hasRoom reports whether there is room for another row. It forgets some that are not in use, if necessary.
+func (l *Limits) hasRoom() bool {
+	looks := 0
+	for key, r := range l.rows {
+		if len(l.rows) < maxRows || looks == maxLooks {
+			break
 		}
-		if len(l.rows) < maxRows*3/4 {
-			return
+		looks++
+		if r.canForget() {
+			delete(l.rows, key)
 		}
+	}
+	return len(l.rows) < maxRows
+}
+
+// isAlone reports whether this instance counts the limits of a target on its own.
+func (l *Limits) isAlone(p targets.Profile) bool {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	return p.PerInstance || l.table == nil || l.now().Before(l.deniedUntil)
+}
+
+// takePlace takes a place for a message to wait in the handler, if one is free.
+func (l *Limits) takePlace(m *waiter) {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if !m.hasPlace && l.places < maxPlaces {
+		m.hasPlace = true
+		l.places++
 	}
 }
 
-// isAway reports whether the table has not answered and is not asked again yet.
-func (l *Limits) isAway() bool {
-	l.awayMu.Lock()
-	defer l.awayMu.Unlock()
-	return l.now().Before(l.awayUntil)
+func (l *Limits) leavePlace(m *waiter) {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if m.hasPlace {
+		m.hasPlace = false
+		l.places--
+	}
 }
 
-// awayFor returns how long the table has not answered.
-func (l *Limits) awayFor(now time.Time) time.Duration {
-	l.awayMu.Lock()
-	defer l.awayMu.Unlock()
+// away reports whether the table does not answer, how long it has not, and after which time it is asked again.
+func (l *Limits) away() (since, again time.Duration, isAway bool) {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
 	if l.awaySince.IsZero() {
-		return 0
+		return 0, 0, false
 	}
-	return now.Sub(l.awaySince)
+	now := l.now()
+	return now.Sub(l.awaySince), max(0, l.awayUntil.Sub(now)), true
 }
 
+// lost notes that the table has not answered, or has refused access.
 func (l *Limits) lost(err error) {
-	l.awayMu.Lock()
-	defer l.awayMu.Unlock()
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
 	now := l.now()
+	if errors.Is(err, storage.ErrDenied) {
+		if l.deniedUntil.IsZero() {
+			l.log.Warn().Err(err).Msg(CountsAlone + ": assign the role " + storage.TableRole + " to the identity")
+		}
+		l.awaySince, l.deniedUntil = time.Time{}, now.Add(deniedTime)
+		return
+	}
+	if !l.hasFailed {
+		l.hasFailed = true
+		return
+	}
 	l.awayUntil = now.Add(awayTime)
 	if l.awaySince.IsZero() {
 		l.awaySince = now
-		l.log.Warn().Err(err).Msg("limits of the app are divided, because the table does not answer: each instance " +
-			"uses its part; if permission is missing, assign the role " + storage.TableRole + " to the identity")
+		l.log.Warn().Err(err).Msg("calls to targets with limits wait, because the table of limits does not answer")
 	}
 }
 
+// CountsAlone says that there is no table.
+const CountsAlone = "each instance counts the limits of targets.json on its own"
+
+// reached notes that the table has answered.
 func (l *Limits) reached() {
-	l.awayMu.Lock()
-	defer l.awayMu.Unlock()
-	if !l.awaySince.IsZero() {
-		l.awaySince, l.awayUntil = time.Time{}, time.Time{}
-		l.log.Info().Msg("limits of the app hold for all instances together again")
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if !l.awaySince.IsZero() || !l.deniedUntil.IsZero() {
+		l.log.Info().Msg("limits of targets.json hold for all instances together again")
 	}
-}
-
-// hold waits in the handler, if not too many messages do. It reports whether it has waited.
-func (l *Limits) hold(ctx context.Context, d time.Duration) bool {
-	defer l.waiting.Add(-1)
-	if l.waiting.Add(1) > maxWaiting {
-		return false
-	}
-	storage.Sleep(ctx, d)
-	return ctx.Err() == nil
-}
-
-// wholeSeconds rounds down: the queue rounds up, and a message that is early can wait in the handler.
-func wholeSeconds(d time.Duration) time.Duration {
-	return time.Duration(math.Floor(d.Seconds())) * time.Second
+	l.hasFailed, l.awaySince, l.deniedUntil = false, time.Time{}, time.Time{}
 }

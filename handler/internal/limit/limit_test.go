@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,165 +14,119 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
 	"golang.org/x/time/rate"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/targets"
 )
 
-// instances returns the limits as the instances of an app know them.
-func instances(table storage.Table, app string, log *bytes.Buffer, names ...string) (all []*limit.Limits) {
-	for _, name := range names {
-		all = append(all, limit.New(limit.Config{
-			Table: table, App: app, Instance: name, MaxInstances: 20, Now: time.Now,
-			Random: func() float64 { return 0.5 }, Log: zerolog.New(log),
-		}))
-	}
-	return all
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func request(id string, p targets.Profile, reserved string) limit.Request {
-	return limit.Request{Profile: p, RequestID: id, Deadline: time.Now().Add(time.Hour), Reserved: reserved}
-}
-
-// onePerMinute is a rate that lets one of two messages wait.
-func onePerMinute(scope string) targets.Profile {
-	return targets.Profile{Scope: scope, Rate: rate.Limit(1.0 / 60), RateText: "1/m", Burst: 1}
-}
-
-// mustEnter enters, and mustRefuse is refused, without an error.
-func mustEnter(t *testing.T, l *limit.Limits, q limit.Request) (leave func()) {
+// instance returns the limits as an instance of an app knows them. They are closed at the end of the test.
+func instance(t *testing.T, table storage.Table, name string, log *bytes.Buffer) *limit.Limits {
 	t.Helper()
-	leave, refusal, err := l.Enter(context.Background(), q)
-	if refusal != nil || err != nil {
-		t.Fatalf("%s: refused %+v, error %v", q.RequestID, refusal, err)
-	}
-	return leave
+	l := limit.New(limit.Config{
+		Table: table, App: "app", Instance: name, Now: time.Now, Random: func() float64 { return 0.5 },
+		Log: zerolog.New(log),
+	})
+	t.Cleanup(func() { l.Close(time.Second) })
+	return l
 }
 
-func mustRefuse(t *testing.T, l *limit.Limits, q limit.Request) *decision.Refusal {
+// due returns a call that is due, with a ticket.
+func due(p targets.Profile, ticket int64) *decision.Due {
+	e := &envelope.Envelope{State: envelope.State{Ticket: ticket}}
+	return &decision.Due{
+		Intake: &decision.Intake{Envelope: e, Profile: p}, Deadline: time.Now().Add(time.Hour),
+	}
+}
+
+// perMinute is a rate that lets one of two messages wait.
+func perMinute(scope string) targets.Profile {
+	return targets.Profile{Scope: scope, Rate: rate.Limit(1.0 / 60), Burst: 1}
+}
+
+func atATime(scope string, n int) targets.Profile {
+	return targets.Profile{Scope: scope, Concurrency: n}
+}
+
+// mustEnter lets a call pass, and returns what ends it. mustRefuse returns why one must wait.
+func mustEnter(t *testing.T, l *limit.Limits, d *decision.Due) (end func()) {
 	t.Helper()
-	_, refusal, err := l.Enter(context.Background(), q)
-	if refusal == nil || err != nil {
-		t.Fatalf("%s: refused %+v, error %v", q.RequestID, refusal, err)
+	pass, verdict := l.Enter(context.Background(), d)
+	if verdict != nil {
+		t.Fatalf("refused %+v", verdict.Refusal)
 	}
-	return refusal
+	return func() { pass.Ended(&decision.Outcome{}, time.Now()) }
 }
 
-// TestReservation: a message is called at the time that it has reserved, by whatever instance, and by no question to
-// the table.
-func TestReservation(t *testing.T) {
+func mustRefuse(t *testing.T, l *limit.Limits, d *decision.Due) *decision.Refusal {
+	t.Helper()
+	_, verdict := l.Enter(context.Background(), d)
+	if verdict == nil || verdict.Refusal == nil {
+		t.Fatalf("verdict %+v", verdict)
+	}
+	return verdict.Refusal
+}
+
+// TestTurns: the instances share the turns. A message that must wait gets a ticket, and comes back shortly before its
+// turn; a turn that was not used is given back.
+func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table memory.Table
-		both := instances(&table, "app", &bytes.Buffer{}, "a", "b")
-		profile := onePerMinute("t.example")
-		mustEnter(t, both[0], request("r1", profile, ""))
-		second := mustRefuse(t, both[0], request("r2", profile, ""))
-		third := mustRefuse(t, both[1], request("r3", profile, ""))
-		if second.Delay < 55*time.Second || second.Delay > time.Minute || third.Delay < 115*time.Second ||
-			third.Delay > 2*time.Minute || second.Reason != decision.Busy || second.Detail != "rate" {
-			t.Fatalf("refused %+v, then %+v", second, third)
+		a, b := instance(t, &table, "a", &bytes.Buffer{}), instance(t, &table, "b", &bytes.Buffer{})
+		p := perMinute("t.example")
+		pass, _ := a.Enter(t.Context(), due(p, 0))
+		refusal := mustRefuse(t, b, due(p, 0))
+		if refusal.Reason != decision.Busy || refusal.Detail != "rate" || refusal.Ticket == 0 ||
+			refusal.Delay < 55*time.Second || refusal.Delay > time.Minute {
+			t.Errorf("refused %+v", refusal)
 		}
-		early := mustRefuse(t, both[1], request("r2", profile, second.Reserved))
-		if early.Delay.Round(time.Second) != second.Delay {
-			t.Errorf("it came early, and waits %v, want %v", early.Delay, second.Delay)
-		}
-		<-time.After(second.Delay)
-		table.Fail(errors.New("away"))
-		mustEnter(t, both[1], request("r2", profile, second.Reserved))
-		if waited := time.Since(begin(t)); waited < 59*time.Second || waited > 61*time.Second {
-			t.Errorf("it was called after %v, want a minute", waited)
-		}
-		table.Fail(nil)
-	})
-}
-
-// begin is when a bubble's clock starts.
-func begin(*testing.T) time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }
-
-// TestForgedReservation: nothing that a sender can write makes a message go before others.
-func TestForgedReservation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var table memory.Table
-		l := instances(&table, "app", &bytes.Buffer{}, "a")[0]
-		other := instances(&table, "other app", &bytes.Buffer{}, "a")[0]
-		profile := onePerMinute("t.example")
-		mustEnter(t, l, request("r1", profile, ""))
-		mustEnter(t, l, request("r1", onePerMinute("other.example"), ""))
-		mustEnter(t, other, request("r1", profile, ""))
-		genuine := mustRefuse(t, l, request("r2", profile, "")).Reserved
-		_, seal, _ := cutLast(genuine)
-		for name, forged := range map[string]string{
-			"none":              "",
-			"no_seal":           "946684800000.0.946684800000",
-			"empty_seal":        "946684800000.0.946684800000.",
-			"its_seal":          "946684800000.0.946684800000." + seal,
-			"first_in_line":     strings.Replace(genuine, ".0.", ".1.", 1),
-			"years_ahead":       "4102444800000.0.946684800000." + seal,
-			"of_another_id":     mustRefuse(t, l, request("r3", profile, "")).Reserved,
-			"of_another_target": mustRefuse(t, l, request("r2", onePerMinute("other.example"), "")).Reserved,
-			"of_another_app":    mustRefuse(t, other, request("r2", profile, "")).Reserved,
-			"long":              strings.Repeat("9", 100) + ".9.9." + seal,
-			"text":              "a.b.c." + seal,
-		} {
-			before := mustRefuse(t, l, request("next", profile, ""))
-			if got := mustRefuse(t, l, request("r2", profile, forged)); got.Delay < before.Delay {
-				t.Errorf("%s: back in %v, want behind the others, after %v", name, got.Delay, before.Delay)
-			}
-		}
-		changed := profile
-		changed.RateText, changed.Rate = "2/m", rate.Limit(2.0/60)
-		<-time.After(time.Minute)
-		mustEnter(t, l, request("first", changed, ""))
-		if got := mustRefuse(t, l, request("r2", changed, genuine)); got.Delay < 25*time.Second {
-			t.Errorf("a reservation of the old limit: back in %v, want behind the others", got.Delay)
-		}
-		mustEnter(t, l, request("r2", profile, genuine)) // the genuine one
-	})
-}
-
-func cutLast(text string) (before, after string, found bool) {
-	i := strings.LastIndexByte(text, '.')
-	return text[:i], text[i+1:], i >= 0
-}
-
-// TestMissedTime: a message that missed its time does not wait behind all others.
-func TestMissedTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var table memory.Table
-		l := instances(&table, "app", &bytes.Buffer{}, "a")[0]
-		profile := onePerMinute("t.example")
-		mustEnter(t, l, request("r1", profile, ""))
-		missed := mustRefuse(t, l, request("r2", profile, "")).Reserved
-		also := mustRefuse(t, l, request("r3", profile, "")).Reserved
-		for i := range 30 {
-			mustRefuse(t, l, request(fmt.Sprintf("other%d", i), profile, ""))
-		}
-		<-time.After(3 * time.Minute)
-		mustEnter(t, l, request("r2", profile, missed))
-		if got := mustRefuse(t, l, request("r3", profile, also)); got.Delay > 6*time.Minute {
-			t.Errorf("back in %v, want after six times the interval", got.Delay)
+		pass.Ended(nil, time.Now()) // a later gate has refused it
+		<-time.After(time.Second)
+		end := mustEnter(t, b, due(p, refusal.Ticket))
+		began := time.Now()
+		end()
+		again := mustRefuse(t, a, due(p, 0))
+		<-time.After(again.Delay)
+		mustEnter(t, b, due(p, again.Ticket))()
+		if waited := time.Since(began); waited < 59*time.Second || waited > 61*time.Second {
+			t.Errorf("called after %v, want a minute", waited)
 		}
 	})
 }
 
-// TestNoTimeBeforeTheDeadline: a message for which no time is free comes back before its deadline for a last look.
-func TestNoTimeBeforeTheDeadline(t *testing.T) {
+// TestPermits: the instances share the permits as long as calls last, and those of an instance that stops renewing them
+// are free after a minute.
+func TestPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table memory.Table
-		l := instances(&table, "app", &bytes.Buffer{}, "a")[0]
-		profile := onePerMinute("t.example")
-		mustEnter(t, l, request("r1", profile, ""))
-		short := request("r2", profile, "")
-		short.Deadline = time.Now().Add(30 * time.Second)
-		if got := mustRefuse(t, l, short); got.Delay != 25*time.Second {
-			t.Errorf("back in %v, want 5 s before the deadline", got.Delay)
+		lost := &cuttable{table: &table}
+		a, b := instance(t, &table, "a", &bytes.Buffer{}), instance(t, lost, "b", &bytes.Buffer{})
+		p := atATime("t.example", 2)
+		end := mustEnter(t, a, due(p, 0))
+		endB := mustEnter(t, b, due(p, 0))
+		refusal := mustRefuse(t, a, due(p, 0))
+		if refusal.Detail != "concurrency" || refusal.Ticket == 0 {
+			t.Errorf("refused %+v", refusal)
 		}
-		if got := mustRefuse(t, l, request("r3", profile, "")); got.Delay > time.Minute {
-			t.Errorf("back in %v: the other has taken a time", got.Delay)
+		<-time.After(10 * time.Minute)
+		refusal = mustRefuse(t, a, due(p, refusal.Ticket))
+		end()
+		third := mustEnter(t, a, due(p, refusal.Ticket))
+		lost.isCut.Store(true)
+		<-time.After(40 * time.Second)
+		fourth := mustRefuse(t, a, due(p, 0))
+		<-time.After(30 * time.Second)
+		end = mustEnter(t, a, due(p, fourth.Ticket))
+		lost.isCut.Store(false)
+		for _, end := range []func(){third, end, endB} {
+			end()
 		}
 	})
 }
@@ -181,118 +136,167 @@ type cuttable struct {
 	storage.Table
 	table *memory.Table
 	isCut atomic.Bool
+	// err is the error meanwhile, after a while.
+	err   error
+	after time.Duration
+}
+
+func (c *cuttable) lost(ctx context.Context) error {
+	if !c.isCut.Load() {
+		return nil
+	}
+	storage.Sleep(ctx, c.after)
+	if c.err != nil {
+		return c.err
+	}
+	return context.DeadlineExceeded
 }
 
 func (c *cuttable) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
-	if c.isCut.Load() {
-		return storage.Entity{}, false, context.DeadlineExceeded
+	if err := c.lost(ctx); err != nil {
+		return storage.Entity{}, false, err
 	}
 	return c.table.Get(ctx, partition, id)
 }
 
 func (c *cuttable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
-	if c.isCut.Load() {
-		return "", context.DeadlineExceeded
+	if err := c.lost(ctx); err != nil {
+		return "", err
 	}
 	return c.table.Replace(ctx, entity)
 }
 
-// TestPermits: instances share the permits as long as calls last, and those of an instance that stops renewing them are
-// free after a minute.
-func TestPermits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var table memory.Table
-		lost := &cuttable{table: &table}
-		a := instances(&table, "app", &bytes.Buffer{}, "a")[0]
-		b := instances(lost, "app", &bytes.Buffer{}, "b")[0]
-		profile := targets.Profile{Scope: "t.example", Concurrency: 2}
-		leave := mustEnter(t, a, request("r1", profile, ""))
-		leaveB := mustEnter(t, b, request("r2", profile, ""))
-		refusal := mustRefuse(t, a, request("r3", profile, ""))
-		if refusal.Detail != "concurrency" || refusal.Reserved == "" {
-			t.Errorf("refused %+v", refusal)
-		}
-		<-time.After(10 * time.Minute)
-		mustRefuse(t, a, request("r3", profile, refusal.Reserved))
-		leave()
-		third := mustEnter(t, a, request("r3", profile, refusal.Reserved))
-		lost.isCut.Store(true)
-		<-time.After(40 * time.Second)
-		fourthAgain := mustRefuse(t, a, request("r4", profile, ""))
-		<-time.After(20 * time.Second)
-		fourth := mustEnter(t, a, request("r4", profile, fourthAgain.Reserved))
-		lost.isCut.Store(false)
-		for _, end := range []func(){third, fourth, leaveB} {
-			end()
-		}
-		<-time.After(time.Minute)
-	})
+// TestStop: a message that waits when the handler stops takes nothing, and what it had is given back.
+func TestStop(t *testing.T) {
+	for name, p := range map[string]targets.Profile{
+		"permit": atATime("t.example", 1),
+		"turn":   {Scope: "t.example", Rate: 0.5, Burst: 1},
+		"both":   {Scope: "t.example", Rate: 0.5, Burst: 1, Concurrency: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var table memory.Table
+				stopping, other := instance(t, &table, "a", &bytes.Buffer{}), instance(t, &table, "b", &bytes.Buffer{})
+				end := mustEnter(t, stopping, due(p, 0))
+				ctx, stop := context.WithCancel(context.Background())
+				var waiting sync.WaitGroup
+				for range 3 {
+					waiting.Go(func() {
+						_, verdict := stopping.Enter(ctx, due(p, 0))
+						if verdict == nil || verdict.Outcome == nil && verdict.Refusal == nil ||
+							verdict.Outcome != nil && verdict.Outcome.Failure != decision.FailureInterrupted {
+							t.Errorf("verdict %+v", verdict)
+						}
+					})
+				}
+				<-time.After(500 * time.Millisecond)
+				stop()
+				waiting.Wait()
+				end()
+				stopping.Close(time.Second)
+				<-time.After(2 * time.Second)
+				began := time.Now()
+				mustEnter(t, other, due(p, 0))()
+				if waited := time.Since(began); waited > 200*time.Millisecond {
+					t.Errorf("another instance waited %v", waited)
+				}
+			})
+		})
+	}
 }
 
-// TestStopWhileWaiting: a message that waits for a permit when the handler stops waits no more, and takes none.
-func TestStopWhileWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var table memory.Table
-		l := instances(&table, "app", &bytes.Buffer{}, "a")[0]
-		profile := targets.Profile{Scope: "t.example", Concurrency: 1}
-		leave := mustEnter(t, l, request("r1", profile, ""))
-		ctx, stop := context.WithCancel(context.Background())
-		time.AfterFunc(time.Second, stop)
-		_, refusal, err := l.Enter(ctx, request("r2", profile, ""))
-		if !errors.Is(err, context.Canceled) || refusal != nil {
-			t.Errorf("refused %+v, error %v", refusal, err)
-		}
-		leave()
-		mustEnter(t, l, request("r3", profile, ""))()
-		<-time.After(time.Minute)
-	})
-}
-
-// TestTableAway: without the table, each instance makes its part of the calls, and the log says so once.
+// TestTableAway: while the table does not answer, calls wait, contents in place for longer with each visit. At most 32
+// wait in the handler. The log says so once.
 func TestTableAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var table memory.Table
 		var log bytes.Buffer
-		l := instances(&table, "app", &log, "a")[0]
-		perSecond := targets.Profile{Scope: "t.example", Rate: 1, RateText: "1/s", Burst: 1}
-		forty := targets.Profile{Scope: "t.example", Concurrency: 40}
-		table.Fail(errors.New("away"))
-		calls := 0
-		for range 120 { // messages come back every second
-			if _, refusal, _ := l.Enter(context.Background(), request("r", perSecond, "")); refusal == nil {
-				calls++
-			}
-			<-time.After(time.Second)
-		}
-		if calls < 5 || calls > 7 {
-			t.Errorf("%d calls in two minutes, want a twentieth of 120", calls)
-		}
+		table := &cuttable{table: &memory.Table{}, after: time.Hour}
+		l := instance(t, table, "a", &log)
+		p := targets.Profile{Scope: "t.example", Rate: 1, Burst: 1}
+		table.isCut.Store(true)
+		mustRefuse(t, l, due(p, 7))
 		var entering sync.WaitGroup
-		var leaves []func()
-		var mu sync.Mutex
-		for i := range 10 {
+		var waited atomic.Int32
+		for range 100 {
 			entering.Go(func() {
-				leave, refusal, err := l.Enter(context.Background(), request(fmt.Sprint(i), forty, ""))
-				mu.Lock()
-				defer mu.Unlock()
-				if refusal == nil && err == nil {
-					leaves = append(leaves, leave)
+				began := time.Now()
+				refusal := mustRefuse(t, l, due(p, 7))
+				if refusal.Detail != "the table of limits does not answer" || refusal.Ticket != 7 ||
+					refusal.Delay < 5*time.Second || refusal.Delay > 10*time.Second {
+					t.Errorf("refused %+v", refusal)
+				}
+				if time.Since(began) > time.Second {
+					waited.Add(1)
 				}
 			})
 		}
 		entering.Wait()
-		if len(leaves) != 2 {
-			t.Errorf("%d calls at a time, want a twentieth of 40", len(leaves))
+		if n := waited.Load(); n > 32 {
+			t.Errorf("%d messages waited", n)
 		}
-		table.Fail(nil)
-		for _, leave := range leaves {
-			leave()
+		<-time.After(time.Hour)
+		if refusal := mustRefuse(t, l, due(p, 0)); refusal.Delay < 2*time.Minute || refusal.Delay > 5*time.Minute {
+			t.Errorf("refused %+v after an hour", refusal)
 		}
-		<-time.After(time.Minute)
-		mustEnter(t, l, request("last", perSecond, ""))
-		if strings.Count(log.String(), "divided") != 1 || strings.Count(log.String(), "together again") != 1 {
+		for visits, least := range []time.Duration{5 * time.Minute, 20 * time.Minute, 80 * time.Minute} {
+			content := due(p, 0)
+			content.Intake.NoRoom, content.Intake.Envelope.Attempts = true, visits
+			if refusal := mustRefuse(t, l, content); refusal.Delay < least {
+				t.Errorf("a content in place comes back after %v, want %v", refusal.Delay, least)
+			}
+		}
+		table.isCut.Store(false)
+		<-time.After(5 * time.Second)
+		mustEnter(t, l, due(p, 0))
+		if strings.Count(log.String(), "does not answer") != 1 || strings.Count(log.String(), "together again") != 1 {
 			t.Errorf("log %s", log.String())
 		}
+	})
+}
+
+// TestNoTable: without a table each instance counts the whole limit on its own, also if the table refuses access, until
+// it does not any more.
+func TestNoTable(t *testing.T) {
+	denied := &cuttable{table: &memory.Table{}, err: fmt.Errorf("403: %w", storage.ErrDenied)}
+	denied.isCut.Store(true)
+	mine := targets.Profile{Scope: "t.example", Concurrency: 1, Rate: rate.Limit(1.0 / 60), Burst: 2, PerInstance: true}
+	all := mine
+	all.PerInstance = false
+	for name, c := range map[string]struct {
+		table   storage.Table
+		profile targets.Profile
+	}{
+		"none":         {nil, all},
+		"denied":       {denied, all},
+		"per_instance": {&memory.Table{}, mine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				a, b := instance(t, c.table, "a", &log), instance(t, c.table, "b", &log)
+				for _, l := range []*limit.Limits{a, b} {
+					end := mustEnter(t, l, due(c.profile, 0))
+					refusal := mustRefuse(t, l, due(c.profile, 0))
+					end()
+					mustEnter(t, l, due(c.profile, refusal.Ticket))()
+					mustRefuse(t, l, due(c.profile, 0))
+				}
+				isLogged := strings.Count(log.String(), "on its own") == 2
+				if isLogged != (c.table == denied) {
+					t.Errorf("log %s", log.String())
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		a, b := instance(t, denied, "a", &log), instance(t, denied, "b", &log)
+		p := atATime("t.example", 1)
+		end := mustEnter(t, a, due(p, 0))
+		denied.isCut.Store(false)
+		<-time.After(6 * time.Minute)
+		mustRefuse(t, b, due(p, 0))
+		end()
 	})
 }
 
@@ -300,17 +304,21 @@ func TestTableAway(t *testing.T) {
 func TestDamagedRow(t *testing.T) {
 	for name, content := range map[string]string{
 		"no_json": "x", "null": "null", "list": "[]", "negative": `{"issued":-5,"front":-1,"mean":-1}`,
-		"far":  `{"next":"9999-01-01T00:00:00Z","issued":9223372036854775807,"mean":1e300}`,
+		"far": `{"next":"9999-01-01T00:00:00Z","issued":9223372036854775807,"mean":1e300}`,
+		"turn": `{"issued":5,"front":5,"next":"9999-01-01T00:00:00Z",` +
+			`"holders":{"x":{"permits":9,"until":"9999-01-01T00:00:00Z"},` +
+			`"y":{"permits":-9,"until":"2000-01-01T00:05:00Z"}}}`,
 		"deep": strings.Repeat("[", 30_000),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var table memory.Table
-				l := instances(&table, "app", &bytes.Buffer{}, "a")[0]
-				profile := targets.Profile{Scope: "t.example", Rate: 1, RateText: "1/s", Burst: 1, Concurrency: 2}
-				mustEnter(t, l, request("r1", profile, ""))()
+				l := instance(t, &table, "a", &bytes.Buffer{})
+				p := targets.Profile{Scope: "t.example", Rate: 1, Burst: 1, Concurrency: 2}
+				mustEnter(t, l, due(p, 0))()
 				<-time.After(time.Minute)
-				err := table.List(t.Context(), storage.Query{Partition: "limit"}, func(row storage.Entity) error {
+				all := storage.Query{Partition: limit.Partition}
+				err := table.List(t.Context(), all, func(row storage.Entity) error {
 					row.Values["content"] = []byte(content)
 					_, err := table.Replace(t.Context(), row)
 					return err
@@ -318,12 +326,18 @@ func TestDamagedRow(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				leave, _, err := l.Enter(context.Background(), request("r2", profile, ""))
-				if err != nil {
-					t.Error(err)
+				for ticket := int64(0); ; {
+					pass, verdict := l.Enter(t.Context(), due(p, ticket))
+					if verdict == nil {
+						pass.Ended(&decision.Outcome{}, time.Now())
+						break
+					}
+					ticket = verdict.Refusal.Ticket
+					<-time.After(verdict.Refusal.Delay)
 				}
-				leave()
-				<-time.After(time.Minute)
+				if waited := time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); waited > 90*time.Second {
+					t.Errorf("called after %v", waited)
+				}
 			})
 		})
 	}
@@ -331,13 +345,112 @@ func TestDamagedRow(t *testing.T) {
 
 // TestManyTargets: a sender who names any number of targets takes bounded memory, and each limit still holds.
 func TestManyTargets(t *testing.T) {
+	for name, table := range map[string]storage.Table{"table": &memory.Table{}, "no_table": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := instance(t, table, "a", &bytes.Buffer{})
+				hourly := func(scope string) targets.Profile {
+					return targets.Profile{Scope: scope, Pattern: "*", Rate: rate.Limit(1.0 / 3600), Burst: 1}
+				}
+				mustEnter(t, l, due(hourly("victim.example"), 0))
+				called := 0
+				for i := range 10_000 {
+					_, verdict := l.Enter(t.Context(), due(hourly(fmt.Sprintf("t%d.example", i)), 0))
+					if verdict == nil {
+						called++
+					}
+				}
+				mustRefuse(t, l, due(hourly("victim.example"), 0))
+				if table == nil && called > 4096+256 || table != nil && called != 10_000 {
+					t.Errorf("%d calls", called)
+				}
+			})
+		})
+	}
+}
+
+// TestManyAtOnce: any use by many goroutines holds the limit, and leaves nothing behind.
+func TestManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table memory.Table
-		l := instances(&table, "app", &bytes.Buffer{}, "a")[0]
-		mustEnter(t, l, request("r1", onePerMinute("victim.example"), ""))
-		for i := range 10_000 {
-			mustEnter(t, l, request("r", onePerMinute(fmt.Sprintf("t%d.example", i)), ""))
+		lossy := &cuttable{table: &table, err: errors.New("reset")}
+		all := []*limit.Limits{
+			instance(t, &table, "a", &bytes.Buffer{}), instance(t, &table, "b", &bytes.Buffer{}),
+			instance(t, lossy, "c", &bytes.Buffer{}),
 		}
-		mustRefuse(t, l, request("r2", onePerMinute("victim.example"), ""))
+		p := atATime("t.example", 3)
+		var inFlight, peak, calls atomic.Int32
+		var working sync.WaitGroup
+		for n := range 60 {
+			random := rand.New(rand.NewPCG(uint64(n), 1))
+			working.Go(func() {
+				ticket := int64(0)
+				for range 50 {
+					lossy.isCut.Store(random.IntN(20) == 0)
+					pass, verdict := all[random.IntN(3)].Enter(t.Context(), due(p, ticket))
+					if verdict != nil {
+						ticket = verdict.Refusal.Ticket
+						<-time.After(min(verdict.Refusal.Delay, 20*time.Second))
+						continue
+					}
+					calls.Add(1)
+					peak.Store(max(peak.Load(), inFlight.Add(1)))
+					<-time.After(time.Duration(1 + random.IntN(1e9)))
+					inFlight.Add(-1)
+					pass.Ended(&decision.Outcome{}, time.Now())
+				}
+			})
+		}
+		working.Wait()
+		if peak.Load() != 3 || calls.Load() < 100 {
+			t.Errorf("%d calls, %d at the same time", calls.Load(), peak.Load())
+		}
+	})
+}
+
+// slow is a table that needs 100 ms for an operation.
+type slow struct{ storage.Table }
+
+func (s slow) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
+	storage.Sleep(ctx, 100*time.Millisecond)
+	return s.Table.Get(ctx, partition, id)
+}
+
+func (s slow) Replace(ctx context.Context, entity storage.Entity) (string, error) {
+	storage.Sleep(ctx, 100*time.Millisecond)
+	return s.Table.Replace(ctx, entity)
+}
+
+// TestForgedTicket: a sender who invents a ticket does not get the permit of a call that ends while another message
+// waits in the line.
+func TestForgedTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := instance(t, slow{&memory.Table{}}, "a", &bytes.Buffer{})
+		p := atATime("t.example", 1)
+		end := mustEnter(t, l, due(p, 0))
+		<-time.After(time.Minute)
+		refusal := mustRefuse(t, l, due(p, 0))
+		<-time.After(time.Minute)
+		var order []string
+		var waiting sync.WaitGroup
+		enter := func(name string, ticket int64) {
+			waiting.Go(func() {
+				if pass, verdict := l.Enter(t.Context(), due(p, ticket)); verdict == nil {
+					order = append(order, name)
+					pass.Ended(&decision.Outcome{}, time.Now())
+				}
+			})
+		}
+		enter("honest", refusal.Ticket)
+		<-time.After(time.Second)
+		enter("newcomer", 0)
+		synctest.Wait() // an update is on its way
+		enter("forged", 1)
+		synctest.Wait()
+		end()
+		waiting.Wait()
+		if len(order) == 0 || order[0] != "honest" {
+			t.Errorf("called in the order %v", order)
+		}
 	})
 }

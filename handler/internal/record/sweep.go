@@ -23,9 +23,42 @@ const (
 	maxTransaction = 100
 )
 
+// sweptRow is what says whether a row is kept.
+type sweptRow struct {
+	storage.Key
+	RequestID string `row:"requestId"`
+}
+
 // SweepOutcomes removes the outcomes that are older than a day and the runs that are older than 90 days, and returns
 // their number.
 func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err error) {
+	old := storage.Query{WrittenBefore: time.Now().Add(-outcomeRetention)}
+	swept, err = sweep(ctx, table, old, func(row sweptRow) bool {
+		isRun := row.Partition == RunsPartition || row.Partition == UndonePartition
+		return isRun && row.WrittenAt.After(time.Now().Add(-runRetention))
+	})
+	if err != nil {
+		err = fmt.Errorf("remove outcomes of messages of runs: %w", err)
+	}
+	return swept, err
+}
+
+// SweepApps removes the rows of targets or of limits, or the heartbeats, that were not written for eight days. In
+// partition a queue of this name may have messages, which stay.
+func SweepApps(ctx context.Context, table storage.Table, partition string) error {
+	old := storage.Query{Partition: partition, WrittenBefore: time.Now().Add(-appRetention)}
+	_, err := sweep(ctx, table, old, func(row sweptRow) bool { return row.RequestID != "" })
+	if err != nil {
+		err = fmt.Errorf("remove old rows of %s: %w", partition, err)
+	}
+	return err
+}
+
+// sweep removes rows, except for those that are kept, and returns their number. What it cannot do in time is for the
+// next pass.
+func sweep(
+	ctx context.Context, table storage.Table, old storage.Query, isKept func(sweptRow) bool,
+) (swept int, err error) {
 	limited, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
 	var keys []storage.Key
@@ -40,10 +73,8 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 		keys = keys[:0]
 		return err
 	}
-	old := storage.Query{WrittenBefore: time.Now().Add(-outcomeRetention)}
-	err = rows.List(limited, table, old, func(row struct{ storage.Key }) (err error) {
-		isRun := row.Partition == RunsPartition || row.Partition == UndonePartition
-		if isRun && row.WrittenAt.After(time.Now().Add(-runRetention)) {
+	err = rows.List(limited, table, old, func(row sweptRow) (err error) {
+		if isKept(row) {
 			return nil
 		}
 		if len(keys) == maxTransaction || len(keys) > 0 && row.Partition != keys[0].Partition {
@@ -51,38 +82,16 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 		}
 		keys = append(keys, row.Key)
 		if err == nil && swept >= maxSwept {
-			err = rows.ErrStop // the next pass goes on
+			err = rows.ErrStop
 		}
 		return err
 	})
 	if err == nil {
 		err = remove()
 	}
-	isOver := limited.Err() != nil && ctx.Err() == nil && swept > 0 // the next pass goes on
-	if err != nil && !isOver {
-		return swept, fmt.Errorf("remove outcomes of messages of runs: %w", err)
+	isOver := limited.Err() != nil && ctx.Err() == nil && swept > 0
+	if isOver {
+		err = nil
 	}
-	return swept, nil
-}
-
-// SweepApps removes the rows of targets or of limits, or the heartbeats, that were not written for eight days.
-func SweepApps(ctx context.Context, table storage.Table, partition string) error {
-	ctx, cancel := context.WithTimeout(ctx, sweepTime)
-	defer cancel()
-	old := storage.Query{Partition: partition, WrittenBefore: time.Now().Add(-appRetention)}
-	var keys []storage.Key
-	err := rows.List(ctx, table, old, func(row Heartbeat) error {
-		if row.RequestID != "" { // a message of a queue with this name
-			return nil
-		}
-		keys = append(keys, row.Key)
-		if len(keys) == maxTransaction { // the next pass goes on
-			return rows.ErrStop
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("list old rows of %s: %w", partition, err)
-	}
-	return table.Delete(ctx, keys)
+	return swept, err
 }

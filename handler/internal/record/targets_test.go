@@ -416,3 +416,31 @@ func TestTargetsRefusedRow(t *testing.T) {
 		scheduled.Close(time.Second)
 	})
 }
+
+// TestSweepMany: one pass removes the rows of a day in which a sender names 12,000 new hosts.
+func TestSweepMany(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		for n := range 120 {
+			var old []storage.Entity
+			for k := range 100 {
+				key := storage.Key{Partition: "limit", ID: fmt.Sprintf("%03d%03d", n, k)}
+				old = append(old, storage.Entity{Key: key, Values: map[string]any{"app": "a"}})
+			}
+			if err := b.table.Put(b.t.Context(), old); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+		b.after(appRetention + time.Second)
+		if err := SweepApps(b.t.Context(), b.table, "limit"); err != nil {
+			b.t.Fatal(err)
+		}
+		left := 0
+		err := b.table.List(b.t.Context(), storage.Query{Partition: "limit"}, func(storage.Entity) error {
+			left++
+			return nil
+		})
+		if left > 0 || err != nil {
+			b.t.Errorf("%d rows left, %v", left, err)
+		}
+	})
+}

@@ -54,7 +54,7 @@ func (p Path) Connect(d *delivery.Deliverer) {
 		d.Gates = append(d.Gates, calls)
 	}
 	if p.Limits != nil {
-		d.Gates = append(d.Gates, limit.Gate{Limits: p.Limits})
+		d.Gates = append(d.Gates, p.Limits)
 	}
 	// A message takes its target's share when its call begins, and not while it waits for its turn.
 	d.Gates = append(d.Gates, shares)

@@ -122,6 +122,9 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	background := c.startBackground(ctx, refusals, log)
 	background.Go(func() { records.targets.Run(ctx) })
 	background.Go(func() { records.pauses.Run(ctx) })
+	if c.App.Settings.Rules.Profiles.NeedTable() {
+		background.Go(func() { records.limits.Check(ctx) })
+	}
 	defer background.Wait()
 	defer stop()
 	return server.Run(ctx)
@@ -132,7 +135,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 const firstRead = time.Second
 
 // records are what the handler writes to the tables of the account, and reads there. They are nil if nothing is
-// recorded.
+// recorded, but for the limits.
 type records struct {
 	// scheduled is that of scheduled messages, outcomes that of messages of runs. In the table app, targets has the
 	// targets that fail, and pauses those that are paused.
@@ -159,16 +162,25 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 
 func openRecords(c Config, log zerolog.Logger) (r records) {
 	r.history = openHistory(c, log)
-	if c.App.Settings.Scheduled == config.Off {
-		return r
-	}
-	tables := map[string]storage.Table{}
 	now := time.Now
+	if c.App.Settings.Scheduled != config.Off {
+		now = r.openTables(c, log)
+	}
+	r.limits = limit.New(limit.Config{
+		Table: r.app, App: c.appName(), Instance: uuid.NewString(), Now: now, Random: rand.Float64, Log: log,
+	})
+	return r
+}
+
+// openTables opens the tables of what is recorded, and returns the clock of storage.
+func (r *records) openTables(c Config, log zerolog.Logger) (now func() time.Time) {
+	tables := map[string]storage.Table{}
+	now = time.Now
 	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable} {
 		table, err := azure.OpenTable(c.App.Connection, name)
 		if err != nil {
-			log.Warn().Err(err).Msg("scheduled messages are not recorded, and limits count in each instance")
-			return r
+			log.Warn().Err(err).Msg("scheduled messages are not recorded")
+			return time.Now
 		}
 		tables[name], now = table, table.Now
 	}
@@ -177,11 +189,7 @@ func openRecords(c Config, log zerolog.Logger) (r records) {
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
 	r.pauses = pause.NewWatcher(r.app, log)
-	r.limits = limit.New(limit.Config{
-		Table: r.app, App: c.appName(), Instance: uuid.NewString(), MaxInstances: c.App.Settings.MaxInstances,
-		Now: now, Random: rand.Float64, Log: log,
-	})
-	return r
+	return now
 }
 
 func (c Config) appName() string { return functionapp.Name(config.Getenv(c.App.Environ)) }
@@ -193,5 +201,6 @@ func (r records) close() {
 		closing.Go(func() { recorder.Close(record.HandlerClose) })
 	}
 	closing.Go(func() { r.history.Close(record.HandlerClose) })
+	closing.Go(func() { r.limits.Close(record.HandlerClose) })
 	closing.Wait()
 }

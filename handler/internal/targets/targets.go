@@ -64,8 +64,8 @@ const (
 	HistoryCheck History = "check"
 )
 
-// IsLimited reports whether the calls of all instances together are limited.
-func (p Profile) IsLimited() bool { return (p.Concurrency > 0 || p.Rate > 0) && !p.PerInstance }
+// IsLimited reports whether the calls are limited.
+func (p Profile) IsLimited() bool { return p.Concurrency > 0 || p.Rate > 0 }
 
 // Breaker holds the parameters of a target's circuit breaker.
 type Breaker struct {
@@ -119,6 +119,16 @@ func (p Profiles) find(host string, target *url.URL) Profile {
 		return profile
 	}
 	return defaultProfile
+}
+
+// NeedTable reports whether an entry has limits that hold for all instances together.
+func (p Profiles) NeedTable() bool {
+	for _, profile := range p.entries {
+		if profile.IsLimited() && !profile.PerInstance {
+			return true
+		}
+	}
+	return false
 }
 
 // KeepHistory reports whether an entry asks to keep something of its calls.

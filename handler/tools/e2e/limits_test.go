@@ -99,21 +99,23 @@ func (c *counting) most(within time.Duration) (most int) {
 	return most
 }
 
-// tables is the table service as a process sees it that can get slow answers.
+// tables is the table service as a process sees it that loses one of so many answers to its writes, and can get slow
+// ones.
 type tables struct {
 	*httptest.Server
 
-	mu   sync.Mutex
-	slow time.Duration
+	mu           sync.Mutex
+	slow         time.Duration
+	writes, loss int
 }
 
-func newTables(t *testing.T, endpoint string) *tables {
+func newTables(t *testing.T, endpoint string, loss int) *tables {
 	t.Helper()
 	to, err := url.Parse(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &tables{}
+	s := &tables{loss: loss}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { // the path and the host are signed
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = to.Scheme, to.Host, r.In.Host
@@ -121,9 +123,16 @@ func newTables(t *testing.T, endpoint string) *tables {
 	}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
-		slow := s.slow
+		if r.Method != http.MethodGet {
+			s.writes++
+		}
+		slow, isLost := s.slow, r.Method != http.MethodGet && s.writes%s.loss == 0
 		s.mu.Unlock()
 		storage.Sleep(r.Context(), slow)
+		if isLost {
+			proxy.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
 		proxy.ServeHTTP(w, r)
 	}))
 	t.Cleanup(s.Close)
@@ -136,57 +145,66 @@ func (s *tables) answerAfter(d time.Duration) {
 	s.slow = d
 }
 
-// TestLimitsOfProcesses: three processes that start at the same moment hold the limits together, also when one of them
-// is killed, and when another one gets each answer of the table after 10 s.
+// TestLimitsOfProcesses: three processes that start at the same moment hold the limits together, also if one write of
+// the table in 50 gets no answer, when one of them is killed, and when another one gets each answer after 10 s.
 func TestLimitsOfProcesses(t *testing.T) {
 	t.Parallel()
 	const messages, atLast = 40, 10
 	f := newFixture(t, options{tables: true})
-	one, few := newCounting(t), newCounting(t)
+	one, few, both := newCounting(t), newCounting(t), newCounting(t)
 	rateURL := strings.Replace(few.URL, "127.0.0.1", "localhost", 1)
-	limits := `{"127.0.0.1":{"concurrency":2,"breaker":"off"},"localhost":{"rate":"5/s","breaker":"off"}}`
+	bothURL := both.URL // with its port
+	limits := fmt.Sprintf(`{"127.0.0.1":{"concurrency":2,"breaker":"off"},"localhost":{"rate":"5/s","breaker":"off"},
+		%q:{"concurrency":2,"rate":"5/s","breaker":"off"}}`, strings.TrimPrefix(bothURL, "http://"))
 	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(limits), 0o600))
 	_, after, _ := strings.Cut(f.connectionString, "TableEndpoint=")
 	endpoint, _, _ := strings.Cut(after, ";")
-	seen := newTables(t, endpoint)
+	const loss = 50
+	seen, lossy := newTables(t, endpoint, loss), newTables(t, endpoint, loss)
 	origin, err := url.Parse(endpoint)
 	f.must(err)
 	put := func(name string, messages int) {
 		for n := range messages {
-			f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s%d","call":{"url":%q}}`, name, n, one.URL))
-			f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s%d","call":{"url":%q}}`, name, n, rateURL))
+			for _, target := range []string{one.URL, rateURL, bothURL} {
+				id := fmt.Sprint(name, n)
+				f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":%q}}`, id, target))
+			}
+		}
+	}
+	all := func(name string, messages int) func() bool {
+		return func() bool {
+			return one.all(name, messages) && few.all(name, messages) && both.all(name, messages)
 		}
 	}
 	put("first", messages)
+	direct := f.connectionString
+	f.connectionString = strings.Replace(direct, endpoint, lossy.URL+origin.Path, 1)
 	f.start(nil)
 	killed := f.host
 	f.start(nil)
-	direct := f.connectionString
 	f.connectionString = strings.Replace(direct, endpoint, seen.URL+origin.Path, 1)
 	f.start(nil)
 	f.connectionString = direct
-	f.await("calls", func() bool { return one.calls("") > 10 && few.calls("") > 10 })
+	f.await("calls", func() bool { return one.calls("") > 10 && few.calls("") > 10 && both.calls("") > 10 })
 	f.must(errors.Join(killed.KillHandler(), killed.Kill()))
 	put("second", messages)
-	f.await("the calls to be made", func() bool { return one.all("second", messages) && few.all("second", messages) })
-	if peak := one.highest(); peak > 2 {
-		t.Errorf("%d calls at the same time, want at most 2", peak)
-	}
-	if most := few.most(10 * time.Second); most > 60 {
-		t.Errorf("%d calls in 10 s, want at most 1.1 times 50 and the burst of 5", most)
-	}
+	f.await("the calls to be made", all("second", messages))
 	seen.answerAfter(10 * time.Second)
 	put("third", atLast)
-	f.await("the calls to be made", func() bool { return one.all("third", atLast) && few.all("third", atLast) })
-	if peak := one.highest(); peak > 3 {
-		t.Errorf("%d calls at the same time, want at most 2 and that of the process without a table", peak)
+	f.await("the calls to be made", all("third", atLast))
+	for _, target := range []*counting{one, both} {
+		if peak := target.highest(); peak > 2 {
+			t.Errorf("%d calls at the same time, want at most 2", peak)
+		}
 	}
-	if most := few.most(10 * time.Second); most > 63 {
-		t.Errorf("%d calls in 10 s, want at most the part of a process more", most)
+	for _, target := range []*counting{few, both} {
+		if most := target.most(10 * time.Second); most > 60 {
+			t.Errorf("%d calls in 10 s, want at most 1.1 times 50 and the burst of 5", most)
+		}
 	}
 	for _, id := range []string{"second0", "third0"} {
-		if one.calls(id) != 1 || few.calls(id) != 1 {
-			t.Errorf("%s was called %d and %d times", id, one.calls(id), few.calls(id))
+		if one.calls(id) != 1 || few.calls(id) != 1 || both.calls(id) != 1 {
+			t.Errorf("%s was called %d, %d and %d times", id, one.calls(id), few.calls(id), both.calls(id))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,8 +21,10 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
@@ -43,8 +47,25 @@ type demand struct {
 	deadline time.Duration
 	// skew is how much the clocks of the instances differ from storage's at most.
 	skew time.Duration
-	// events happen at a time.
+	// lost is the part of the writes of the table that get no answer.
+	lost float64
+	// others are what other senders send, and history whether duplicates are found.
+	others  []burst
+	history bool
+	// events happen at a time. Only calls count that begin at a time or later.
 	events map[time.Duration]func(*limited)
+	from   time.Duration
+}
+
+// burst is a number of messages of another sender, one each interval from a time on.
+type burst struct {
+	at, interval time.Duration
+	count        int
+	// members are further members of their envelopes, same the id of all, unless empty. A size, unless zero, is that of
+	// the envelope or, if they are contents on the queue of a route, of the content.
+	members, same string
+	size          int
+	isRouted      bool
 }
 
 // limited is an app whose instances share a target with a limit: a queue, a table, and a model of the host. Delivery is
@@ -58,20 +79,33 @@ type limited struct {
 	table *slowTable
 
 	mu        sync.Mutex
-	queue     agenda[[]byte]
+	queue     agenda[*limitedMessage]
 	instances []*limitedInstance
 	inFlight  int
 	peak      int
 	open      int
 	busy      int
+	twice     int
 	byID      map[string]*limitedCall
+	tables    memory.Tables
 }
 
-// limitedCall is a message of the sender.
+// limitedMessage is a message on the queue.
+type limitedMessage struct {
+	content    []byte
+	isRouted   bool
+	id         string
+	deliveries int64
+	receipt    int
+}
+
+// limitedCall is a call of a sender.
 type limitedCall struct {
-	id      string
-	created time.Duration
-	took    time.Duration
+	id string
+	// isOther says that another sender has sent it, isCancelled that it was deleted.
+	isOther, isCancelled bool
+	created              time.Duration
+	took                 time.Duration
 	// began is when its call began; negative if it has not.
 	began time.Duration
 }
@@ -97,6 +131,25 @@ func (s *slowTable) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// noAnswer decides whether a write gets no answer. It is made late then, at once, or not at all.
+func (s *slowTable) noAnswer(entity storage.Entity) bool {
+	s.w.mu.Lock()
+	isLost, what := s.w.random.Float64() < s.w.lost, s.w.random.IntN(3)
+	delay := time.Duration(s.w.random.Int64N(int64(5 * time.Second)))
+	s.w.mu.Unlock()
+	switch {
+	case !isLost:
+	case what == 0:
+		_, _ = s.Table.Replace(context.Background(), entity)
+	case what == 1:
+		go func() {
+			<-time.After(delay)
+			_, _ = s.Table.Replace(context.Background(), entity)
+		}()
+	}
+	return isLost
+}
+
 func (s *slowTable) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
 	if err := s.wait(ctx); err != nil {
 		return storage.Entity{}, false, err
@@ -108,42 +161,88 @@ func (s *slowTable) Replace(ctx context.Context, entity storage.Entity) (string,
 	if err := s.wait(ctx); err != nil {
 		return "", err
 	}
+	if s.noAnswer(entity) { //nolint:contextcheck // the write may be made later
+		return "", errNoAnswer
+	}
 	return s.Table.Replace(ctx, entity)
 }
 
-// instanceTable is the table as an instance sees it: nothing that it writes after its death arrives.
+var errNoAnswer = errors.New("connection reset")
+
+// instanceTable is the table as an instance sees it: nothing that it writes after its death arrives. From the answers
+// it knows storage's time, as the product does: they have it in whole seconds.
 type instanceTable struct {
 	*slowTable
 	i *limitedInstance
+	// skew is how much the clock of the instance is ahead of storage's, ahead how much storage's seems to be.
+	skew  time.Duration
+	ahead *atomic.Int64
+}
+
+func (t instanceTable) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
+	defer t.answered(time.Now())
+	return t.slowTable.Get(ctx, partition, id)
 }
 
 func (t instanceTable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
 	if t.i.isDead() && !t.i.w.isOver() {
 		return "", errors.New("dead")
 	}
+	defer t.answered(time.Now())
 	return t.slowTable.Replace(ctx, entity)
+}
+
+// answered takes the time from an answer.
+func (t instanceTable) answered(began time.Time) {
+	half := time.Since(began) / 2
+	ahead := began.Add(half).Truncate(time.Second).Add(time.Second / 2).Sub(began.Add(t.skew + half))
+	if ahead.Abs() <= time.Second {
+		ahead = 0
+	}
+	t.ahead.Store(int64(ahead))
+}
+
+func (t instanceTable) now() time.Time {
+	return time.Now().Add(t.skew + time.Duration(t.ahead.Load()))
 }
 
 // limitedInstance is an instance of the host with its handler.
 type limitedInstance struct {
 	w         *limited
 	deliverer *delivery.Deliverer
-	dead      context.Context
-	kill      context.CancelFunc
-	cpu       time.Time
-	inFlight  int
+	limits    *limit.Limits
+	// dead ends when the instance dies, stopping also when it is told to stop.
+	dead, stopping context.Context
+	kill, halt     context.CancelFunc
+	cpu            time.Time
+	inFlight       int
+}
+
+// stop stops the instance: it gets no more messages, hands back those that it has, and ends.
+func (i *limitedInstance) stop() {
+	i.halt()
+	go func() {
+		<-time.After(10 * time.Second)
+		i.limits.Close(2 * time.Second)
+		i.kill()
+	}()
 }
 
 func (i *limitedInstance) isDead() bool { return i.dead.Err() != nil }
 
-const limitedQueue = "async-caller"
+const (
+	limitedQueue = "async-caller"
+	routedQueue  = "orders"
+	// routedDeliveries is maxDequeueCount.
+	routedDeliveries = 5
+)
 
-func (w *limited) put(content []byte, delay time.Duration) {
+func (w *limited) put(m *limitedMessage, delay time.Duration) {
 	visible := w.now()
 	if delay > 0 {
 		visible = (visible + delay).Truncate(time.Second) + time.Second
 	}
-	w.queue.add(visible, content)
+	w.queue.add(visible, m)
 }
 
 func (w *limited) now() time.Duration { return time.Since(w.begin) }
@@ -151,6 +250,7 @@ func (w *limited) now() time.Duration { return time.Since(w.begin) }
 func (w *limited) start() *limitedInstance {
 	i := &limitedInstance{w: w}
 	i.dead, i.kill = context.WithCancel(context.Background())
+	i.stopping, i.halt = context.WithCancel(i.dead)
 	profiles, err := targets.Parse([]byte(`{"*":`+w.limit+`}`), nil, nil)
 	if err != nil {
 		w.t.Fatal(err)
@@ -163,22 +263,38 @@ func (w *limited) start() *limitedInstance {
 		defer mu.Unlock()
 		return random.Float64()
 	}
+	table := instanceTable{w.table, i, skew, &atomic.Int64{}}
+	i.limits = limit.New(limit.Config{
+		Table: table, App: "app", Instance: fmt.Sprint(len(w.instances)), Now: table.now, Random: float,
+		Log: zerolog.Nop(),
+	})
 	i.deliverer = &delivery.Deliverer{
 		Rules: decision.Rules{
 			Expiration: week, GiveUp: envelope.GiveUpDrop, Retry: retry.Default(), Profiles: profiles,
 		},
-		Caller: i, Settler: settle.New(limitedStore{i}, storage.Base64), Stopping: i.dead, Now: time.Now, Jitter: float,
+		Routes: w.routes(), Caller: i, Stopping: i.stopping, Now: time.Now, Jitter: float,
+		Settler: settle.New(limitedStore{i}, storage.Base64).
+			WithReschedule(settle.RescheduleEnqueue, routedDeliveries),
 	}
-	serve.Path{
-		NewBatchThreshold: shipped.newBatchThreshold, Log: zerolog.Nop(),
-		Limits: limit.New(limit.Config{
-			Table: instanceTable{w.table, i}, App: "app", Instance: fmt.Sprint(len(w.instances)), MaxInstances: 20,
-			Now: func() time.Time { return time.Now().Add(skew) }, Random: float, Log: zerolog.Nop(),
-		}),
-	}.Connect(i.deliverer)
+	path := serve.Path{NewBatchThreshold: shipped.newBatchThreshold, Log: zerolog.Nop(), Limits: i.limits}
+	if w.history {
+		path.KeepHistory = targets.HistoryCheck
+		path.History = history.New(&w.tables, 1000*time.Hour, zerolog.Nop())
+	}
+	path.Connect(i.deliverer)
 	w.instances = append(w.instances, i)
 	go i.poll(time.Duration(w.random.Int64N(int64(2 * time.Second))))
 	return i
+}
+
+// routes are those of the app.
+func (w *limited) routes() route.Routes {
+	routes, err := route.Parse([]byte(`{"orders":{"url":"https://t.example/"}}`),
+		func(*envelope.Envelope) error { return nil })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return routes
 }
 
 // limitedStore is the queue as an instance sees it.
@@ -186,12 +302,26 @@ type limitedStore struct{ i *limitedInstance }
 
 func (s limitedStore) Create(context.Context, string) error { return nil }
 
-func (s limitedStore) Update(context.Context, string, string, string, string, time.Duration) (string, error) {
-	return "", errors.ErrUnsupported
+// Update reschedules a content of a route in place.
+func (s limitedStore) Update(
+	_ context.Context, _, id, receipt, text string, delay time.Duration,
+) (string, error) {
+	content, err := storage.Base64.Decode(text)
+	if err != nil || s.i.isDead() {
+		return "", cmp.Or(err, context.Canceled)
+	}
+	<-time.After(writeTime)
+	deliveries, receipts := int64(0), 0
+	_, _ = fmt.Sscanf(receipt, "%d %d", &deliveries, &receipts)
+	s.i.w.mu.Lock()
+	defer s.i.w.mu.Unlock()
+	s.i.w.busy++
+	s.i.w.put(&limitedMessage{content, true, id, deliveries, receipts + 1}, delay)
+	return fmt.Sprintf("%d %d", deliveries, receipts+1), nil
 }
 
-// Put puts the successor of a message.
-func (s limitedStore) Put(_ context.Context, _ string, item storage.Item) (m storage.Message, err error) {
+// Put puts the successor of a message, or a dead letter.
+func (s limitedStore) Put(_ context.Context, name string, item storage.Item) (m storage.Message, err error) {
 	content, err := storage.Base64.Decode(item.Text)
 	if err != nil || s.i.isDead() {
 		return m, cmp.Or(err, context.Canceled)
@@ -199,15 +329,18 @@ func (s limitedStore) Put(_ context.Context, _ string, item storage.Item) (m sto
 	<-time.After(writeTime)
 	s.i.w.mu.Lock()
 	defer s.i.w.mu.Unlock()
+	if name != limitedQueue {
+		return m, nil
+	}
 	s.i.w.busy++
-	s.i.w.put(content, item.Delay)
+	s.i.w.put(&limitedMessage{content: content}, item.Delay)
 	return m, nil
 }
 
 // poll takes messages from the queue as the host does.
 func (i *limitedInstance) poll(first time.Duration) {
 	empty := 0
-	for storage.Sleep(i.dead, first) && !i.w.isOver() {
+	for storage.Sleep(i.stopping, first) && !i.w.isOver() {
 		got := i.receive()
 		first = receiveTime
 		if len(got) == 0 {
@@ -218,9 +351,9 @@ func (i *limitedInstance) poll(first time.Duration) {
 		}
 		empty = 0
 		now := time.Now()
-		for _, content := range got {
+		for _, m := range got {
 			i.cpu = maxTime(i.cpu, now.Add(8*time.Millisecond)).Add(hostTime)
-			go i.deliver(content, i.cpu.Sub(now))
+			go i.deliver(m, i.cpu.Sub(now))
 		}
 	}
 }
@@ -232,7 +365,7 @@ func maxTime(a, b time.Time) time.Time {
 	return b
 }
 
-func (i *limitedInstance) receive() (got [][]byte) {
+func (i *limitedInstance) receive() (got []*limitedMessage) {
 	i.w.mu.Lock()
 	defer i.w.mu.Unlock()
 	for len(got) < shipped.batchSize && i.inFlight <= shipped.newBatchThreshold {
@@ -247,26 +380,33 @@ func (i *limitedInstance) receive() (got [][]byte) {
 }
 
 // deliver delivers a message. If the instance dies first, the message reappears.
-func (i *limitedInstance) deliver(content []byte, wait time.Duration) {
+func (i *limitedInstance) deliver(got *limitedMessage, wait time.Duration) {
 	<-time.After(wait)
-	r := i.deliverer.Deliver(context.Background(), delivery.Message{
-		Message: decision.Message{Function: "AC-standard", Queue: limitedQueue, ID: "m"},
-		Content: content,
-	})
+	m := delivery.Message{Content: got.content}
+	m.Message = decision.Message{Function: "AC-standard", Queue: limitedQueue, ID: "m"}
+	if got.isRouted {
+		got.deliveries++
+		m.IsRouted, m.Queue, m.ID, m.DequeueCount = true, routedQueue, got.id, got.deliveries
+		m.Lease = settle.Lease{
+			ID: got.id, PopReceipt: fmt.Sprintf("%d %d", got.deliveries, got.receipt), DequeueCount: got.deliveries,
+			InsertedAt: i.w.begin.Add(i.w.byID[got.id].created), ExpiresAt: i.w.begin.Add(week),
+		}
+	}
+	r := i.deliverer.Deliver(context.Background(), m)
 	<-time.After(writeTime)
 	w := i.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i.inFlight--
-	if i.isDead() || !r.MayDelete() {
-		if c := w.byID[idOf(content)]; c.began < 0 {
-			w.queue.add(w.now()+10*time.Minute, content)
-		} else {
-			w.open--
-		}
-		return
+	id := got.id
+	if !got.isRouted {
+		id = idOf(got.content)
 	}
-	if r.Action != decision.Reschedule {
+	c := w.byID[id]
+	switch {
+	case (i.isDead() || !r.MayDelete()) && c.began < 0:
+		w.queue.add(w.now()+10*time.Minute, got)
+	case i.isDead() || r.Action != decision.Reschedule:
 		w.open--
 	}
 }
@@ -283,7 +423,7 @@ func (i *limitedInstance) Do(ctx context.Context, e *envelope.Envelope) decision
 	w.mu.Lock()
 	c := w.byID[e.RequestID]
 	if c.began >= 0 {
-		w.t.Errorf("%s was called twice", c.id)
+		w.twice++
 	}
 	c.began = w.now()
 	w.inFlight++
@@ -297,6 +437,21 @@ func (i *limitedInstance) Do(ctx context.Context, e *envelope.Envelope) decision
 		return decision.Outcome{Failure: decision.FailureInterrupted}
 	}
 	return decision.Outcome{Status: 200, Took: c.took}
+}
+
+// cancel deletes the messages that wait on the queue, but for those that are created later.
+func (w *limited) cancel() {
+	waiting := w.queue.entries
+	w.queue.entries = nil
+	for _, e := range waiting {
+		c := w.byID[idOf(e.value.content)]
+		if c.created > w.now() {
+			w.queue.add(e.at, e.value)
+			continue
+		}
+		c.isCancelled = true
+		w.open--
+	}
 }
 
 func idOf(content []byte) string {
@@ -327,13 +482,15 @@ type figures struct {
 	inversion time.Duration
 	// reschedules and operations are counted for a message.
 	reschedules, operations float64
+	// missing is how many calls of other senders were not made, twice how many calls were made again.
+	missing, twice int
 }
 
 func (f figures) String() string {
 	const format = "peak %d, window %.2f, use %.3f, expired %.2f%%, excess %.2f, overtaken %.1f s, " +
-		"reschedules %.2f, operations %.2f"
+		"reschedules %.2f, operations %.2f, missing %d, twice %d"
 	return fmt.Sprintf(format, f.peak, f.window, f.use, 100*f.expired, 100*f.excess, f.inversion.Seconds(),
-		f.reschedules, f.operations)
+		f.reschedules, f.operations, f.missing, f.twice)
 }
 
 // run sends the messages of a load to a number of instances.
@@ -346,6 +503,8 @@ func (l demand) run(t *testing.T, instances int) (f figures) {
 		w.table = &slowTable{w: w}
 		sent := w.send()
 		w.open = len(sent)
+		sent = append(sent, w.sendOthers()...)
+		slices.SortStableFunc(sent, func(a, b *limitedCall) int { return cmp.Compare(a.created, b.created) })
 		for range instances {
 			w.start()
 		}
@@ -363,30 +522,31 @@ func (l demand) run(t *testing.T, instances int) (f figures) {
 		f = w.judge(sent)
 		w.mu.Lock()
 		w.open = 0
+		w.mu.Unlock()
 		for _, i := range w.instances {
 			i.kill()
+			i.limits.Close(0)
 		}
-		w.mu.Unlock()
-		<-time.After(time.Hour) // timers of leases end
+		<-time.After(10 * time.Second) // late writes end
 	})
 	return f
 }
 
 // send puts the messages, which become visible when they are created.
 func (w *limited) send() (sent []*limitedCall) {
-	capacity := w.rate
-	if w.rate == 0 {
-		capacity = float64(w.concurrency) / w.call.Seconds()
+	capacity := math.Inf(1)
+	if w.rate > 0 {
+		capacity = w.rate
+	}
+	if w.concurrency > 0 {
+		capacity = min(capacity, float64(w.concurrency)/w.call.Seconds())
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	add := func(created time.Duration) {
 		c := &limitedCall{id: fmt.Sprintf("r%d", len(sent)), created: created, took: gamma(random, w.call), began: -1}
 		sent = append(sent, c)
 		w.byID[c.id] = c
-		at := w.begin.Add(created)
-		w.queue.add(created, fmt.Appendf(nil,
-			`{"asyncCaller":1,"requestId":"%s","createdAt":"%s","deadline":"%s","call":{"url":"https://t.example/"}}`,
-			c.id, at.UTC().Format(time.RFC3339Nano), at.Add(w.deadline).UTC().Format(time.RFC3339Nano)))
+		w.queue.add(created, &limitedMessage{content: w.envelope(c.id, created, "")})
 	}
 	for range w.backlog {
 		add(0)
@@ -402,27 +562,62 @@ func (w *limited) send() (sent []*limitedCall) {
 	return sent
 }
 
+func (w *limited) envelope(id string, created time.Duration, members string) []byte {
+	at := w.begin.Add(created)
+	return fmt.Appendf(nil,
+		`{"asyncCaller":1,"requestId":"%s","createdAt":"%s","deadline":"%s","call":{"url":"https://t.example/"}%s}`,
+		id, at.UTC().Format(time.RFC3339Nano), at.Add(w.deadline).UTC().Format(time.RFC3339Nano), members)
+}
+
+// sendOthers puts the messages of other senders.
+func (w *limited) sendOthers() (sent []*limitedCall) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for n, b := range w.others {
+		for k := range b.count {
+			c := &limitedCall{
+				id: cmp.Or(b.same, fmt.Sprintf("other%d-%d", n, k)), created: b.at + time.Duration(k)*b.interval,
+				took: gamma(random, w.call), began: -1, isOther: true,
+			}
+			m := &limitedMessage{content: w.envelope(c.id, c.created, b.members)}
+			switch {
+			case b.isRouted:
+				m = &limitedMessage{content: bytes.Repeat([]byte{0xff}, b.size), isRouted: true, id: c.id}
+			case b.size > 0:
+				path := "t.example/" + strings.Repeat("x", b.size-len(m.content))
+				m.content = bytes.Replace(m.content, []byte("t.example/"), []byte(path), 1)
+			}
+			w.queue.add(c.created, m)
+			w.open++
+			if b.same != "" && k > 0 {
+				continue
+			}
+			w.byID[c.id] = c
+			sent = append(sent, c)
+		}
+	}
+	return sent
+}
+
 // ideal returns when an ideal server begins the calls: first come, first served, without loss. A message whose turn is
 // after its deadline takes nothing.
-func (w *limited) ideal(sent []*limitedCall) (began []time.Duration) {
+func (w *limited) ideal(sent []*limitedCall) (began map[*limitedCall]time.Duration) {
+	began = map[*limitedCall]time.Duration{}
 	next, free := time.Duration(0), make([]time.Duration, max(w.concurrency, 1))
 	for _, c := range sent {
-		last := c.created + w.deadline
+		at, first, interval := max(c.created, w.from), slices.Index(free, slices.Min(free)), time.Duration(0)
 		if w.rate > 0 {
-			interval := time.Duration(float64(time.Second) / w.rate)
-			at := max(c.created, next-time.Duration(w.burst-1)*interval)
-			if at <= last {
-				next = max(next, c.created) + interval
-				began = append(began, at)
-			}
+			interval = time.Duration(float64(time.Second) / w.rate)
+			at = max(at, next-time.Duration(w.burst-1)*interval)
+		}
+		if w.concurrency > 0 {
+			at = max(at, free[first])
+		}
+		if at > c.created+w.deadline {
 			continue
 		}
-		first := slices.Index(free, slices.Min(free))
-		at := max(c.created, free[first])
-		if at <= last {
-			free[first] = at + c.took
-			began = append(began, at)
-		}
+		next = max(next, at) + interval
+		free[first] = at + c.took
+		began[c] = at
 	}
 	return began
 }
@@ -430,22 +625,50 @@ func (w *limited) ideal(sent []*limitedCall) (began []time.Duration) {
 func (w *limited) judge(sent []*limitedCall) (f figures) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	sent = slices.DeleteFunc(slices.Clone(sent), func(c *limitedCall) bool {
+		return c.isCancelled || c.began >= 0 && c.began < w.from
+	})
 	var called []*limitedCall
+	n, calledInTime := 0, 0
 	for _, c := range sent {
-		if c.began >= 0 {
+		isCalled := c.began >= 0
+		if isCalled {
 			called = append(called, c)
+		}
+		switch {
+		case c.isOther && !isCalled:
+			f.missing++
+		case c.isOther:
+		case !isCalled:
+			n++
+			f.expired++
+		default:
+			n++
+			if c.began <= w.length {
+				calledInTime++
+			}
 		}
 	}
 	slices.SortFunc(called, func(a, b *limitedCall) int { return cmp.Compare(a.began, b.began) })
-	ideal := w.ideal(sent)
-	n := float64(len(sent))
-	f.peak = w.peak
-	f.expired = 1 - float64(len(called))/n
-	f.excess = f.expired - (1 - float64(len(ideal))/n)
-	f.reschedules, f.operations = float64(w.busy)/n, float64(w.table.operations)/n
+	idealInTime, excess := 0, 0.0
+	for c, at := range w.ideal(sent) {
+		if c.isOther {
+			continue
+		}
+		if c.began < 0 {
+			excess++
+		}
+		if at <= w.length {
+			idealInTime++
+		}
+	}
+	f.use = float64(calledInTime) / float64(max(idealInTime, 1))
+	f.expired, f.excess = f.expired/float64(n), excess/float64(n)
+	f.peak, f.twice = w.peak, w.twice
+	f.reschedules, f.operations = float64(w.busy)/float64(len(sent)), float64(w.table.operations)/float64(len(sent))
 	var latest time.Duration
 	var overtaken []time.Duration
-	first, most, inTime := 0, 0, 0
+	first, most := 0, 0
 	for k, c := range called {
 		overtaken = append(overtaken, max(0, latest-c.created))
 		latest = max(latest, c.created)
@@ -453,199 +676,13 @@ func (w *limited) judge(sent []*limitedCall) (f figures) {
 			first++
 		}
 		most = max(most, k-first+1)
-		if c.began <= w.length {
-			inTime++
-		}
 	}
 	slices.Sort(overtaken)
 	if len(overtaken) > 0 {
 		f.inversion = overtaken[len(overtaken)*99/100]
 	}
-	idealInTime := 0
-	for _, at := range ideal {
-		if at <= w.length {
-			idealInTime++
-		}
-	}
-	f.use = float64(inTime) / float64(max(idealInTime, 1))
 	if w.rate > 0 {
 		f.window = float64(most) / (10*w.rate + float64(w.burst))
 	}
 	return f
 }
-
-// TestLimitedRate: calls at the rate of the limit, however many instances make them.
-func TestLimitedRate(t *testing.T) {
-	for _, rate := range []int{1, 5, 50, 500} {
-		for _, part := range parts {
-			for _, instances := range instanceCounts {
-				if rate == 500 && instances == 1 { // an instance makes 300 calls a second
-					continue
-				}
-				t.Run(fmt.Sprintf("%d_a_second_%g_%d_instances", rate, part, instances), func(t *testing.T) {
-					limitedRate(rate, part, time.Minute).run(t, instances).must(t, figures{
-						window: 1.1, use: 0.97, excess: 0.0001, inversion: 5 * time.Second, reschedules: 1,
-						operations: 2.5,
-					})
-				})
-			}
-		}
-	}
-}
-
-// TestLimitedRateBurst: 5,000 messages at once.
-func TestLimitedRateBurst(t *testing.T) {
-	for _, rate := range []int{1, 50} {
-		for _, instances := range instanceCounts {
-			t.Run(fmt.Sprintf("%d_a_second_%d_instances", rate, instances), func(t *testing.T) {
-				d := limitedRate(rate, 0.8, 24*time.Hour)
-				d.backlog, d.length = 5000/divisor, max(d.length, 200*time.Second/divisor)
-				d.run(t, instances).must(t, figures{
-					window: 1.8, use: 0.97, inversion: 5 * time.Second, reschedules: 2, operations: 2.5,
-				})
-			})
-		}
-	}
-}
-
-// TestLimitedRateOverload: 50,000 messages at once, of which five instances receive 1,500 a second. Most of the first
-// reserved times are missed; the others must not be.
-func TestLimitedRateOverload(t *testing.T) {
-	for _, instances := range []int{5, 20} {
-		t.Run(fmt.Sprintf("%d_instances", instances), func(t *testing.T) {
-			d := limitedRate(500, 0.8, 24*time.Hour)
-			d.backlog, d.length = 50_000/divisor, 300*time.Second/divisor
-			d.run(t, instances).must(t, figures{window: 1.8, use: 0.8, reschedules: 2.5, operations: 1})
-		})
-	}
-}
-
-// TestLimitedConcurrencyBurst: 5,000 messages at once, of which a message waits for up to 40 minutes.
-func TestLimitedConcurrencyBurst(t *testing.T) {
-	for _, instances := range instanceCounts {
-		t.Run(fmt.Sprintf("%d_instances", instances), func(t *testing.T) {
-			d := limitedConcurrency(20, 2*time.Second, 0.8)
-			d.backlog, d.length, d.deadline = 5000/divisor, 900*time.Second/divisor, 24*time.Hour
-			d.run(t, instances).must(t, figures{peak: 20, use: 0.95, reschedules: 6})
-		})
-	}
-}
-
-func limitedRate(rate int, part float64, deadline time.Duration) demand {
-	return demand{
-		limit: fmt.Sprintf(`{"rate":"%d/s"}`, rate), rate: float64(rate), burst: max(1, rate/10),
-		call: 100 * time.Millisecond, load: part, deadline: deadline, skew: 500 * time.Millisecond,
-		length: seconds(max(30, 2000/float64(rate)/divisor)),
-	}
-}
-
-// TestLimitedConcurrency: never more calls in flight than the limit, and the permits are in use.
-func TestLimitedConcurrency(t *testing.T) {
-	for _, limit := range []int{1, 2, 5, 20, 100} {
-		for _, call := range []time.Duration{200 * time.Millisecond, 2 * time.Second, 30 * time.Second} {
-			for _, part := range parts {
-				for _, instances := range instanceCounts {
-					capacity := float64(limit) / call.Seconds()
-					if capacity > 300 && instances == 1 { // an instance makes 300 calls a second
-						continue
-					}
-					t.Run(fmt.Sprintf("%d_of_%v_%g_%d_instances", limit, call, part, instances), func(t *testing.T) {
-						d := limitedConcurrency(limit, call, part)
-						want := figures{peak: limit, use: 0.95, excess: 0.005, reschedules: 2}
-						if capacity > 10 {
-							want.use = 0.8
-						}
-						if call > d.deadline/4 {
-							d.deadline, want.excess, want.reschedules = time.Hour, 0.0001, 10
-						}
-						d.run(t, instances).must(t, want)
-					})
-				}
-			}
-		}
-	}
-}
-
-func limitedConcurrency(limit int, call time.Duration, part float64) demand {
-	capacity := float64(limit) / call.Seconds()
-	return demand{
-		limit: fmt.Sprintf(`{"concurrency":%d}`, limit), concurrency: limit, call: call, load: part,
-		length: seconds(max(30, 2000/capacity/divisor)), deadline: time.Minute, skew: 500 * time.Millisecond,
-	}
-}
-
-// TestLimitedTrouble: instances that die, start and stop answering in time, and a table that is away. The limit is
-// exceeded only while the table is away, and then by at most the part of the instances.
-func TestLimitedTrouble(t *testing.T) {
-	die := func(w *limited) {
-		for _, i := range w.instances {
-			if !i.isDead() {
-				i.kill()
-				return
-			}
-		}
-	}
-	start := func(w *limited) { w.start() }
-	ten := func(w *limited) {
-		for range 10 {
-			w.start()
-		}
-	}
-	away := func(is bool) func(*limited) { return func(w *limited) { w.table.away = is } }
-	slow := func(d time.Duration) func(*limited) { return func(w *limited) { w.table.slow = d } }
-	churn := map[time.Duration]func(*limited){}
-	for at := time.Minute; at < 10*time.Minute; at += time.Minute {
-		churn[at], churn[at+time.Second] = start, die
-	}
-	type events = map[time.Duration]func(*limited)
-	for name, row := range map[string]struct {
-		events events
-		// share is the limit that may be exceeded while the table is away, as a part of the limit.
-		share float64
-		skew  time.Duration
-	}{
-		"two_die":      {events: events{2 * time.Minute: die, 121 * time.Second: die}},
-		"ten_start":    {events: events{2 * time.Minute: ten}},
-		"churn":        {events: churn},
-		"away_60s":     {events: events{2 * time.Minute: away(true), 3 * time.Minute: away(false)}, share: 0.25},
-		"away_3min":    {events: events{2 * time.Minute: away(true), 5 * time.Minute: away(false)}, share: 0.25},
-		"slow_table":   {events: events{2 * time.Minute: slow(10 * time.Second), 4 * time.Minute: slow(0)}, share: 0.25},
-		"clocks_of_5s": {skew: 5 * time.Second},
-	} {
-		for _, demand := range []demand{
-			limitedRate(5, 0.5, time.Hour),
-			limitedConcurrency(2, 2*time.Second, 0.5),
-			limitedConcurrency(20, 2*time.Second, 0.5),
-		} {
-			t.Run(name+demand.limit, func(t *testing.T) {
-				d := demand
-				d.events, d.length, d.deadline = row.events, 10*time.Minute, time.Hour
-				d.skew = max(d.skew, row.skew)
-				worst := figures{
-					peak: d.concurrency + int(math.Ceil(row.share*float64(d.concurrency))), use: 0.95, excess: 0.0001,
-					reschedules: 5,
-				}
-				if d.rate > 0 {
-					worst.window = 1.1 + row.share
-				}
-				if d.concurrency == 0 {
-					worst.peak = 0
-				}
-				d.run(t, 5).must(t, worst)
-			})
-		}
-	}
-}
-
-// must checks figures against the worst that is allowed.
-func (f figures) must(t *testing.T, worst figures) {
-	t.Helper()
-	t.Log(f)
-	if f.peak > worst.peak && worst.peak > 0 || f.window > worst.window && worst.window > 0 || f.use < worst.use ||
-		f.excess > worst.excess || worst.inversion > 0 && f.inversion > worst.inversion ||
-		f.reschedules > worst.reschedules || worst.operations > 0 && f.operations > worst.operations {
-		t.Errorf("%v\nwant no worse than %v", f, worst)
-	}
-}
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

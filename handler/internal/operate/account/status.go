@@ -11,6 +11,7 @@ import (
 
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
@@ -48,6 +49,9 @@ type Status struct {
 	// Pauses are the targets that are paused. PauseProblem says why that is unknown.
 	Pauses       []pause.Pause `json:"pauses,omitempty"`
 	PauseProblem string        `json:"pauseProblem,omitempty"`
+	// Limits says what becomes of the limits of targets.json if the table cannot be used; empty if it can, or if there
+	// are none.
+	Limits string `json:"limits,omitempty"`
 	// Apps are those whose timer functions have recorded that they ran.
 	Apps []AppStatus `json:"apps"`
 	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are. TargetProblem
@@ -275,7 +279,18 @@ func (a *Account) readPauses(ctx context.Context, s *Status) {
 	if err != nil && !errors.Is(err, ErrNoPauses) {
 		s.PauseProblem = RecordProblem(err)
 	}
+	if err != nil && a.Rules.Decision.Profiles.NeedTable() {
+		s.Limits = LimitsWithout(err)
+	}
 	s.Pauses = slices.DeleteFunc(pauses, func(p pause.Pause) bool { return !p.IsInForce(s.At) })
+}
+
+// LimitsWithout says what becomes of the limits of targets.json if an app gets the same error of the table.
+func LimitsWithout(err error) string {
+	if errors.Is(err, storage.ErrDenied) || errors.Is(err, ErrNoPauses) {
+		return "without the table, " + limit.CountsAlone
+	}
+	return "while the table does not answer an instance, its calls to targets with limits wait"
 }
 
 // RecordProblem says why the record cannot be used, and what to do.
