@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/time/rate"
 
 	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
@@ -50,7 +49,7 @@ func newBench(tb testing.TB, size int) *bench {
 	b := &bench{TB: tb, now: begin, profile: targets.Profiles{}.For(&url.URL{})}
 	now := func() time.Time { return b.now }
 	room, breakers := admission.NewRoom(size, 400<<10, now), admission.NewBreakers(now, zerolog.New(&b.log))
-	b.gates = []delivery.Gate{room, breakers, admission.NewShares(room, breakers, false, now)}
+	b.gates = []delivery.Gate{room, breakers, admission.NewShares(room, breakers, now)}
 	return b
 }
 
@@ -287,61 +286,7 @@ func TestLineOfHangingTarget(t *testing.T) {
 	}
 }
 
-// TestConcurrency: a profile's limit replaces the share and counts over all functions.
-func TestConcurrency(t *testing.T) {
-	b := newBench(t, poolSize)
-	for limit, functions := range map[int]int{2: 1, 3: 2, 224: 1, 100: 3} {
-		b.profile.Concurrency, b.profile.Scope = limit, fmt.Sprintf("t%d.example", limit)
-		b.trust(b.profile.Scope)
-		admitted := 0
-		for i := range 1000 {
-			request := b.due(b.profile.Scope)
-			request.Message.Function = fmt.Sprintf("%s%d", function, i%functions)
-			if slot, refusal := b.enter(request); slot != nil {
-				admitted++
-			} else if refusal.Reason != decision.Busy || refusal.Detail != "concurrency" {
-				t.Fatalf("refusal %+v", refusal)
-			}
-		}
-		if admitted != limit {
-			t.Errorf("%d calls at once, want %d", admitted, limit)
-		}
-	}
-}
-
-// TestRate: a burst begins at once, and the rest comes back at the rate.
-func TestRate(t *testing.T) {
-	b := newBench(t, poolSize)
-	b.profile.Scope, b.profile.Rate, b.profile.Burst = "t.example", rate.Limit(2), 3
-	for range 3 {
-		b.mustSlot("t.example").Release()
-	}
-	for place := 1; place <= 20; place++ {
-		refusal := b.mustRefuse("t.example", decision.Busy)
-		if want := max(seconds(float64(place)/2/(1+2.5/math.Sqrt(3))), time.Second); refusal.Detail != "rate" ||
-			(refusal.Delay-want).Abs() > time.Millisecond {
-			t.Errorf("place %d: %+v, want %v", place, refusal, want)
-		}
-	}
-	b.now = b.now.Add(time.Second)
-	b.mustSlot("t.example").Release()
-	b.mustSlot("t.example").Release()
-	b.mustRefuse("t.example", decision.Busy)
-}
-
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// TestRefusalTakesNothing: a call without a slot does not use up the rate.
-func TestRefusalTakesNothing(t *testing.T) {
-	b := newBench(t, poolSize)
-	b.profile.Scope, b.profile.Concurrency, b.profile.Rate, b.profile.Burst = "t.example", 1, rate.Limit(1), 2
-	slot := b.mustSlot("t.example")
-	for range 10 {
-		b.mustRefuse("t.example", decision.Busy)
-	}
-	slot.Release()
-	b.mustSlot("t.example")
-}
 
 func failure(f decision.Failure) decision.Outcome { return decision.Outcome{Failure: f} }
 
@@ -681,12 +626,9 @@ func TestMemoryOfCalls(t *testing.T) {
 // slow or busy.
 func TestSettlingIsNotTheTarget(t *testing.T) {
 	b := newBench(t, poolSize)
-	b.profile.Concurrency, b.profile.Scope = 4, "t.example"
+	b.trust("t.example")
 	for range 3 {
-		var settling []*slot
-		for range 4 {
-			settling = append(settling, b.mustSlot("t.example"))
-		}
+		settling := b.fill("t.example")
 		b.now = b.now.Add(100 * time.Millisecond)
 		for _, slot := range settling {
 			slot.Ended(decision.Outcome{Status: 500})
@@ -698,9 +640,8 @@ func TestSettlingIsNotTheTarget(t *testing.T) {
 			slot.Release()
 		}
 	}
-	for range 4 {
-		b.mustSlot("t.example")
-	}
+	b.trust("t.example")
+	b.fill("t.example")
 	for range 20 {
 		if delay := b.mustRefuse("t.example", decision.Busy).Delay; delay > 2*time.Second {
 			t.Fatalf("a message waits %v for calls of 0.1 s", delay)

@@ -3,8 +3,6 @@ package admission
 import (
 	"math"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // Bounds of the delay of a busy message.
@@ -24,21 +22,14 @@ type flow struct {
 	began int64
 	// mean is the moving average of the duration of a call, in seconds.
 	mean float64
-	// rate and rateLine are those of a profile's scope: the limit on calls per second, and the line of those that it
-	// refused.
-	rate     *rate.Limiter
-	rateLine line
 	// trust is that of a target over all functions.
 	trust trust
 }
 
 // atRest reports whether the flow is as if it were new, but for what is an estimate, the mean duration and whether a
-// target hangs: no message waits for its turn, the limit on calls per second has all its tokens, and the target is not
-// trusted.
+// target hangs: no message waits for its turn, and the target is not trusted.
 func (f *flow) atRest(now time.Time) bool {
-	waiting := f.line.until.After(now) || f.rateLine.until.After(now)
-	isFull := f.rate == nil || f.rate.TokensAt(now) >= float64(f.rate.Burst())
-	return !waiting && isFull && !f.trust.answeredLately(now)
+	return !f.line.until.After(now) && !f.trust.answeredLately(now)
 }
 
 // meanWeight is the weight of the latest call in the average.

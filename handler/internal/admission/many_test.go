@@ -2,9 +2,7 @@ package admission_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -62,72 +60,6 @@ func TestManyTargets(t *testing.T) {
 	c.mustRefuse("busy.example", decision.Busy)
 }
 
-// TestLimitsAmongManyTargets: a sender who names other targets of a profile does not reset the limit of one.
-func TestLimitsAmongManyTargets(t *testing.T) {
-	release := func(c *bench, calls int) {
-		for range calls {
-			c.try("victim.example", answered)
-		}
-	}
-	for name, row := range map[string]struct {
-		profile string
-		// use uses up the limit.
-		use func(*bench)
-		// rest is how long it then takes until the next call, if one was refused meanwhile.
-		rest time.Duration
-	}{
-		"tokens":        {`{"rate": {"limit": "2/h", "burst": 2}}`, func(c *bench) { release(c, 2) }, 30 * time.Minute},
-		"first_token":   {`{"rate": {"limit": "1/h", "burst": 3}}`, func(c *bench) { release(c, 3) }, time.Hour},
-		"in_flight":     {`{"concurrency": 1}`, func(c *bench) { c.ask("victim.example") }, 0},
-		"both":          {`{"concurrency": 3, "rate": "1/h"}`, func(c *bench) { release(c, 1) }, time.Hour},
-		"by_no_breaker": {`{"rate": "1/m", "breaker": "off"}`, func(c *bench) { release(c, 1) }, time.Minute},
-	} {
-		for outcome, o := range map[string]decision.Outcome{"answered": answered, "unreachable": unreachable} {
-			t.Run(name+"_"+outcome, func(t *testing.T) {
-				c := newCrowd(t, `{"*": `+row.profile+`}`)
-				row.use(c)
-				c.calls(many, o)
-				if c.try("victim.example", answered) {
-					t.Fatal("a call above the limit began")
-				}
-				if row.rest == 0 {
-					return
-				}
-				c.now = c.now.Add(row.rest)
-				if !c.try("victim.example", answered) {
-					t.Error("no call when the limit allows one")
-				}
-			})
-		}
-	}
-}
-
-// TestTurnsAmongManyTargets: nor does a message get a turn before those that were refused earlier.
-func TestTurnsAmongManyTargets(t *testing.T) {
-	for profile, detail := range map[string]string{
-		`{"rate": {"limit": "2/s", "burst": 1}}`: "rate",
-		`{"concurrency": 1}`:                     "concurrency",
-	} {
-		c := newCrowd(t, `{"*": `+profile+`}`)
-		slot := c.mustSlot("victim.example")
-		c.now = c.now.Add(time.Second)
-		slot.Release()
-		slot = c.mustSlot("victim.example")
-		var before time.Duration
-		for range 200 {
-			before = c.mustRefuse("victim.example", decision.Busy).Delay
-		}
-		c.now = c.now.Add(time.Second)
-		slot.Release()
-		c.calls(many, answered)
-		c.mustSlot("victim.example")
-		refusal := c.mustRefuse("victim.example", decision.Busy)
-		if refusal.Detail != detail || refusal.Delay < before-2*time.Second || before < 20*time.Second {
-			t.Errorf("%+v, and %v before", *refusal, before)
-		}
-	}
-}
-
 // TestBreakersAmongManyTargets: a sender who names other targets closes no breaker, and resets no count of failures.
 func TestBreakersAmongManyTargets(t *testing.T) {
 	for failures := 1; failures <= 6; failures++ {
@@ -177,87 +109,6 @@ func TestNoRoomForBreakers(t *testing.T) {
 	}
 }
 
-// TestFloodOfTargets: a sender names new targets of a profile all the time. No target gets more calls than its limit,
-// and one that the gate does not remember still gets some.
-func TestFloodOfTargets(t *testing.T) {
-	c := newCrowd(t, `{"*": {"rate": "1/h"}, "fragile.example": {"rate": "1/h"}}`)
-	c.calls(many, unreachable)
-	made, due := map[string][]time.Duration{}, map[string]time.Time{}
-	for range 12 * 60 {
-		c.now = c.now.Add(time.Minute)
-		c.calls(200, unreachable)
-		for _, host := range []string{"innocent.example", "fragile.example"} {
-			if due[host].After(c.now) {
-				continue
-			}
-			slot, refusal := c.ask(host)
-			if slot == nil {
-				due[host] = c.now.Add(refusal.Delay)
-				continue
-			}
-			slot.Release()
-			made[host] = append(made[host], c.now.Sub(begin))
-		}
-	}
-	if n := len(made["fragile.example"]); n < 10 {
-		t.Errorf("%d calls in 12 h to a target with a profile of its own", n)
-	}
-	if n := len(made["innocent.example"]); n < 2 {
-		t.Errorf("%d calls in 12 h", n)
-	}
-	for host, times := range made {
-		for i := range times[1:] {
-			if times[i+1]-times[i] < time.Hour {
-				t.Fatalf("%s: calls at %v", host, times)
-			}
-		}
-	}
-}
-
-// TestLimitsOfEachTarget: among more targets than the gate remembers, each stays within its limits, whether it is
-// remembered, forgotten or remembered again.
-func TestLimitsOfEachTarget(t *testing.T) {
-	const burst, period = 2, 10 * time.Minute // 6/h
-	c := newCrowd(t, `{"*": {"rate": {"limit": "6/h", "burst": 2}, "concurrency": 2}}`)
-	random := rand.New(rand.NewPCG(1, 2))
-	type state struct {
-		tokens   float64
-		at       time.Time
-		inFlight int
-	}
-	type call struct {
-		host int
-		slot *slot
-	}
-	hosts := make([]state, 3*many)
-	var inFlight []call
-	admitted := 0
-	for step := range 100_000 {
-		c.now = c.now.Add(50 * time.Millisecond) // some come to rest all the time
-		host := random.IntN(1 + random.IntN(len(hosts)))
-		if slot, _ := c.ask(fmt.Sprintf("t%d.example", host)); slot != nil {
-			h := &hosts[host]
-			h.tokens = min(h.tokens-c.now.Sub(h.at).Seconds()/period.Seconds(), burst)
-			h.tokens, h.at, h.inFlight = max(h.tokens, 0)+1, c.now, h.inFlight+1
-			if h.tokens > burst+1e-6 || h.inFlight > 2 {
-				t.Fatalf("step %d: host %d has %d calls in flight, used %v tokens", step, host, h.inFlight, h.tokens)
-			}
-			admitted++
-			inFlight = append(inFlight, call{host, slot})
-		}
-		if len(inFlight) > 100 {
-			i := random.IntN(len(inFlight))
-			inFlight[i].slot.Ended(answered)
-			inFlight[i].slot.Release()
-			hosts[inFlight[i].host].inFlight--
-			inFlight = slices.Delete(inFlight, i, i+1)
-		}
-	}
-	if admitted < 10_000 {
-		t.Errorf("%d calls were admitted", admitted)
-	}
-}
-
 // TestMemoryOfManyTargets: the memory for 100,000 targets is that for the few thousand that are remembered.
 func TestMemoryOfManyTargets(t *testing.T) {
 	const limit = 16 << 20
@@ -265,7 +116,6 @@ func TestMemoryOfManyTargets(t *testing.T) {
 	suffix := strings.Repeat("."+strings.Repeat("x", 60), 3) + ".example"
 	for name, profiles := range map[string]string{
 		"no_profile":  `{}`,
-		"rate":        `{"*": {"rate": "1/h"}}`,
 		"concurrency": `{"*": {"concurrency": 1}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -289,11 +139,9 @@ func TestMemoryOfManyTargets(t *testing.T) {
 // BenchmarkManyTargets admits messages for targets that the gates have no room to remember.
 func BenchmarkManyTargets(b *testing.B) {
 	gates := newBench(b, poolSize)
-	gates.profile.Rate, gates.profile.Burst = 1.0/3600, 1
 	admit := func() {
 		gates.named++
-		gates.profile.Scope = fmt.Sprintf("t%d.example", gates.named)
-		gates.try(gates.profile.Scope, unreachable)
+		gates.try(fmt.Sprintf("t%d.example", gates.named), unreachable)
 	}
 	for range many {
 		admit()

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/targets"
 )
@@ -25,32 +23,28 @@ const (
 type Shares struct {
 	room     *Room
 	breakers *Breakers
-	// isLimitedTogether says that a gate before this one counts the limits of profiles, for all instances together.
-	isLimitedTogether bool
-	now               func() time.Time
+	now      func() time.Time
 
 	mu sync.Mutex
 	// calls are those in flight, in no order.
 	calls []*share
 	// lines has the lines of messages that wait because the targets of a class hold too many slots.
 	lines map[lineOf]*line
-	// shares has the calls of each target by function, totals those of all functions; limits has those of each scope of
-	// a profile. Each is a table of its own: making room for one entry of a call must not forget another of the call.
-	shares, totals, limits *table[flow]
+	// shares has the calls of each target by function, totals those of all functions. Each is a table of its own: making
+	// room for one entry of a call must not forget another of the call.
+	shares, totals *table[flow]
 }
 
 // allFunctions stands for all functions; no function has this name.
 const allFunctions = ""
 
-// NewShares returns the shares of an instance. IsLimitedTogether says that a gate before this one counts the limits of
-// profiles that are not those of each instance.
-func NewShares(room *Room, breakers *Breakers, isLimitedTogether bool, now func() time.Time) *Shares {
+// NewShares returns the shares of an instance.
+func NewShares(room *Room, breakers *Breakers, now func() time.Time) *Shares {
 	return &Shares{
-		room: room, breakers: breakers, isLimitedTogether: isLimitedTogether, now: now,
+		room: room, breakers: breakers, now: now,
 		lines:  map[lineOf]*line{},
 		shares: newTable((*flow).atRest),
 		totals: newTable((*flow).atRest),
-		limits: newTable((*flow).atRest),
 	}
 }
 
@@ -65,8 +59,6 @@ type share struct {
 	index int
 	// ofFunction has the target's calls of the function, ofAll those of all functions.
 	ofFunction, ofAll *entry[flow]
-	// limit is nil if the profile has no limits that are counted here.
-	limit *entry[flow]
 }
 
 // Enter implements [delivery.Gate].
@@ -85,26 +77,14 @@ func (s *Shares) Enter(_ context.Context, due *decision.Due) (decision.Pass, *de
 		ofFunction: s.shares.getOrShare(function+" "+due.Target, function, now),
 		ofAll:      s.totals.getOrShare(due.Target, allFunctions, now),
 	}
-	if (profile.Concurrency > 0 || profile.Rate > 0) && !s.isLimitedElsewhere(profile) {
-		c.limit = s.limits.getOrShare(profile.Scope, profile.Pattern, now)
-	}
 	bounds := s.bounds(c, profile, freeSlots, freeCalls, hasBreaker)
 	for _, b := range bounds {
 		if b.calls >= b.limit {
 			return nil, busy(b.name, b.line.queueDelay(b.pace, b.limit, now, due.Jitter))
 		}
 	}
-	if profile.Rate > 0 && c.limit != nil {
-		if delay := c.tooFast(profile, now, due.Jitter); delay > 0 {
-			return nil, busy("rate", delay)
-		}
-	}
 	c.begin()
 	return c, nil
-}
-
-func (s *Shares) isLimitedElsewhere(p *targets.Profile) bool {
-	return s.isLimitedTogether && p.IsLimited()
 }
 
 // bound is a limit on calls in flight.
@@ -140,34 +120,17 @@ func (s *Shares) bounds(c *share, p *targets.Profile, freeSlots, freeCalls int, 
 	if !hasBreaker { // nothing would notice that the target is down
 		limit = min(limit, minShare)
 	}
-	switch {
-	case p.Concurrency == 0:
-		return append(bounds,
-			boundOf("instance", c.ofAll, shareOf(freeCalls, c.ofAll.calls), now),
-			boundOf("share", c.ofFunction, limit, now))
-	case c.limit != nil: // the limit is instead of the shares
-		return append(bounds,
-			boundOf("instance", c.ofAll, c.ofAll.calls+max(freeCalls, 0), now),
-			boundOf("concurrency", c.limit, p.Concurrency, now))
+	if p.Concurrency > 0 { // which the gate of the limits counts, instead of a share
+		return append(bounds, boundOf("instance", c.ofAll, c.ofAll.calls+max(freeCalls, 0), now))
 	}
-	return append(bounds, boundOf("instance", c.ofAll, c.ofAll.calls+max(freeCalls, 0), now))
+	return append(bounds,
+		boundOf("instance", c.ofAll, shareOf(freeCalls, c.ofAll.calls), now),
+		boundOf("share", c.ofFunction, limit, now))
 }
 
 // shareOf returns a target's share of a pool, from the slots that are free for all targets and the target's calls in
 // flight.
 func shareOf(free, calls int) int { return (max(free, 0) + calls + sharePart) / (sharePart + 1) }
-
-// tooFast returns when a call beyond the profile's limit on calls per second comes back; zero if it is within it.
-func (c *share) tooFast(p *targets.Profile, now time.Time, jitter float64) time.Duration {
-	scope := &c.limit.value
-	if scope.rate == nil {
-		scope.rate = rate.NewLimiter(p.Rate, p.Burst)
-	}
-	if scope.rate.AllowN(now, 1) {
-		return 0
-	}
-	return scope.rateLine.queueDelay(float64(p.Rate), p.Burst, now, jitter)
-}
 
 // begin begins the call.
 func (c *share) begin() {
@@ -181,13 +144,7 @@ func (c *share) begin() {
 }
 
 // flows returns what counts the call.
-func (c *share) flows() []*entry[flow] {
-	flows := []*entry[flow]{c.ofFunction, c.ofAll}
-	if c.limit != nil {
-		flows = append(flows, c.limit)
-	}
-	return flows
-}
+func (c *share) flows() [2]*entry[flow] { return [...]*entry[flow]{c.ofFunction, c.ofAll} }
 
 // Ended implements [decision.Pass]. The target has its place again before the message is settled, in which it has no
 // part.

@@ -39,7 +39,7 @@ func (p Path) Connect(d *delivery.Deliverer) {
 	now := func() time.Time { return d.Now() }
 	room := admission.NewRoom(p.NewBatchThreshold, outbound.CallBytes, now)
 	breakers := admission.NewBreakers(now, p.Log)
-	shares := admission.NewShares(room, breakers, p.Limits != nil, now)
+	shares := admission.NewShares(room, breakers, now)
 	calls := history.Deliveries{History: p.History, Keep: p.KeepHistory, Now: now}
 
 	// A target that must not be called, or is paused, takes nothing of what the gates behind count.

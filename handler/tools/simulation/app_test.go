@@ -57,7 +57,7 @@ func newApp(slots hostJSON, instances int) *app {
 		now := func() time.Time { return begin.Add(a.now) }
 		room := admission.NewRoom(slots.newBatchThreshold, 400<<10, now)
 		breakers := admission.NewBreakers(now, zerolog.Nop())
-		i.gates = []delivery.Gate{room, breakers, admission.NewShares(room, breakers, false, now)}
+		i.gates = []delivery.Gate{room, breakers, admission.NewShares(room, breakers, now)}
 		a.events.add(time.Duration(a.random.Int64N(int64(shortestPolling))), i.poll)
 	}
 	return a
