@@ -30,8 +30,8 @@ type Shares struct {
 	calls []*share
 	// lines has the lines of messages that wait because the targets of a class hold too many slots.
 	lines map[lineOf]*line
-	// shares has the calls of each target by function, totals those of all functions. Each is a table of its own: making
-	// room for one entry of a call must not forget another of the call.
+	// shares has the calls of each target by function, totals those of all functions. Each is a table of its own:
+	// making room for one entry of a call must not forget another of the call.
 	shares, totals *table[flow]
 }
 

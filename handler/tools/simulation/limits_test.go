@@ -155,8 +155,8 @@ func TestLimitedTrouble(t *testing.T) {
 	for name, row := range map[string]struct {
 		events events
 		skew   time.Duration
-		// twice is how many calls are interrupted, and made again. With used, the permits of instances that died are not
-		// used for a minute.
+		// twice is how many calls are interrupted, and made again; used is the use, if permits of instances that died
+		// are not used for a minute.
 		twice int
 		used  float64
 	}{
