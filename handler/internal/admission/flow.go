@@ -3,6 +3,8 @@ package admission
 import (
 	"math"
 	"time"
+
+	"asynccaller/handler/internal/bounds"
 )
 
 // Bounds of the delay of a busy message.
@@ -94,10 +96,8 @@ func (l *line) queueDelay(pace float64, limit int, now time.Time, jitter float64
 	if turn > longest {
 		turn, delay = longest, longest*(0.5+0.5*jitter)
 	}
-	if end := now.Add(seconds(turn)); end.After(l.until) {
+	if end := now.Add(bounds.Seconds(turn)); end.After(l.until) {
 		l.until = end
 	}
-	return max(min(seconds(delay), maxBusyDelay), minBusyDelay)
+	return max(min(bounds.Seconds(delay), maxBusyDelay), minBusyDelay)
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -79,3 +79,9 @@ func Earliest(a, b time.Time) time.Time {
 	}
 	return a.UTC()
 }
+
+// Seconds returns a number of seconds as a duration of at most ten years, so that sums do not overflow.
+func Seconds(s float64) time.Duration {
+	const longest = 10 * 365 * 24 * time.Hour
+	return time.Duration(min(max(s, -longest.Seconds()), longest.Seconds()) * float64(time.Second))
+}

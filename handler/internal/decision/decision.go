@@ -98,8 +98,8 @@ const lastAttemptLead = 10 * time.Second
 // MinRecordedDelay is the shortest delay of a message that is recorded as scheduled: shorter ones cost no transaction.
 const MinRecordedDelay = 30 * time.Second
 
-// A message that is refused after the time of its last attempt comes back after soon to 2 * soon.
-const soon = time.Second
+// A message that is refused after the time of its last attempt comes back after lastDelay to 2 * lastDelay.
+const lastDelay = time.Second
 
 // inTime shortens a delay so that a message whose deadline is left away arrives before it: the host needs up to 2 s to
 // notice a visible message (maxPollingInterval). The result is never shorter than a second, the shortest delay that
@@ -242,11 +242,11 @@ func (r Rules) refuse(in *Intake, refusal Refusal, w World) Decision {
 	d.State.Ticket = cmp.Or(refusal.Ticket, e.Ticket)
 	left := d.State.Expires.Sub(w.Now)
 	switch {
-	case left <= soon:
+	case left <= lastDelay:
 		d.Reason, d.Detail = Expired, string(refusal.Reason)
 		return giveUp(e, d, r.GiveUp)
 	case isLastAttempt(d.State.Expires, w.Now):
-		delay = inTime(soon+time.Duration(w.Jitter*float64(soon)), left)
+		delay = inTime(lastDelay+time.Duration(w.Jitter*float64(lastDelay)), left)
 	default:
 		delay = min(delay, left-lastAttemptLead)
 	}

@@ -226,7 +226,7 @@ func appendLine(content []byte, text string) []byte {
 
 // Bounds of DateTimeOffset. Its year has four digits, in UTC too.
 const (
-	never     = "0001-01-01T00:00:00+00:00"         // DateTimeOffset.MinValue, its default
+	earliest  = "0001-01-01T00:00:00+00:00"         // DateTimeOffset.MinValue, its default
 	latest    = "9999-12-31T23:59:59.9999999+00:00" // DateTimeOffset.MaxValue
 	maxYear   = 9999
 	maxOffset = "14:00"
@@ -265,7 +265,7 @@ func FormatTime(t time.Time) string {
 	t = t.UTC()
 	switch {
 	case t.Year() <= 1:
-		return never
+		return earliest
 	case t.Year() > maxYear:
 		return latest
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
@@ -129,7 +130,7 @@ func (l *Limits) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *
 	}
 	e := due.Intake.Envelope
 	m := &waiter{deadline: due.Deadline, since: l.now(), ticket: e.Ticket, answer: make(chan answer, 1)}
-	m.lag = due.Arrived.Sub(later(e.BeginsAt(), e.DueAt()))
+	m.lag = due.Arrived.Sub(bounds.Later(e.BeginsAt(), e.DueAt()))
 	if due.Intake.NoRoom { // it carries nothing; its attempts are its visits
 		m.visits, m.ticket = e.Attempts+1, 0
 	}
@@ -212,7 +213,7 @@ func (l *Limits) rowOf(p targets.Profile) *row {
 	} else {
 		l.hasRoom()
 	}
-	r := &row{limits: l, alone: enough, wake: make(chan struct{}, 1)}
+	r := &row{limits: l, unchanged: quietReadings, wake: make(chan struct{}, 1)}
 	r.stored = stored{
 		Key: storage.Key{Partition: Partition, ID: hex.EncodeToString(sum[:16])}, App: l.app,
 		TargetHost: p.Scope[:min(len(p.Scope), 128)],

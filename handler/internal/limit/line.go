@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/targets"
 )
@@ -26,11 +27,11 @@ const (
 	renewEvery   = 15 * time.Second
 	leaseReserve = 5 * time.Second
 	// The line moves early: a permit or a turn that waits for its message is lost. A message comes back after
-	// earlyShare of the time until it is the first, less earlyLead. Slack, times the square root of the calls that can
-	// begin at once, is how many places earlier than its own it may come.
-	earlyShare = 0.8
-	earlyLead  = 3 * time.Second
-	slack      = 1.5
+	// earlyShare of the time until it is the first, less earlyLead. EarlyPlaces, times the square root of the calls
+	// that can begin at once, is how many places earlier than its own it may come.
+	earlyShare  = 0.8
+	earlyLead   = 3 * time.Second
+	earlyPlaces = 1.5
 	// A content in place comes back after lateShare of the time: it does not wait behind others then.
 	lateShare = 1.2
 	// patience is how long no message with a ticket was left waiting, or permits and turns were free, until newcomers
@@ -336,7 +337,7 @@ func (l *line) begin(m *waiter, q question) {
 		l.FreeSince = q.now // the next one waits as long
 	}
 	if q.profile.Rate > 0 {
-		l.Next = later(l.Next, q.now).Add(interval(q.profile))
+		l.Next = bounds.Later(l.Next, q.now).Add(interval(q.profile))
 	}
 }
 
@@ -388,10 +389,10 @@ func (l *line) answerRest(q question, grant int, r *reply) {
 		case m.isFront():
 			a.delay = max(ahead, frontWait)
 		case m.visits > 0 && a.ticket > 0: // once, and rather late: it is served from the front
-			a.delay = max(again, seconds(lateShare*l.timeOf(p, a.ticket).Seconds()))
+			a.delay = max(again, bounds.Seconds(lateShare*l.timeOf(p, a.ticket).Seconds()))
 		default:
 			most := min(longest, left/sleepShare)
-			a.delay = min(max(ahead, again), seconds((0.8+0.2*q.random())*most.Seconds()))
+			a.delay = min(max(ahead, again), bounds.Seconds((0.8+0.2*q.random())*most.Seconds()))
 		}
 		r.answers[m] = a
 	}
@@ -402,7 +403,7 @@ func (l *line) answerRest(q question, grant int, r *reply) {
 func (l *line) look(q question) time.Duration {
 	p := q.profile
 	look := min(max(l.unit(p)/lookShare, shortestLook), longestLook)
-	look = seconds((0.5 + 0.5*q.random()) * look.Seconds())
+	look = bounds.Seconds((0.5 + 0.5*q.random()) * look.Seconds())
 	return min(max(look, l.turn(p, q.now).Add(-l.ahead(p)).Sub(q.now)), lineWait)
 }
 
@@ -416,17 +417,17 @@ func (l *line) wait(q question, places float64) time.Duration {
 	if p.Rate == 0 {
 		atOnce = p.Concurrency
 	}
-	places -= slack * math.Sqrt(float64(atOnce))
-	until := seconds(places / l.pace(p))
+	places -= earlyPlaces * math.Sqrt(float64(atOnce))
+	until := bounds.Seconds(places / l.pace(p))
 	if !l.MovedAt.IsZero() {
 		until -= q.now.Sub(l.MovedAt)
 	}
-	return max(0, seconds(earlyShare*until.Seconds())-earlyLead)
+	return max(0, bounds.Seconds(earlyShare*until.Seconds())-earlyLead)
 }
 
 // timeOf returns how long the line takes until a ticket is the first.
 func (l *line) timeOf(p targets.Profile, ticket int64) time.Duration {
-	return seconds(max(0, float64(ticket)-l.Front) / l.pace(p))
+	return bounds.Seconds(max(0, float64(ticket)-l.Front) / l.pace(p))
 }
 
 // isLine reports whether messages wait in the line.
@@ -437,7 +438,7 @@ func (l *line) turn(p targets.Profile, now time.Time) time.Time {
 	if p.Rate == 0 {
 		return now
 	}
-	return later(now, l.Next.Add(-times(p.Burst-1, interval(p))))
+	return bounds.Later(now, l.Next.Add(-times(p.Burst-1, interval(p))))
 }
 
 // ahead returns how far ahead a turn may be taken. With both limits, its permit is taken as well, and waits.
@@ -445,7 +446,7 @@ func (l *line) ahead(p targets.Profile) time.Duration {
 	if p.Rate == 0 || p.Concurrency == 0 {
 		return turnWait
 	}
-	return max(shortestAhead, min(turnWait, seconds(float64(p.Concurrency)/float64(p.Rate)-l.Mean)))
+	return max(shortestAhead, min(turnWait, bounds.Seconds(float64(p.Concurrency)/float64(p.Rate)-l.Mean)))
 }
 
 // freeFor returns how long calls could have begun.
@@ -471,25 +472,12 @@ func (l *line) pace(p targets.Profile) float64 {
 // unit is how long a permit is used or, without permits, the time between two turns.
 func (l *line) unit(p targets.Profile) time.Duration {
 	if p.Concurrency > 0 {
-		return seconds(l.Mean)
+		return bounds.Seconds(l.Mean)
 	}
 	return interval(p)
 }
 
 // interval is the time between two turns.
-func interval(p targets.Profile) time.Duration { return seconds(1 / float64(p.Rate)) }
+func interval(p targets.Profile) time.Duration { return bounds.Seconds(1 / float64(p.Rate)) }
 
-func times(n int, d time.Duration) time.Duration { return seconds(float64(n) * d.Seconds()) }
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// seconds returns a duration, at most ten years.
-func seconds(s float64) time.Duration {
-	const longest = 10 * 365 * 24 * time.Hour
-	return time.Duration(min(max(s, -longest.Seconds()), longest.Seconds()) * float64(time.Second))
-}
+func times(n int, d time.Duration) time.Duration { return bounds.Seconds(float64(n) * d.Seconds()) }

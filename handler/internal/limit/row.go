@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/targets"
@@ -23,8 +24,8 @@ const (
 	// conflictPause is doubled with each conflict of an update in a row, at most maxDoublings times.
 	conflictPause = 10 * time.Millisecond
 	maxDoublings  = 5
-	// enough readings that find a row unchanged mean that no other instance changes it.
-	enough = 8
+	// quietReadings in a row that find it unchanged mean that no other instance changes the row.
+	quietReadings = 8
 	// The lag is that of about lagCalls messages, at most longestLag: a sender can say that a message is older.
 	// An idle host needs up to notice to receive a message.
 	lagCalls   = 3
@@ -77,9 +78,10 @@ type row struct {
 	known, inMemory bool
 	// isUnsure says that a write got no answer: it may still be made, until another one is.
 	isUnsure bool
-	// alone is how many readings in a row have found it so. Others change a row of which alone is less than enough:
-	// each update begins with a reading, which is faster than a conflict.
-	alone int
+	// unchanged is how many readings, one after the other, have found the row as this instance left it. As long as
+	// they are fewer than quietReadings, other instances change it, and each update begins with a reading, which is
+	// faster than a conflict.
+	unchanged int
 	// due is when the next update is due; zero if none is. It is not sooner than gap after the latest one.
 	due, latest time.Time
 	gap         time.Duration
@@ -205,7 +207,7 @@ func (r *row) close() {
 
 // kick asks for an update after a delay, or sooner. The row is locked.
 func (r *row) kick(delay time.Duration) {
-	due := later(r.limits.now().Add(delay), r.latest.Add(r.gap))
+	due := bounds.Later(r.limits.now().Add(delay), r.latest.Add(r.gap))
 	if r.closed || !r.due.IsZero() && !due.Before(r.due) {
 		return
 	}
@@ -256,7 +258,7 @@ func (r *row) sleep(wait time.Duration) {
 // update makes one update. The row is unlocked while the table works.
 func (r *row) update() {
 	r.choose()
-	read := !r.known || r.alone < enough
+	read := !r.known || r.unchanged < quietReadings
 	for conflicts := 0; ; conflicts++ {
 		var err error
 		if read {
@@ -287,8 +289,8 @@ func (r *row) update() {
 			return
 		}
 		r.gap = min(r.gap*3/2+conflictPause, longestGap)
-		read, r.alone = true, 0
-		r.pause(seconds(r.limits.random() * (conflictPause << min(conflicts+1, maxDoublings)).Seconds()))
+		read, r.unchanged = true, 0
+		r.pause(bounds.Seconds(r.limits.random() * (conflictPause << min(conflicts+1, maxDoublings)).Seconds()))
 	}
 }
 
@@ -320,9 +322,9 @@ func (r *row) read() error {
 	if err != nil {
 		return err
 	}
-	r.alone++
+	r.unchanged++
 	if r.known && got.Version != r.stored.Version {
-		r.alone = 0
+		r.unchanged = 0
 	}
 	r.known = true
 	r.stored.Version, r.stored.Content = got.Version, got.Content
@@ -432,8 +434,7 @@ func (r *row) answerAway() {
 		if m.visits > 0 {
 			delay = inPlaceAway << (2 * min(m.visits-1, 3))
 		}
-		r.give(m, answer{
-			delay: seconds((0.5 + 0.5*r.limits.random()) * delay.Seconds()), detail: detailAway, ticket: m.ticket,
-		})
+		spread := bounds.Seconds((0.5 + 0.5*r.limits.random()) * delay.Seconds())
+		r.give(m, answer{delay: spread, detail: detailAway, ticket: m.ticket})
 	}
 }

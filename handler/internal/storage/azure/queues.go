@@ -77,7 +77,7 @@ func (s *Queues) Create(ctx context.Context, name string) error {
 
 // Put implements [storage.Queues].
 func (s *Queues) Put(ctx context.Context, name string, item storage.Item) (put storage.Message, err error) {
-	delay, ttl := delaySeconds(item.Delay), int32(never)
+	delay, ttl := delaySeconds(item.Delay), int32(noExpiry)
 	if item.TTL != 0 {
 		ttl = wholeSeconds(item.TTL)
 	}
@@ -202,8 +202,8 @@ func ProbeBlobs(ctx context.Context, conn Connection) error {
 	return describe("delete from blob container "+hostContainer, err)
 }
 
-// never is the time-to-live of a message that never expires.
-const never = -1
+// noExpiry is the time-to-live of a message that never expires.
+const noExpiry = -1
 
 func delaySeconds(delay time.Duration) int32 { return wholeSeconds(min(delay, storage.MaxDelay)) }
 
