@@ -190,7 +190,10 @@ func TestLimitsOfProcesses(t *testing.T) {
 	put("second", messages)
 	f.await("the calls to be made", all("second", messages))
 	seen.answerAfter(10 * time.Second)
+	made := one.calls("") + both.calls("")
 	put("third", atLast)
+	f.await("calls of the other process", func() bool { return one.calls("")+both.calls("") > made+atLast/2 })
+	seen.answerAfter(0)
 	f.await("the calls to be made", all("third", atLast))
 	for _, target := range []*counting{one, both} {
 		if peak := target.highest(); peak > 2 {
