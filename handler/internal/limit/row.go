@@ -36,7 +36,7 @@ const (
 	// While the table is away, messages come back after half to all of the time that it has been away, from
 	// shortestAway to longestAway, and contents in place later with each of their visits.
 	shortestAway = 10 * time.Second
-	longestAway  = 5 * time.Minute
+	longestAway  = time.Minute // another instance may get answers
 	inPlaceAway  = 10 * time.Minute
 )
 
