@@ -296,7 +296,8 @@ func TestLimitedCancelled(t *testing.T) {
 				d.events = map[time.Duration]func(*limited){100 * time.Second: (*limited).cancel}
 				d.deadline = time.Hour
 				want := figures{peak: d.concurrency, window: 1.1, use: 0.9, reschedules: 100}
-				if d.concurrency == 1 { // of 45 calls, those count that come before tickets count as lost
+				isBoth := d.rate > 0 && d.concurrency > 0
+				if d.concurrency == 1 || isBoth && load > 0.8 { // those count that come before tickets count as lost
 					want.use = 0.75
 				}
 				d.run(t, 5).must(t, want)
