@@ -39,7 +39,7 @@ func TestExpediteKeepsDeadline(t *testing.T) {
 		"not_before_after_long_wait": func() string {
 			return native(at("createdAt", -100*day) + at("notBefore", 10*day) + at("deadline", 20*day))
 		},
-		"nexus":             func() string { return nexusMessage(time.Now().Add(later)) },
+		"nexus":             func() string { return nexusOf(0, later, 2*later) },
 		"nexus_long_wait":   func() string { return nexusOf(-100*day, 10*day, 20*day) },
 		"nexus_no_deadline": func() string { return nexusOf(-10*day, later, 0) },
 	} {
@@ -64,32 +64,12 @@ func TestExpediteKeepsDeadline(t *testing.T) {
 				if got := after.GiveUpAt(appRules.Expiration); got.Sub(want).Abs() > time.Second {
 					t.Errorf("deadline %v, want %v", got, want)
 				}
-				if after.DueAt().After(time.Now()) {
-					t.Errorf("due at %v, now is %v", after.DueAt(), time.Now())
+				if after.DueAt().After(time.Now()) || after.Attempts != before.Attempts {
+					t.Errorf("due at %v, now is %v, %d attempts", after.DueAt(), time.Now(), after.Attempts)
 				}
 			})
 		})
 	}
-}
-
-// TestUnknownDeadline: a message whose deadline only the handler knew, and did not record, is not changed.
-func TestUnknownDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 0)
-		content := fmt.Appendf(nil,
-			`{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"notBefore":%q}`,
-			time.Now().Add(later).UTC().Format(time.RFC3339))
-		row := schedule(t, store, table, content, later)
-		row.Deadline = time.Time{}
-		if err := rows.Put(t.Context(), table, row); err != nil {
-			t.Fatal(err)
-		}
-		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))
-		defer p.Discard(t.Context())
-		if p.Total != 0 || p.Refused != 1 {
-			t.Errorf("%+v", p.Result)
-		}
-	})
 }
 
 // TestKeepKeepsDeadline: keep shortens no deadline, and refuses none.

@@ -1,11 +1,9 @@
 package operation_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,11 +28,8 @@ import (
 type app struct {
 	store    *memory.Queues
 	outcomes storage.Table
-	// does returns the result of a call: "deliver", "fail", "retry", "refuse" or "leave", which leaves the message to
-	// its lease.
+	// does returns the result of a call, such as "deliver" or "fail".
 	does func(requestID string) string
-	// takes is the duration of a call.
-	takes time.Duration
 }
 
 // newApp returns an account whose app records outcomes, and that app. The app is not started.
@@ -91,9 +86,6 @@ func (a app) start(t *testing.T) (stop func()) {
 
 //nolint:revive // t comes first, as in every other test
 func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, recorder *record.Recorder) {
-	if !storage.Sleep(ctx, a.takes) {
-		return
-	}
 	content, err := storage.Base64.Decode(m.Text)
 	if err != nil {
 		t.Errorf("sent: %v", err)
@@ -112,14 +104,10 @@ func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, record
 	var after envelope.Content
 	to, delay := "", time.Duration(0)
 	switch a.does(e.RequestID) {
-	case "leave":
-		return
 	case "deliver":
 		o.Action, o.Reason, o.Status = "finish", "delivered", 200
 	case "repeat": // the history has the delivery
 		o.Action, o.Reason, o.Called = "finish", "duplicate", false
-	case "report": // a 2xx with a callback
-		o.Action, o.Reason, o.Status = "callback", "delivered", 201
 	case "fail":
 		to = poisonQueue
 		why := envelope.DeadLetter{At: time.Now(), Reason: "rejected", Detail: "answered 418", Queue: mainQueue}
@@ -190,59 +178,57 @@ func requeue(t *testing.T, a *operation.Operations, pace journal.Pace) (operatio
 // TestCanary checks that the others follow if and only if the first messages are delivered, and that the run says what
 // happened to them.
 func TestCanary(t *testing.T) {
-	const soon, slowly = 10 * time.Second, 4 * time.Minute
-	const breaker = "0 of 3 first messages are delivered; not called yet: the circuit breaker of t.example is open"
-	const not = "is not delivered: r"
+	const messages, soon, slowly = 30, 10 * time.Second, 4 * time.Minute
+	const undelivered = "0 of 3 first messages are delivered; "
+	const breaker = "not called yet: the circuit breaker of t.example is open"
+	const busy = undelivered + "not called yet: busy: t.example has no free slot"
+	const notRead = undelivered + "no outcome is recorded yet: does the function app run?"
+	twoMinutesDown := func(string) string {
+		if time.Now().Minute() < 2 { // the bubble begins at midnight
+			return "refuse"
+		}
+		return "deliver"
+	}
 	for name, c := range map[string]struct {
-		does  string // empty: no app runs
-		takes time.Duration
-		pace  journal.Pace
-		want  string // the problem; empty if the canaries pass
-		after time.Duration
+		does   func(string) string // nil: no app runs
+		canary int
+		want   string // the problem; empty if the canaries pass
+		noted  string // the lines while it waits
+		after  time.Duration
 	}{
-		"delivered":          {does: "deliver", after: soon},
-		"delivered_callback": {does: "report", after: soon},
-		"delivered_before":   {does: "repeat", after: soon},
-		"delivered_slowly":   {does: "deliver", takes: 20 * time.Second, after: 30 * time.Second},
-		"failed":             {does: "fail", want: "a first message is not delivered: r", after: soon},
-		"failed_why":         {does: "fail", want: ": rejected, status 418", after: soon},
-		"failed_slowly":      {does: "fail", takes: time.Minute, want: not, after: 80 * time.Second},
-		"tried_again":        {does: "retry", want: "status 503; it waits for attempt 2", after: soon},
-		"breaker_open":       {does: "refuse", want: breaker, after: slowly},
-		"busy":               {does: "busy", want: "not called yet: busy: t.example has no free slot", after: slowly},
-		"not_read":           {want: "does the function app run?", after: slowly},
-		"not_over_in_time":   {does: "deliver", takes: time.Hour, want: "no outcome is recorded yet", after: slowly},
-		"all_are_first":      {does: "deliver", pace: journal.Pace{Canary: 30}, after: soon},
-		"all_failed":         {does: "fail", pace: journal.Pace{Canary: 30}, want: not, after: soon},
-		"more_than_all":      {does: "deliver", pace: journal.Pace{Canary: 31}, after: soon},
-		"more_failed":        {does: "fail", pace: journal.Pace{Canary: 100}, want: not, after: soon},
-		"more_not_read":      {pace: journal.Pace{Canary: 100}, want: "does the function app run?", after: slowly},
+		"delivered":        {does: always("deliver"), canary: 3, after: soon},
+		"delivered_before": {does: always("repeat"), canary: 3, after: soon},
+		"breaker_closes":   {does: twoMinutesDown, canary: 3, noted: breaker + "\n", after: 3 * time.Minute},
+		"more_than_all":    {does: always("deliver"), canary: 100, after: soon},
+		"failed":           {does: always("fail"), canary: 3, want: ": rejected, status 418", after: soon},
+		"tried_again":      {does: always("retry"), canary: 3, want: "status 503; it waits for attempt 2", after: soon},
+		"breaker_open":     {does: always("refuse"), canary: 3, want: undelivered + breaker, after: slowly},
+		"busy":             {does: always("busy"), canary: 3, want: busy, after: slowly},
+		"not_read":         {canary: 3, want: notRead, after: slowly},
+		"all_failed":       {does: always("fail"), canary: 100, want: "is not delivered: r", after: soon},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newQueues(t, 30)
-				a, reader := newApp(t, store, always(c.does))
-				reader.takes = c.takes
-				if c.does != "" {
+				store := newQueues(t, messages)
+				a, reader := newApp(t, store, c.does)
+				if c.does != nil {
 					reader.start(t)
 				}
-				if c.pace.Canary == 0 {
-					c.pace.Canary = 3
-				}
-				began := time.Now()
-				r, said := requeue(t, a, c.pace)
+				began, first := time.Now(), min(c.canary, messages)
+				r, said := requeue(t, a, journal.Pace{Canary: c.canary})
 				if took := time.Since(began); took > c.after {
 					t.Errorf("it took %v", took)
 				}
 				if c.want == "" {
-					noted := slices.Contains(said.said, fmt.Sprintf("%d delivered", min(c.pace.Canary, 30)))
-					if !r.Finished() || r.Done != 30 || r.Stopped != "" || !noted {
-						t.Errorf("%+v, %q", r, said.said)
+					notes := strings.Join(said.said, "\n")
+					const form = "sent %d first; waiting until they are delivered, at most 3m0s\n%s%[1]d delivered"
+					if !r.Finished() || r.Done != messages || r.Stopped != "" ||
+						notes != fmt.Sprintf(form, first, c.noted) || said.advanced != messages {
+						t.Errorf("%+v, %+v", r, said)
 					}
 					return
 				}
-				if first := min(c.pace.Canary, 30); !strings.Contains(r.Stopped, c.want) || r.Done != first ||
-					r.Left != 30-first {
+				if !strings.Contains(r.Stopped, c.want) || r.Done != first || r.Left != messages-first {
 					t.Errorf("want it stopped by %q: %+v, %q", c.want, r, said.said)
 				}
 				if n := len(hidden(store, poisonQueue)); n > 0 {
@@ -253,153 +239,85 @@ func TestCanary(t *testing.T) {
 	}
 }
 
-// TestCanaryOnABusyQueue checks that canaries end within seconds on a queue that is never empty.
-func TestCanaryOnABusyQueue(t *testing.T) {
+// TestCanaryOfOthers checks that outcomes of other runs count for nothing, and that a canary whose request id an edit
+// has changed is recognized.
+func TestCanaryOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 30)
-		a, reader := newApp(t, store, func(requestID string) string {
-			if requestID == "none" || strings.HasPrefix(requestID, "busy") {
-				return "leave"
-			}
-			return "deliver"
+		a, reader := newApp(t, newQueues(t, 1), always("deliver"))
+		recorder := record.NewOutcomeRecorder(a.Outcomes, 1<<20, zerolog.Nop())
+		recorder.Outcome(record.Outcome{
+			Run: "another", RequestID: "edited", Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
 		})
-		for i := range 2000 { // each is received once in ten minutes
-			put(t, store, mainQueue, hostCopy(fmt.Sprintf("busy%d", i)), 0)
-		}
-		reader.start(t)
-		began := time.Now()
-		r, said := requeue(t, a, journal.Pace{Canary: 3})
-		if took := time.Since(began); r.Done != 30 || r.Stopped != "" || took > time.Minute {
-			t.Errorf("%v, %+v, %q", took, r, said.said)
-		}
-	})
-}
-
-// TestCanaryBehindTheBreaker checks that messages that are refused for a while are no canaries that were delivered, and
-// that they pass once they are.
-func TestCanaryBehindTheBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 30)
-		began := time.Now()
-		a, reader := newApp(t, store, func(string) string {
-			if time.Since(began) < 2*time.Minute {
-				return "refuse"
-			}
-			return "deliver"
-		})
-		reader.start(t)
-		r, said := requeue(t, a, journal.Pace{Canary: 3})
-		if r.Done != 30 || time.Since(began) < 2*time.Minute || time.Since(began) > 3*time.Minute {
-			t.Errorf("%v, %+v", time.Since(began), r)
-		}
-		want := []string{
-			"sent 3 first; waiting until they are delivered, at most 3m0s",
-			"not called yet: the circuit breaker of t.example is open",
-			"3 delivered",
-		}
-		if !slices.Equal(said.said, want) {
-			t.Errorf("it said %q", said.said)
-		}
-	})
-}
-
-// TestCanaryOfEditedID checks that a canary whose request id an edit has changed is recognized.
-func TestCanaryOfEditedID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 1)
-		a, reader := newApp(t, store, always("deliver"))
-		reader.start(t)
-		set, err := edit.ParseSet("requestId=another")
+		recorder.Close(time.Second)
+		set, err := edit.ParseSet("requestId=edited")
 		if err != nil {
 			t.Fatal(err)
 		}
-		pace := journal.Pace{Canary: 1}
-		edited := operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}, Pace: pace}
-		p := mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, edited))
-		if r, err := p.Execute(t.Context()); err != nil || r.Stopped != "" {
+		edited := operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}, Pace: journal.Pace{Canary: 1}}
+		r, err := mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, edited)).Execute(t.Context())
+		if err != nil || !strings.Contains(r.Stopped, "0 of 1 first messages are delivered") {
 			t.Errorf("%+v, %v", r, err)
 		}
-	})
-}
-
-// TestCanaryOfOthers checks that outcomes of other runs and of other messages count for nothing.
-func TestCanaryOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 3)
-		a, _ := newApp(t, store, nil)
-		p := planRequeue(t, a, journal.Pace{Canary: 3})
-		recorder := record.NewOutcomeRecorder(a.Outcomes, 1<<20, zerolog.Nop())
-		for _, id := range []string{"r0", "r1", "r2"} {
-			recorder.Outcome(record.Outcome{
-				Run: "another", RequestID: id, Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
-			})
-		}
-		recorder.Close(time.Second)
-		r, err := p.Execute(t.Context())
-		if err != nil || !strings.Contains(r.Stopped, "0 of 3 first messages are delivered") {
+		reader.start(t)
+		if r, err := a.Resume(t.Context(), r.Run); err != nil || r.Stopped != "" {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
 }
 
 // TestNoOutcomes checks that a run that could not know what becomes of its messages is refused before it changes
-// anything.
+// anything. A table that does not answer is not a wrong configuration.
 func TestNoOutcomes(t *testing.T) {
 	denied := fmt.Errorf("list rows: %w", storage.ErrDenied)
+	fail := func(table storage.Table, err error) { table.(*memory.Table).Fail(err) }
 	for name, c := range map[string]struct {
 		prepare func(*operation.Operations)
 		words   []string
+		unknown bool
 	}{
-		"no_table": {func(a *operation.Operations) { a.Account.Table, a.Outcomes = nil, nil }, []string{"SCHEDULED is off"}},
+		"no_table": {
+			prepare: func(a *operation.Operations) { a.Account.Table, a.Outcomes = nil, nil },
+			words:   []string{"SCHEDULED is off"},
+		},
 		"no_rights": {
-			func(a *operation.Operations) { a.Account.Table.(*memory.Table).Fail(denied) },
-			[]string{storage.TableRole},
+			prepare: func(a *operation.Operations) { fail(a.Account.Table, denied) },
+			words:   []string{storage.TableRole},
 		},
 		"no_rights_run": {
-			func(a *operation.Operations) { a.Outcomes.(*memory.Table).Fail(denied) },
-			[]string{storage.TableRole},
+			prepare: func(a *operation.Operations) { fail(a.Outcomes, denied) },
+			words:   []string{storage.TableRole},
 		},
 		"no_heartbeat": {
-			func(a *operation.Operations) { a.Account.Table = &memory.Table{} },
-			[]string{"no timer function", "AC-monitor"},
+			prepare: func(a *operation.Operations) { a.Account.Table = &memory.Table{} },
+			words:   []string{"no timer function", "AC-monitor"},
+		},
+		"away": {
+			prepare: func(a *operation.Operations) { fail(a.Account.Table, errors.New("away")) },
+			words:   []string{"whether the app records outcomes", "away"},
+			unknown: true,
 		},
 	} {
-		paces := map[string]journal.Pace{"canary": {Canary: 1}, "stop": {StopAt: 0.1}}
-		for option, pace := range paces {
-			t.Run(name+"/"+option, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := newQueues(t, 3)
-					a, _ := newApp(t, store, nil)
-					advance(time.Second)
-					c.prepare(a)
-					_, requeueErr := a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{Pace: pace})
-					_, runErr := a.PlanExpedite(t.Context(), account.ScheduledSource{}, pace)
-					for _, err := range []error{requeueErr, runErr} {
-						if !errors.Is(err, operation.ErrNoOutcomes) {
-							t.Errorf("%v", err)
-						}
-						wantError(t, err, c.words...)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, 3)
+				a, _ := newApp(t, store, nil)
+				advance(time.Second)
+				c.prepare(a)
+				requeue := operation.Requeue{Pace: journal.Pace{Canary: 1}}
+				_, requeueErr := a.PlanRequeue(t.Context(), account.Source{}, requeue)
+				_, expediteErr := planExpedite(t.Context(), a, journal.Pace{StopAt: 0.1})
+				for _, err := range []error{requeueErr, expediteErr} {
+					if errors.Is(err, operation.ErrNoOutcomes) == c.unknown {
+						t.Errorf("%v", err)
 					}
-					if runs, _ := a.Journals.List(); len(runs) > 0 || len(hidden(store, poisonQueue)) > 0 {
-						t.Errorf("it has begun: %q", runs)
-					}
-					execute(t, planRequeue(t, a, journal.Pace{Rate: 100}))
-				})
+					wantError(t, err, c.words...)
+				}
+				if runs, _ := a.Journals.List(); len(runs) > 0 || len(hidden(store, poisonQueue)) > 0 {
+					t.Errorf("it has begun: %q", runs)
+				}
+				execute(t, planRequeue(t, a, journal.Pace{Rate: 100}))
 			})
-		}
-	}
-}
-
-// TestOutcomesUnknown checks that a table that does not answer is not a wrong configuration.
-func TestOutcomesUnknown(t *testing.T) {
-	store := newQueues(t, 3)
-	a, _ := newApp(t, store, nil)
-	a.Account.Table.(*memory.Table).Fail(errors.New("away"))
-	pace := journal.Pace{Canary: 1}
-	_, err := a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{Pace: pace})
-	wantError(t, err, "whether the app records outcomes", "away")
-	if errors.Is(err, operation.ErrNoOutcomes) {
-		t.Errorf("%v", err)
+		})
 	}
 }
 
@@ -424,102 +342,47 @@ func TestNoRoomForRun(t *testing.T) {
 	})
 }
 
-// TestCanaryResumed checks that a run that its canaries have stopped can be resumed.
+// TestCanaryResumed checks that a run whose first messages are not delivered can be resumed, whatever has stopped it.
+// It sends another message first in place of each whose call has failed, and the others once these are delivered.
 func TestCanaryResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 30)
-		a, reader := newApp(t, store, always("deliver"))
-		r, _ := requeue(t, a, journal.Pace{Canary: 3})
-		if r.Stopped == "" {
-			t.Fatalf("not stopped, though no function app runs: %+v", r)
-		}
-		reader.start(t)
-		r, err := a.Resume(t.Context(), r.Run)
-		if err != nil || !r.Finished() || r.Done != 30 || r.PossibleDuplicates != 0 {
-			t.Errorf("%+v, %v", r, err)
-		}
-		advance(time.Minute)
-		if n := len(store.All(mainQueue)) + len(store.All(poisonQueue)); n > 0 {
-			t.Errorf("%d are left", n)
-		}
-	})
-}
-
-// TestCanaryReplaced checks that a resumed run sends another message first in place of each whose call has failed, and
-// not the others before those are delivered.
-func TestCanaryReplaced(t *testing.T) {
 	for name, fails := range map[string]string{"failed": "fail", "rescheduled": "retry"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newQueues(t, 30)
-				a, reader := newApp(t, store, firstOf(5, fails, "deliver"))
+				a, reader := newApp(t, newQueues(t, 30), firstOf(2, fails, "deliver"))
+				said := &notes{}
+				a.Observer = said
+				p := planRequeue(t, a, journal.Pace{Canary: 3})
+				a.Outcomes.(*memory.Table).Fail(errors.New("away"))
+				r, err := p.Execute(t.Context())
+				wantError(t, err, "read the outcomes of the messages", "away")
+				a.Outcomes.(*memory.Table).Fail(nil)
+				resume := func(ctx context.Context, done int, stopped string) {
+					t.Helper()
+					r, err := a.Resume(ctx, r.Run)
+					if err != nil || r.Done != done || (r.Stopped == "") != (stopped == "") ||
+						!strings.Contains(r.Stopped, stopped) || r.PossibleDuplicates > 0 {
+						t.Fatalf("want %d done, stopped by %q: %+v, %v", done, stopped, r, err)
+					}
+				}
+				soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				resume(soon, 3, "interrupted")
+				resume(t.Context(), 3, "does the function app run?")
 				reader.start(t)
-				pace := journal.Pace{Canary: 3}
-				r, _ := requeue(t, a, pace)
-				if !strings.Contains(r.Stopped, "is not delivered: r") || r.Done != 3 {
-					t.Fatalf("%+v", r)
-				}
-				advance(3 * time.Second) // all three have failed
-				r, err := a.Resume(t.Context(), r.Run)
-				if err != nil || r.Done != 6 || !strings.Contains(r.Stopped, "is not delivered: r") {
-					t.Fatalf("2 of 3 further messages fail: %+v, %v", r, err)
-				}
-				advance(3 * time.Second)
-				r, err = a.Resume(t.Context(), r.Run)
-				if err != nil || r.Done != 30 || r.Stopped != "" {
-					t.Errorf("%+v, %v", r, err)
+				resume(t.Context(), 3, "is not delivered: r")
+				advance(3 * time.Second) // the other one has failed as well
+				said.said = nil
+				resume(t.Context(), 30, "")
+				if len(said.said) != 2 || said.said[1] != "3 delivered" {
+					t.Errorf("it said %q", said.said)
 				}
 			})
 		})
 	}
 }
 
-// TestCanaryOfAnOlderVersion checks that a run that an older version began is not resumed as if its messages had a
-// TestCanaryInterrupted checks that a run that is interrupted while it waits for its last messages is not finished.
-func TestCanaryInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 3)
-		a, reader := newApp(t, store, always("deliver"))
-		p := planRequeue(t, a, journal.Pace{Canary: 3})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		r, err := p.Execute(ctx)
-		if err != nil || !strings.Contains(r.Stopped, "interrupted") || r.Done != 3 {
-			t.Errorf("%+v, %v", r, err)
-		}
-		if s := summaries(t, a)[0]; s.State != "interrupted" {
-			t.Errorf("%+v", s)
-		}
-		reader.start(t)
-		r, err = a.Resume(t.Context(), r.Run)
-		if err != nil || r.Stopped != "" {
-			t.Errorf("%+v, %v", r, err)
-		}
-	})
-}
-
-// TestCanaryTableAway checks that a table that goes away while the run waits stops it, and that it can be resumed.
-func TestCanaryTableAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 30)
-		a, reader := newApp(t, store, always("deliver"))
-		p := planRequeue(t, a, journal.Pace{Canary: 3})
-		a.Outcomes.(*memory.Table).Fail(errors.New("away"))
-		r, err := p.Execute(t.Context())
-		wantError(t, err, "read the outcomes of the messages", "away")
-		if r.Done != 3 {
-			t.Errorf("%+v", r)
-		}
-		a.Outcomes.(*memory.Table).Fail(nil)
-		reader.start(t)
-		r, err = a.Resume(t.Context(), r.Run)
-		if err != nil || r.Done != 30 {
-			t.Errorf("%+v, %v", r, err)
-		}
-	})
-}
-
-// TestStopAt checks that a run stops if and only if more than a share of the calls fails, for whatever reason.
+// TestStopAt checks that a run stops if and only if more than a share of the calls fails, for whatever reason, and
+// judges only what it sends afterwards when it is resumed.
 func TestStopAt(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails  int // of ten
@@ -528,33 +391,29 @@ func TestStopAt(t *testing.T) {
 		share  float64
 		stops  bool
 	}{
-		"none_fail":        {fails: 0, share: 0.2},
-		"few_fail":         {fails: 1, share: 0.2},
-		"half_fail":        {fails: 5, share: 0.2, stops: true},
-		"all_fail":         {fails: 10, share: 0.9, stops: true},
+		"few_fail":         {fails: 1, how: "fail", share: 0.2},
+		"half_fail":        {fails: 5, how: "fail", share: 0.2, stops: true},
 		"half_are_retried": {fails: 5, how: "retry", share: 0.2, stops: true},
-		"behind_canaries":  {fails: 5, share: 0.4, canary: 10, stops: true},
-		"all_may_fail":     {fails: 10, share: 1},
-		"half_fail_of_2/3": {fails: 5, share: 0.67},
+		"behind_canaries":  {fails: 5, how: "fail", share: 0.4, canary: 10, stops: true},
+		"all_may_fail":     {fails: 10, how: "fail", share: 1},
 		"all_are_refused":  {fails: 10, how: "refuse", share: 0.1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const messages = 200
-				store := newQueues(t, messages)
-				a, reader := newApp(t, store, func(id string) string {
+				var works atomic.Bool
+				a, reader := newApp(t, newQueues(t, messages), func(id string) string {
 					var n int
 					if _, err := fmt.Sscanf(id, "r%d", &n); err != nil {
 						t.Error(err)
 					}
-					if n >= c.canary && n%10 < c.fails {
-						return cmp.Or(c.how, "fail")
+					if n >= c.canary && n%10 < c.fails && !works.Load() {
+						return c.how
 					}
 					return "deliver"
 				})
 				reader.start(t)
-				pace := journal.Pace{Rate: 10, StopAt: c.share, Canary: c.canary}
-				r, _ := requeue(t, a, pace)
+				r, _ := requeue(t, a, journal.Pace{Rate: 10, StopAt: c.share, Canary: c.canary})
 				if stopped := r.Stopped != ""; stopped != c.stops {
 					t.Fatalf("%+v", r)
 				}
@@ -562,59 +421,15 @@ func TestStopAt(t *testing.T) {
 					return
 				}
 				_, why, _ := strings.Cut(r.Stopped, "messages have failed: r")
-				if !strings.Contains(why, ", status ") {
-					t.Errorf("it says %q", r.Stopped)
+				if !strings.Contains(why, ", status ") || r.Done > messages/2 {
+					t.Errorf("%+v", r)
 				}
-				if r.Done > messages/2 {
-					t.Errorf("%d were sent before it stopped", r.Done)
+				advance(time.Minute)
+				works.Store(true)
+				if r, err := a.Resume(t.Context(), r.Run); err != nil || r.Stopped != "" || r.Done != messages {
+					t.Errorf("%+v, %v", r, err)
 				}
 			})
 		})
 	}
-}
-
-// TestStopAtResumed checks that a run that has stopped judges only what it sends after it is resumed.
-func TestStopAtResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 200)
-		var works atomic.Bool
-		a, reader := newApp(t, store, func(string) string {
-			if works.Load() {
-				return "deliver"
-			}
-			return "fail"
-		})
-		reader.start(t)
-		r, _ := requeue(t, a, journal.Pace{Rate: 10, StopAt: 0.2})
-		if r.Stopped == "" {
-			t.Fatalf("%+v", r)
-		}
-		advance(time.Minute)
-		works.Store(true)
-		if r, err := a.Resume(t.Context(), r.Run); err != nil || r.Stopped != "" || r.Done != 200 {
-			t.Errorf("%+v, %v", r, err)
-		}
-	})
-}
-
-func TestRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 50)
-		began := time.Now()
-		r, said := requeue(t, newAccount(t, store), journal.Pace{Rate: 10})
-		if took := time.Since(began); took < 4900*time.Millisecond || took > 6*time.Second {
-			t.Errorf("50 messages at 10 a second took %v", took)
-		}
-		if r.Done != 50 || said.advanced != 50 {
-			t.Errorf("%+v, reported %d", r, said.advanced)
-		}
-		inSecond := map[int64]int{}
-		for _, m := range store.All(mainQueue) {
-			second := int64(m.InsertedAt.Sub(began) / time.Second)
-			inSecond[second]++
-			if inSecond[second] > 11 {
-				t.Errorf("more than 10 in second %d", second)
-			}
-		}
-	})
 }

@@ -97,10 +97,13 @@ func planExpedite(ctx context.Context, a *operation.Operations, pace journal.Pac
 	return a.PlanExpedite(ctx, everything(), pace)
 }
 
-// TestExpediteScheduled checks that expedite makes messages due at once and changes nothing else.
+// TestExpediteScheduled checks that expedite makes messages due at once and changes nothing else, except that a message
+// loses the token of an earlier run.
 func TestExpediteScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 30)
+		a, store, table := newScheduled(t, 29)
+		ofRun := strings.Replace(string(plannedCall("r29", later)), `"call"`, `"run":"0LD","call"`, 1)
+		schedule(t, store, table, []byte(ofRun), later)
 		r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
 		if r.Done != 30 || r.PossibleDuplicates != 0 || len(hidden(store, mainQueue)) != 0 ||
 			len(allRows(t, table)) != 0 {
@@ -119,7 +122,7 @@ func TestExpediteScheduled(t *testing.T) {
 			if e.DueAt().After(time.Now()) || e.Attempts != 3 || !e.CreatedAt.Equal(want.CreatedAt) ||
 				len(e.Trail) != 1 || !e.Deadline.Equal(want.Deadline) ||
 				string(e.Call.Body) != string(want.Call.Body) || string(e.Context) != string(want.Context) ||
-				!strings.Contains(string(content), `"custom":[1, 2]`) {
+				!strings.Contains(string(content), `"custom":[1, 2]`) || e.Run != "" {
 				t.Fatalf("it was changed to %s", content)
 			}
 		}
@@ -129,49 +132,6 @@ func TestExpediteScheduled(t *testing.T) {
 		}
 		wantError(t, err, "due or delivered")
 	})
-}
-
-// TestExpediteNotBefore checks that expedite makes a call due before its notBefore, and that its deadline stays.
-func TestExpediteNotBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 0)
-		notBefore := time.Now().Add(later).UTC().Truncate(time.Second)
-		content := fmt.Appendf(nil,
-			`{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"notBefore":%q}`,
-			time.Now().UTC().Format(time.RFC3339), notBefore.Format(time.RFC3339))
-		schedule(t, store, table, content, later)
-		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
-		e, err := envelope.Parse(a.Account.Rules.Content(store.All(mainQueue)[0].Text))
-		if err != nil || e.NotBefore.After(time.Now()) || e.DueAt().After(time.Now()) || !e.GiveUpAt(week).
-			Equal(notBefore.Add(week)) {
-			t.Errorf("notBefore %v, due %v, deadline %v, %v", e.NotBefore, e.DueAt(), e.GiveUpAt(week), err)
-		}
-	})
-}
-
-// TestExpediteNexus checks that expedite makes a Nexus message due.
-func TestExpediteNexus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 0)
-		e, err := envelope.Parse([]byte(nexusMessage(time.Now().Add(later))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !e.DueAt().After(time.Now()) {
-			t.Fatal("it is due before")
-		}
-		schedule(t, store, table, []byte(nexusMessage(time.Now().Add(later))), later)
-		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
-		after, err := envelope.Parse(a.Account.Rules.Content(store.All(mainQueue)[0].Text))
-		if err != nil || after.DueAt().After(time.Now()) || !after.GiveUpAt(week).Equal(e.GiveUpAt(week)) ||
-			after.Attempts != e.Attempts {
-			t.Errorf("%+v, %v", after, err)
-		}
-	})
-}
-
-func nexusMessage(due time.Time) string {
-	return nexusOf(0, time.Until(due), time.Until(due)+later)
 }
 
 // nexusOf returns a Nexus message. Its times count from now; a deadline of 0 is none.
@@ -203,49 +163,43 @@ func TestExpediteRate(t *testing.T) {
 }
 
 // TestCancelScheduled checks that a cancel deletes messages, and that its undo restores them byte for byte for the time
-// that remains, with their rows.
+// that remains, with their rows. Messages that would be due are visible then.
 func TestCancelScheduled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 120)
-		schedule(t, store, table, []byte("not an envelope \x00"), later)
-		before, recorded := texts(store, mainQueue), allRows(t, table)
-		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
-		if r.Done != 121 || len(store.All(mainQueue)) != 0 || len(allRows(t, table)) != 0 {
-			t.Fatalf("%+v, %d are left, %d rows", r, len(store.All(mainQueue)), len(allRows(t, table)))
-		}
-		advance(time.Hour)
-		undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
-		if undo.Done != 121 || !slices.Equal(texts(store, mainQueue), before) {
-			t.Errorf("%+v, not the same messages", undo)
-		}
-		for _, m := range store.All(mainQueue) {
-			if wait := time.Until(m.NextVisibleAt); wait > time.Hour || wait < time.Hour-time.Second {
-				t.Fatalf("it waits for %v", wait)
+	for _, after := range []time.Duration{time.Hour, 2 * later} {
+		synctest.Test(t, func(t *testing.T) {
+			a, store, table := newScheduled(t, 120)
+			schedule(t, store, table, []byte("not an envelope \x00"), later)
+			before, recorded := texts(store, mainQueue), allRows(t, table)
+			r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
+			if r.Done != 121 || len(store.All(mainQueue)) != 0 || len(allRows(t, table)) != 0 {
+				t.Fatalf("%+v, %d are left, %d rows", r, len(store.All(mainQueue)), len(allRows(t, table)))
 			}
-		}
-		again := allRows(t, table)
-		if len(again) != len(recorded) || again[0].Reason != "temporary_status" ||
-			!again[0].NextAttemptAt.Equal(recorded[0].NextAttemptAt) {
-			t.Errorf("%d rows: %+v", len(again), again)
-		}
-		if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))); r.Done != 120 {
-			t.Errorf("the new rows are not valid: %+v", r)
-		}
-	})
-}
-
-// TestCancelUndoneLate checks that the undo of a cancel makes messages visible that would be due.
-func TestCancelUndoneLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 3)
-		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
-		advance(2 * later)
-		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
-		if len(store.All(mainQueue)) != 3 || len(hidden(store, mainQueue)) != 0 || len(allRows(t, table)) != 0 {
-			t.Errorf("%d messages, %d invisible, %d rows", len(store.All(mainQueue)), len(hidden(store, mainQueue)),
-				len(allRows(t, table)))
-		}
-	})
+			advance(after)
+			undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
+			if undo.Done != 121 || !slices.Equal(texts(store, mainQueue), before) {
+				t.Errorf("%+v, not the same messages", undo)
+			}
+			again := allRows(t, table)
+			if after > later {
+				if len(again) != 0 || len(hidden(store, mainQueue)) != 0 {
+					t.Errorf("%d rows, %d are invisible", len(again), len(hidden(store, mainQueue)))
+				}
+				return
+			}
+			for _, m := range store.All(mainQueue) {
+				if wait := time.Until(m.NextVisibleAt); wait > time.Hour || wait < time.Hour-time.Second {
+					t.Fatalf("it waits for %v", wait)
+				}
+			}
+			if len(again) != len(recorded) || again[0].Reason != "temporary_status" ||
+				!again[0].NextAttemptAt.Equal(recorded[0].NextAttemptAt) {
+				t.Errorf("%d rows: %+v", len(again), again)
+			}
+			if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))); r.Done != 120 {
+				t.Errorf("the new rows are not valid: %+v", r)
+			}
+		})
+	}
 }
 
 // TestCancelCallback checks that the senders are told, if they have a callback.
@@ -283,12 +237,16 @@ func TestRefuseScheduled(t *testing.T) {
 	ctx := t.Context()
 	a, store, table := newScheduled(t, 0)
 	schedule(t, store, table, []byte("not an envelope"), later)
+	noDeadline := fmt.Appendf(nil, `{"asyncCaller":1,"call":{"url":"https://t.example/"},"notBefore":%q}`,
+		time.Now().Add(later).UTC().Format(time.RFC3339))
 	for id, row := range map[string]record.Scheduled{
 		"no-content": {PopReceipt: "x"},
 		"no-receipt": {Content: []byte("x")},
 		"\x1b[31m":   {PopReceipt: "x", Content: []byte("x")},
 		"$(touch x)": {PopReceipt: "x", Content: []byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)},
-		"too-large":  {PopReceipt: "x", Content: make([]byte, storage.MaxTextBytes)},
+		// Only the handler knew its deadline, and has not recorded it.
+		"no-deadline": {PopReceipt: "x", Content: noDeadline},
+		"too-large":   {PopReceipt: "x", Content: make([]byte, storage.MaxTextBytes)},
 	} {
 		row.Key = storage.Key{Partition: mainQueue, ID: id}
 		if err := rows.Put(ctx, table, row); err != nil {
@@ -297,7 +255,7 @@ func TestRefuseScheduled(t *testing.T) {
 	}
 	p := mustPlan(t)(planExpedite(ctx, a, journal.Pace{}))
 	defer p.Discard(ctx)
-	if p.Total != 0 || p.Refused != 6 {
+	if p.Total != 0 || p.Refused != 7 {
 		t.Errorf("planned %d, refused %+v", p.Total, p.Refusals)
 	}
 	a.Account.Table = nil
@@ -422,61 +380,32 @@ func TestChangeRaces(t *testing.T) {
 }
 
 // TestScheduledCanary checks that a run waits for the delivery of its first messages, and stops if the call of one
-// fails.
+// fails. A first message that is already being delivered is replaced by another.
 func TestScheduledCanary(t *testing.T) {
-	for does, want := range map[string]string{
-		"deliver": "", "retry": "waits for attempt 5", "refuse": "the circuit breaker of t.example is open",
-	} {
+	for does, want := range map[string]string{"deliver": "", "retry": "waits for attempt 5"} {
 		t.Run(does, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, store, _ := newScheduled(t, 20)
+				a, store, table := newScheduled(t, 20)
+				for _, row := range allRows(t, table)[:4] {
+					row.PopReceipt = "stale"
+					if err := rows.Put(t.Context(), table, row); err != nil {
+						t.Fatal(err)
+					}
+				}
 				app{store: store, outcomes: recorded(t, a), does: always(does)}.start(t)
-				p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3}))
-				r, err := p.Execute(t.Context())
+				r, err := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3})).Execute(t.Context())
 				done := 3
 				if want == "" {
-					done = 20
+					done = 16
 				}
 				isStopped := r.Stopped != ""
-				if err != nil || r.Done != done || isStopped != (want != "") || !strings.Contains(r.Stopped, want) {
+				if err != nil || r.Skipped != 4 || r.Done != done || isStopped != (want != "") ||
+					!strings.Contains(r.Stopped, want) {
 					t.Errorf("%+v, %v", r, err)
 				}
 			})
 		})
 	}
-}
-
-// TestScheduledCanarySkipped checks that a first message that is already being delivered is replaced by another.
-func TestScheduledCanarySkipped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 20)
-		for _, row := range allRows(t, table)[:4] {
-			row.PopReceipt = "stale"
-			if err := rows.Put(t.Context(), table, row); err != nil {
-				t.Fatal(err)
-			}
-		}
-		recorded(t, a)
-		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3}))
-		r, err := p.Execute(t.Context())
-		left := len(hidden(store, mainQueue))
-		if err != nil || r.Skipped != 4 || r.Done != 3 || !strings.Contains(r.Stopped, "0 of 3") || left != 17 {
-			t.Errorf("%+v, %d are left, %v", r, left, err)
-		}
-	})
-}
-
-// TestExpediteLosesToken checks that a message loses the token of an earlier run.
-func TestExpediteLosesToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 0)
-		content := strings.Replace(string(plannedCall("r1", later)), `"call"`, `"run":"0LD","call"`, 1)
-		schedule(t, store, table, []byte(content), later)
-		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
-		if content := a.Account.Rules.Content(store.All(mainQueue)[0].Text); strings.Contains(string(content), "0LD") {
-			t.Errorf("%s", content)
-		}
-	})
 }
 
 // TestCancelledInHistory checks that a cancelled call is in the history, if the app keeps one.
