@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
@@ -119,8 +120,12 @@ func setup(t *testing.T, called *target) *bench {
 		Now:      time.Now,
 		Jitter:   func() float64 { return 0.5 },
 	}
+	limits := limit.New(limit.Config{
+		App: "app", Instance: "a", Now: time.Now, Random: func() float64 { return 0.5 }, Log: zerolog.Nop(),
+	})
+	t.Cleanup(func() { limits.Close(time.Second) })
 	b.Path = serve.Path{
-		Guard: guard.Rules{Allow: allow}, NewBatchThreshold: 224,
+		Guard: guard.Rules{Allow: allow}, NewBatchThreshold: 224, Limits: limits,
 		Log: zerolog.New(b.log),
 	}
 	return b

@@ -107,7 +107,7 @@ func TestLimitedConcurrency(t *testing.T) {
 						d := limitedConcurrency(limit, call, part)
 						want := figures{peak: limit, use: 0.95, excess: 0.01, reschedules: 2}
 						if call < time.Second {
-							want.use = 0.8
+							want.use = 0.75
 						}
 						if call > d.deadline/4 {
 							d.deadline, want.excess, want.reschedules = time.Hour, 0.0001, 10
