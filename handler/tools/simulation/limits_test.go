@@ -192,6 +192,12 @@ func TestLimitedTrouble(t *testing.T) {
 func (f figures) must(t *testing.T, worst figures) {
 	t.Helper()
 	t.Log(f)
+	if divisor > 1 { // a short run has few calls, of which chance decides more
+		worst.use *= 0.95
+		worst.inversion = worst.inversion * 5 / 4
+		worst.reschedules *= 1.25
+		worst.operations *= 1.25
+	}
 	if f.peak > worst.peak && worst.peak > 0 || f.window > worst.window && worst.window > 0 || f.use < worst.use ||
 		f.excess > worst.excess || worst.inversion > 0 && f.inversion > worst.inversion ||
 		f.reschedules > worst.reschedules || worst.operations > 0 && f.operations > worst.operations ||
