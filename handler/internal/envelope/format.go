@@ -38,7 +38,7 @@ type format interface {
 
 // level says how much of an envelope is left out so that it fits. Each format has levels of its own, which leave out
 // more and more. None leaves out the call, the callback, or the state without which the delivery could not continue:
-// the number of attempts, when the next one is due, when to give up, and what a limit has promised.
+// the number of attempts, when the next one is due, when to give up, and the ticket of a limit.
 type level int
 
 // complete is the first level of both formats. It leaves out nothing.
