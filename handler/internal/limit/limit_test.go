@@ -454,3 +454,48 @@ func TestForgedTicket(t *testing.T) {
 		}
 	})
 }
+
+// TestFloodOfTargets: without a table, a sender names new targets of a profile all the time. One that has no row of its
+// own still gets some calls, and not more than its limit.
+func TestFloodOfTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := instance(t, nil, "a", &bytes.Buffer{})
+		hourly := func(scope string) targets.Profile {
+			return targets.Profile{Scope: scope, Pattern: "*", Rate: rate.Limit(1.0 / 3600), Burst: 1}
+		}
+		hosts := 0
+		flood := func(n int) {
+			for range n {
+				hosts++
+				go l.Enter(t.Context(), due(hourly(fmt.Sprintf("t%d.example", hosts)), 0))
+			}
+		}
+		flood(5000)
+		synctest.Wait()
+		var calls []time.Time
+		ticket, next := int64(0), time.Now()
+		for range 12 * 60 {
+			<-time.After(time.Minute)
+			flood(200)
+			if time.Now().Before(next) {
+				continue
+			}
+			pass, verdict := l.Enter(t.Context(), due(hourly("innocent.example"), ticket))
+			if verdict != nil {
+				ticket, next = verdict.Refusal.Ticket, time.Now().Add(verdict.Refusal.Delay)
+				continue
+			}
+			pass.Ended(&decision.Outcome{}, time.Now())
+			calls, ticket = append(calls, time.Now()), 0
+		}
+		<-time.After(time.Minute)
+		if len(calls) < 2 {
+			t.Errorf("%d calls in 12 h", len(calls))
+		}
+		for n := range calls[min(len(calls), 1):] {
+			if calls[n+1].Sub(calls[n]) < time.Hour-2*time.Second {
+				t.Errorf("calls at %v", calls)
+			}
+		}
+	})
+}
