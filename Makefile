@@ -35,7 +35,7 @@ start: needs-func ## func start in dist (needs Azure Functions Core Tools and Az
 # The race detector makes a test ten times slower. It finds nothing in packages without goroutines, nor in tests of
 # executables, which are built without it. The tests of executables wait more than they compute; e2e, the longest,
 # begins.
-race_free = bounds config decision dotnet envelope explain fold functionapp guard mask nearest operate/message \
+race_free = admission bounds config decision dotnet envelope explain fold functionapp guard mask nearest operate/message \
 	operate/message/edit retry route secret strictjson targets text tools/e2e tools/quickstart tools/simulation tools/stage
 select = grep $(1) $(foreach package,$(race_free),-e '/$(package)$$')
 gotest = xargs go test -shuffle=on -count=1 -timeout 10m -parallel 8

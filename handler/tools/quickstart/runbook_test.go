@@ -264,7 +264,7 @@ func (o *operator) looks(t *testing.T) {
 
 // untilCanaries runs a command in the background and interrupts it when it waits for the app, which does not run.
 const untilCanaries = `%s --yes >said 2>&1 &
-	while kill -0 $! && ! grep -q '^sent ' said; do sleep 0.1; done
+	while kill -0 $! && ! grep -qs '^sent ' said; do sleep 0.1; done
 	kill -TERM $!; wait $!; cat said`
 
 // run runs a command as the operator does. It confirms what the page confirms, and does not wait for the app.
