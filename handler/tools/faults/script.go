@@ -3,7 +3,9 @@
 package main
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -158,6 +160,7 @@ func (s *system) serveCall(w http.ResponseWriter, r *http.Request) {
 		var callback struct{ StatusCode int }
 		_ = json.Unmarshal(body, &callback) // no status is planned as 0
 		event.Reported = callback.StatusCode
+		event.Report = fmt.Sprintf("%x", sha256.Sum256(body))
 	}
 	if s.killedAt(schedule.DuringCall, id) {
 		s.note(event)

@@ -71,6 +71,9 @@ type Event struct {
 	Attempt  int
 	Answer   string
 	Reported int
+	// Report identifies the whole report of a callback: two copies of a message can report one status, each after
+	// another number of attempts.
+	Report string
 	// Cause belongs to a disturbance, Until to that and to Held.
 	Cause Cause
 	Until time.Duration
@@ -355,7 +358,7 @@ func (c *check) calls() {
 }
 
 // isRepeated reports whether a call was made although a row says that the same call was delivered, and could be read. A
-// callback with another status is another call.
+// callback with another report is another call.
 func (c *check) isRepeated(kept, call Event) bool {
 	isAway := func(e Event) bool { return e.Cause == StorageDown && e.within(call.At-notAsked, call.At) }
 	isLater := kept.Kind == Kept && kept.ID == call.ID && call.At > kept.At+keptGrace
@@ -363,7 +366,7 @@ func (c *check) isRepeated(kept, call Event) bool {
 		return false
 	}
 	return slices.ContainsFunc(c.events, func(before Event) bool {
-		return before.Kind == Called && before.ID == call.ID && before.At <= kept.At && before.Reported == call.Reported
+		return before.Kind == Called && before.ID == call.ID && before.At <= kept.At && before.Report == call.Report
 	})
 }
 
