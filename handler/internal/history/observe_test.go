@@ -31,14 +31,16 @@ func TestDeliveries(t *testing.T) {
 		err      error
 		want     string
 	}{
-		"delivered":     {decision: finished, want: "delivered"},
-		"with_callback": {decision.Decision{Action: decision.Callback, Reason: decision.Delivered}, callback, nil, "delivered"},
-		"not_settled":   {decision: finished, err: errors.New("no answer")},
-		"dead_letter":   {decision: decision.Decision{Action: decision.DeadLetter, Reason: "rejected"}, want: "rejected"},
-		"dropped":       {decision: decision.Decision{Action: decision.Drop, Reason: "expired"}, want: "expired"},
-		"fault":         {decision: decision.Decision{Action: decision.Fault, Reason: "rejected"}},
-		"waits":         {decision: decision.Decision{Action: decision.Reschedule, Reason: decision.Busy}},
-		"duplicate":     {decision: decision.Decision{Action: decision.Finish, Reason: decision.Duplicate}},
+		"delivered": {decision: finished, want: "delivered"},
+		"with_callback": {
+			decision.Decision{Action: decision.Callback, Reason: decision.Delivered}, callback, nil, "delivered",
+		},
+		"not_settled": {decision: finished, err: errors.New("no answer")},
+		"dead_letter": {decision: decision.Decision{Action: decision.DeadLetter, Reason: "rejected"}, want: "rejected"},
+		"dropped":     {decision: decision.Decision{Action: decision.Drop, Reason: "expired"}, want: "expired"},
+		"fault":       {decision: decision.Decision{Action: decision.Fault, Reason: "rejected"}},
+		"waits":       {decision: decision.Decision{Action: decision.Reschedule, Reason: decision.Busy}},
+		"duplicate":   {decision: decision.Decision{Action: decision.Finish, Reason: decision.Duplicate}},
 		// Nobody deletes the message of a host that has ended: the next one would call again.
 		"host_gone":               {decision: released, err: errors.New("no answer"), want: "delivered"},
 		"host_gone_with_callback": {decision: released, members: callback},

@@ -54,7 +54,8 @@ func TestJQ(t *testing.T) {
 // TestFixRequestWithJQ: jq fixes an HTTP request of a Nexus message that no other flag can read.
 func TestFixRequestWithJQ(t *testing.T) {
 	broken := nexusOf("PUT /orders\r\nHost: old.example\r\n\r\n", nexusLetter)
-	if _, err := flags(t, "--set", "call.method=POST").Apply(t.Context(), []byte(broken)); err == nil {
+	_, err := flags(t, "--set", "call.method=POST").Apply(t.Context(), []byte(broken))
+	if err == nil {
 		t.Fatal("the request can be read")
 	}
 	fix := flags(t, "--jq", `.RawRequest.CallOut |= (@base64d | sub("/orders"; "/orders HTTP/1.1") | @base64)`)
