@@ -101,15 +101,18 @@ func TestStatusOfRecord(t *testing.T) {
 func TestStaleOfUnreadableQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 0)
-		a := newAccount(unreadable{Queues: store, err: storage.ErrDenied, is: func(string) bool { return true }})
+		denied := unreadable{Queues: store, err: storage.ErrDenied, is: func(string) bool { return true }}
 		advance(time.Hour)
 		due := record.Scheduled{Key: storage.Key{Partition: mainQueue, ID: "1"}}
 		due.NextAttemptAt = time.Now().Add(-time.Hour)
-		for name, want := range map[string]bool{"unreadable": false, "empty": true} {
-			if name == "empty" {
-				a.Store = store
-			}
-			if got := a.StaleCheck(t.Context(), time.Now())(due); got != want {
+		for name, test := range map[string]struct {
+			queues storage.Queues
+			want   bool
+		}{
+			"unreadable": {denied, false},
+			"empty":      {store, true},
+		} {
+			if got := newAccount(test.queues).StaleCheck(t.Context(), time.Now())(due); got != test.want {
 				t.Errorf("%s: stale %t", name, got)
 			}
 		}
