@@ -125,14 +125,16 @@ func (e *Envelope) trace(now time.Time, messageID string) {
 
 // digest returns a hash of texts in hexadecimal. The length before each text keeps different texts apart.
 func digest(texts ...string) string {
-	var joined []byte
+	joined := make([]byte, 0, 256) // enough for most texts, and on the stack
 	for _, text := range texts {
 		joined = strconv.AppendInt(joined, int64(len(text)), 10)
 		joined = append(joined, ':')
 		joined = append(joined, text...)
 	}
 	sum := sha256.Sum256(joined)
-	return hex.EncodeToString(sum[:])
+	var digits [2 * sha256.Size]byte
+	hex.Encode(digits[:], sum[:])
+	return string(digits[:])
 }
 
 // traceKey returns the request id, and the creation time or the id of the first message, because a sender may use a

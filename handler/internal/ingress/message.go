@@ -116,7 +116,11 @@ func decodeContent(data json.RawMessage) (content []byte, forgeable bool, err er
 
 // hintText reads a text of Metadata, which the host encodes twice. It returns "" for anything else.
 func hintText(metadata []strictjson.Member, name string) string {
-	text, _ := strictjson.Bytes(find(metadata, name).Value)
+	value := find(metadata, name).Value
+	if value == nil {
+		return ""
+	}
+	text, _ := strictjson.Bytes(value)
 	if bytes.HasPrefix(text, []byte(`"`)) {
 		if inner, err := jsontext.AppendUnquote(nil, text); err == nil {
 			return string(inner)

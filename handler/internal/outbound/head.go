@@ -100,6 +100,7 @@ const (
 // lines that say where the body ends: at the end of the head it writes those of [frame] in their place, and none for an
 // interim answer. The error is why nothing of the connection can be read after these bytes.
 func (h *head) filter(in []byte) (out []byte, err error) {
+	out = make([]byte, 0, len(in))
 	for h.inside && len(in) > 0 {
 		n := bytes.IndexByte(in, '\n') + 1
 		if n == 0 {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,19 +83,38 @@ func members(values []value, err error) ([]Member, error) {
 		return nil, err
 	}
 	list := make([]Member, len(values)/2)
-	seen := map[string]bool{}
 	for i := range list {
 		name, err := String(values[2*i].text)
 		if err != nil {
 			return nil, fmt.Errorf("a member's name: %w", err)
 		}
-		if seen[name] {
-			return nil, &MemberError{Path: Quotable(name), Err: errors.New("appears twice")}
-		}
-		seen[name] = true
 		list[i] = Member{name, values[2*i+1].text, &values[2*i+1]}
 	}
+	if name, ok := repeated(list); ok {
+		return nil, &MemberError{Path: Quotable(name), Err: errors.New("appears twice")}
+	}
 	return list, nil
+}
+
+// repeated returns the first name that appears a second time.
+func repeated(list []Member) (name string, ok bool) {
+	const few = 8 // comparing the names of an object of usual size is faster than hashing them
+	var seen map[string]bool
+	if len(list) > few {
+		seen = make(map[string]bool, len(list))
+	}
+	for i, m := range list {
+		isMet := seen[m.Name]
+		if seen == nil {
+			isMet = slices.ContainsFunc(list[:i], func(earlier Member) bool { return earlier.Name == m.Name })
+		} else {
+			seen[m.Name] = true
+		}
+		if isMet {
+			return m.Name, true
+		}
+	}
+	return "", false
 }
 
 // Elements returns the elements of one JSON array.
