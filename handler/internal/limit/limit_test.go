@@ -499,3 +499,59 @@ func TestFloodOfTargets(t *testing.T) {
 		}
 	})
 }
+
+// busyTable is a table in which other instances have changed a row before each of the next writes.
+type busyTable struct {
+	storage.Table
+	conflicts, writes atomic.Int32
+}
+
+func (b *busyTable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
+	storage.Sleep(ctx, 100*time.Millisecond)
+	if b.conflicts.Add(-1) >= 0 {
+		return "", nil
+	}
+	b.writes.Add(1)
+	return b.Table.Replace(ctx, entity)
+}
+
+// TestConflictKeepsPermit: a permit that an instance could not give back, because another one was first, is used by its
+// next message at once.
+func TestConflictKeepsPermit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := &busyTable{Table: &memory.Table{}}
+		l, p := instance(t, table, "a", &bytes.Buffer{}), atATime("t.example", 1)
+		end := mustEnter(t, l, due(p, 0))
+		table.conflicts.Store(1)
+		end()
+		<-time.After(105 * time.Millisecond) // the write was refused, and the next one is due soon
+		began := time.Now()
+		mustEnter(t, l, due(p, 0))()
+		if waited := time.Since(began); waited > 0 {
+			t.Errorf("waited %v for a permit of its own instance", waited)
+		}
+	})
+}
+
+// TestConflictsSpreadUpdates: after conflicts, an instance updates the row less often, whatever happens meanwhile.
+func TestConflictsSpreadUpdates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := &busyTable{Table: &memory.Table{}}
+		table.conflicts.Store(10)
+		l, p := instance(t, table, "a", &bytes.Buffer{}), atATime("t.example", 1000)
+		mustEnter(t, l, due(p, 0))()
+		table.writes.Store(0)
+		for range 200 {
+			go func() {
+				if pass, _ := l.Enter(context.Background(), due(p, 0)); pass != nil {
+					pass.Ended(&decision.Outcome{}, time.Now())
+				}
+			}()
+			<-time.After(5 * time.Millisecond)
+		}
+		if n := table.writes.Load(); n == 0 || n > 3 {
+			t.Errorf("%d updates in a second", n)
+		}
+		<-time.After(10 * time.Second)
+	})
+}

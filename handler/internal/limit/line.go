@@ -126,9 +126,9 @@ type waiter struct {
 	// ticket is its place in the line, 0 for none. Visits is how often a content in place has come; 0 for an envelope.
 	ticket int64
 	visits int
-	// hasPlace says that it may wait in the handler, isKnown that its ticket was checked.
-	hasPlace, isKnown bool
-	answer            chan answer
+	// hasPlace says that it may wait in the handler.
+	hasPlace bool
+	answer   chan answer
 }
 
 // canStay reports whether the message waits in the handler for what comes after a time, at most so long in all.
@@ -281,14 +281,18 @@ func (l *line) count(q question) {
 
 // checkTickets takes tickets from messages that are not of this line: a sender can write any number.
 func (l *line) checkTickets(q question) {
-	oldest := l.Front - validPlaces - validFor.Seconds()*min(l.pace(q.profile), 1e6)
 	for _, m := range q.waiting {
-		if m.ticket > l.Issued || float64(m.ticket) < oldest {
+		if !l.knows(q.profile, m.ticket) {
 			m.ticket = 0
 		}
-		m.isKnown = true
 	}
 	slices.SortStableFunc(q.waiting, inLine)
+}
+
+// knows reports whether a ticket is of this line.
+func (l *line) knows(p targets.Profile, ticket int64) bool {
+	oldest := l.Front - validPlaces - validFor.Seconds()*min(l.pace(p), 1e6)
+	return 0 < ticket && ticket <= l.Issued && float64(ticket) >= oldest
 }
 
 // choose gives permits and turns to the first messages of the instance, which may have so many permits, and tickets to

@@ -69,9 +69,8 @@ type row struct {
 	unused []time.Time
 	// lag is how late messages arrive.
 	lag time.Duration
-	// isLine says that there was a line when the row was last read, next is when the next turn was.
-	isLine bool
-	next   time.Time
+	// line is what the row counted after the latest update.
+	line line
 
 	// stored is the row as it was last read or written, if it is known. InMemory says that it is not in the table.
 	stored          stored
@@ -82,7 +81,7 @@ type row struct {
 	// they are fewer than quietReadings, other instances change it, and each update begins with a reading, which is
 	// faster than a conflict.
 	unchanged int
-	// due is when the next update is due; zero if none is. It is not sooner than gap after the latest one.
+	// due is when the next update is due; zero if none is. It is made gap after the latest one at the earliest.
 	due, latest time.Time
 	gap         time.Duration
 	// running says that a goroutine makes the updates; wake has a value when due has changed. Closed says that the
@@ -150,7 +149,7 @@ func (r *row) serve() {
 	}
 	slices.SortStableFunc(r.waiting, inLine)
 	for _, m := range slices.Clone(r.waiting) {
-		isNext := !r.isLine || m.isKnown && m.hasTicket()
+		isNext := !r.line.isLine() || m.isFront() || r.line.knows(r.profile, m.ticket)
 		if !isNext || r.used >= r.held {
 			continue
 		}
@@ -193,7 +192,7 @@ func (r *row) canForget() bool {
 	if r.running || r.isNeeded() {
 		return false
 	}
-	return !r.inMemory || !r.next.After(r.limits.now())
+	return !r.inMemory || !r.line.Next.After(r.limits.now())
 }
 
 // close makes the last update, if one is needed.
@@ -207,7 +206,7 @@ func (r *row) close() {
 
 // kick asks for an update after a delay, or sooner. The row is locked.
 func (r *row) kick(delay time.Duration) {
-	due := bounds.Later(r.limits.now().Add(delay), r.latest.Add(r.gap))
+	due := r.limits.now().Add(delay)
 	if r.closed || !r.due.IsZero() && !due.Before(r.due) {
 		return
 	}
@@ -231,7 +230,8 @@ func (r *row) run() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for !r.due.IsZero() {
-		if wait := r.due.Sub(r.limits.now()); wait > 0 && !r.closed {
+		wait := bounds.Later(r.due, r.latest.Add(r.gap)).Sub(r.limits.now())
+		if wait > 0 && !r.closed {
 			r.sleep(wait)
 			continue
 		}
@@ -268,6 +268,7 @@ func (r *row) update() {
 			r.lost(err)
 			return
 		}
+		held := r.held
 		next, done := r.plan()
 		version := r.stored.Version
 		if !read || r.isUnsure || !bytes.Equal(next, r.stored.Content) { // otherwise there is nothing to write
@@ -288,6 +289,8 @@ func (r *row) update() {
 			done()
 			return
 		}
+		r.held = held // nothing was given back
+		r.serve()
 		r.gap = min(r.gap*3/2+conflictPause, longestGap)
 		read, r.unchanged = true, 0
 		r.pause(bounds.Seconds(r.limits.random() * (conflictPause << min(conflicts+1, maxDoublings)).Seconds()))
@@ -364,7 +367,7 @@ func (r *row) plan() (next []byte, done func()) {
 	done = func() {
 		r.ended, r.unused = slices.Clone(r.ended[ended:]), slices.Clone(r.unused[unused:])
 		r.begun -= begun
-		r.isLine, r.next = state.isLine(), state.Next
+		r.line = state
 		r.take(got)
 		if r.isNeeded() && (r.held > r.used || len(r.ended)+len(r.unused)+r.begun > 0) {
 			r.kick(0)
