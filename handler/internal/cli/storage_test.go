@@ -94,7 +94,7 @@ func TestStorageErrors(t *testing.T) {
 			for _, command := range []string{
 				"send --url https://t.example/", "explain --queue async-caller --request-id r1",
 				"poison queues", "poison list", "poison requeue --all --yes", "poison move --to aside --all --yes",
-				"poison show 01234567", "poison keep --yes", "status", "status --watch",
+				"show 01234567", "poison keep --yes", "status", "status --watch",
 			} {
 				args := append(strings.Fields(command), "--app", t.TempDir())
 				commands.Go(func() {
