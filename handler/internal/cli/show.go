@@ -184,13 +184,9 @@ func (s *session) warnUnread(unread []account.Unread) {
 
 // notFound returns the error that no call has an ID. If a part was not looked at, it is not known whether one has.
 func notFound(id string, found account.Lookup, ended endedCalls, o showOptions, now time.Time) error {
-	hint := message.ShortIDHint(id)
-	if o.tenant == (envelope.Tenant{}) {
-		hint += "; give --organization and --environment for the ended call of a Nexus tenant"
-	}
 	if unread := found.Unread; len(unread) > 0 {
 		err := fmt.Errorf("%.128q: not found, and not known whether it is there, because a part was not looked at%s",
-			id, hint)
+			id, message.ShortIDHint(id))
 		for _, u := range unread {
 			err = fmt.Errorf("%w\nnot looked at: %w", err, u)
 		}
@@ -198,6 +194,10 @@ func notFound(id string, found account.Lookup, ended endedCalls, o showOptions, 
 	}
 	if ended.others > 0 {
 		return &codeError{exitPartly, fmt.Errorf("%.128q: no call that was looked at is the one that the flags select", id)}
+	}
+	hint := message.ShortIDHint(id)
+	if o.tenant == (envelope.Tenant{}) {
+		hint += "; give --organization and --environment for the ended call of a Nexus tenant"
 	}
 	waits := "waits on a queue" + waitingText(found.Fronts, now)
 	if len(o.queues) > 0 {
