@@ -57,7 +57,8 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			return d.listGroups(ctx, account.Source{}, message.ByError)
 		},
 		"show": func(d *testSession, ctx context.Context) error {
-			_, err := d.account.List(ctx, account.Source{}, func(f account.Found) { d.pageOf(ctx, f).print(d.out, time.Now()) })
+			_, err := d.account.List(ctx, account.Source{},
+				func(f account.Found) { d.pageOf(ctx, f).print(d.out, time.Now()) })
 			return err
 		},
 		"show_json": func(d *testSession, ctx context.Context) error {

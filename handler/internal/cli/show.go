@@ -82,7 +82,7 @@ func (o showOptions) selects(c foundCall) bool {
 
 // show prints the call that an ID names, or lists several.
 func (s *session) show(ctx context.Context, id string, o showOptions) error {
-	found, err := s.account.LookUp(ctx, o.queues, id)
+	found, err := s.account.LookUp(ctx, o.queues, []string{id, id + envelope.CallbackSuffix})
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,8 @@ func (s *session) show(ctx context.Context, id string, o showOptions) error {
 		return notFound(id, found, ended, o, now)
 	}
 	s.warnUnread(found.Unread)
-	if len(calls) == 1 && found.Others == 0 {
+	isChosen := o.message != "" || o.tenant != (envelope.Tenant{})
+	if len(calls) == 1 && (found.Others == 0 || isChosen) {
 		page := s.wholePage(ctx, calls[0], found.Unread, mask.Secrets(o.reveal), now)
 		if s.json {
 			return printJSON(s.out, page)
@@ -140,13 +141,13 @@ type endedCalls struct {
 	others int
 	// since is the first table of the history; empty if there is none.
 	since  string
-	unread []account.Unread
+	unread []account.UnreadError
 }
 
 // endedCalls reads what the history has of calls.
 func (s *session) endedCalls(ctx context.Context, keys []message.RequestKey) (ended endedCalls) {
 	unread := func(err error) endedCalls {
-		ended.unread = []account.Unread{{Part: "history", Err: err}}
+		ended.unread = []account.UnreadError{{Part: "history", Err: err}}
 		return ended
 	}
 	if s.operations.History == nil {
@@ -176,7 +177,7 @@ func (s *session) endedCalls(ctx context.Context, keys []message.RequestKey) (en
 }
 
 // warnUnread says what was not looked at.
-func (s *session) warnUnread(unread []account.Unread) {
+func (s *session) warnUnread(unread []account.UnreadError) {
 	for _, u := range unread {
 		s.progress.printf("warning: not looked at: %s", text.Printable(u.Error()))
 	}
@@ -192,8 +193,9 @@ func notFound(id string, found account.Lookup, ended endedCalls, o showOptions, 
 		}
 		return &codeError{exitPartly, err}
 	}
-	if ended.others > 0 {
-		return &codeError{exitPartly, fmt.Errorf("%.128q: no call that was looked at is the one that the flags select", id)}
+	if found.Others+ended.others > 0 {
+		err := fmt.Errorf("%.128q: the flags select none of the calls that were looked at, and there are more", id)
+		return &codeError{exitPartly, err}
 	}
 	hint := message.ShortIDHint(id)
 	if o.tenant == (envelope.Tenant{}) {
@@ -219,10 +221,10 @@ func waitingText(fronts []account.Front, now time.Time) string {
 			break
 		}
 		n, verb := thousands(f.Visible), "wait"
-		switch {
-		case f.Visible == 1:
+		switch f.Visible {
+		case 1:
 			verb = "waits"
-		case f.Visible == storage.MaxBatch:
+		case storage.MaxBatch:
 			n += " or more"
 		}
 		parts = append(parts, fmt.Sprintf("%s %s on %s, the oldest for %s", n, verb, f.Queue, age(now.Sub(f.Oldest))))
@@ -239,8 +241,8 @@ func keptText(since string) string {
 	if since != "" {
 		text = "the account has tables since " + since
 	}
-	return text + ": the app keeps calls only if its ASYNC_CALLER_HISTORY, or history in its targets.json, is outcomes " +
-		"or check, and only for its ASYNC_CALLER_HISTORY_RETENTION"
+	return text + ": the app keeps calls only if its ASYNC_CALLER_HISTORY, or history in its targets.json, is " +
+		"outcomes or check, and only for its ASYNC_CALLER_HISTORY_RETENTION"
 }
 
 // severalCalls returns the error that an ID names several calls.
@@ -250,7 +252,7 @@ func severalCalls(id string, n int) error {
 }
 
 // listCalls prints calls, one per line.
-func (s *session) listCalls(calls []foundCall, unread []account.Unread, now time.Time) {
+func (s *session) listCalls(calls []foundCall, unread []account.UnreadError, now time.Time) {
 	var pages []callPage
 	for _, c := range calls {
 		pages = append(pages, newCallPage(c, unread))

@@ -109,17 +109,25 @@ func withoutCallback(requestID string) string {
 type foundCall struct {
 	// message is where the call is; nil if it has ended.
 	message *foundMessage
+	// callbacks are messages of its callback.
+	callbacks []foundMessage
 	// ended is what the history has of the call, the newest first, with its callbacks.
 	ended []history.Entry
 }
 
-// joinCalls joins messages and entries of the history by tenant and trace. Each message is a call of its own, even if it
-// is a copy. Entries of other calls are left out unless the ID is their request id. So is the row of a message that is
-// gone, if the call has ended since or is elsewhere.
+// joinCalls joins messages and entries of the history by tenant and trace. Each message is a call of its own, even if
+// it is a copy, except for a callback that only the request id of its call names. Entries of other calls are left out
+// unless the ID is their request id. So is the row of a message that is gone, if the call has ended since or is
+// elsewhere.
 func joinCalls(messages []foundMessage, entries []history.Entry, id string) []foundCall {
 	var waiting, ended []foundCall
+	var callbacks []foundMessage
 	for _, m := range messages {
-		waiting = append(waiting, foundCall{message: &m})
+		if m.RequestID == id+envelope.CallbackSuffix && !message.MatchID(m.Message, id) {
+			callbacks = append(callbacks, m)
+		} else {
+			waiting = append(waiting, foundCall{message: &m})
+		}
 	}
 	for _, e := range entries {
 		isNamed := withoutCallback(e.RequestID) == withoutCallback(id) || e.OriginalRequestID == id
@@ -133,13 +141,31 @@ func joinCalls(messages []foundMessage, entries []history.Entry, id string) []fo
 		}
 	}
 	slices.SortStableFunc(ended, func(a, b foundCall) int { return b.last().EndedAt.Compare(a.last().EndedAt) })
-	calls := slices.Concat(waiting, ended)
+	calls := addCallbacks(slices.Concat(waiting, ended), callbacks)
 	return slices.DeleteFunc(slices.Clone(calls), func(c foundCall) bool {
 		isElsewhere := func(other foundCall) bool {
 			return !other.isGone() && other.requestID() == c.requestID() && other.tenant() == c.tenant()
 		}
 		return c.isGone() && slices.ContainsFunc(calls, isElsewhere)
 	})
+}
+
+// addCallbacks adds messages of callbacks to the calls with their traces. A callback without one is a call of its own.
+func addCallbacks(calls []foundCall, callbacks []foundMessage) []foundCall {
+	for _, m := range callbacks {
+		own := foundCall{message: &m}
+		isKnown := false
+		for i, c := range calls {
+			if c.trace() != "" && c.trace() == own.trace() && c.tenant() == own.tenant() {
+				calls[i].callbacks = append(calls[i].callbacks, m)
+				isKnown = true
+			}
+		}
+		if !isKnown {
+			calls = append(calls, own)
+		}
+	}
+	return calls
 }
 
 // addEntry adds an entry of the history to the calls that it is of, and reports whether there is one.
@@ -216,8 +242,8 @@ func (c foundCall) hasMessage(beginning string) bool {
 	})
 }
 
-// concerns reports whether a step of a run is about the call: about one of its messages, or another one with its request
-// id, unless that has another trace.
+// concerns reports whether a step of a run is about the call: about one of its messages, or about another one with its
+// request id, unless that has another trace.
 func (c foundCall) concerns(rules message.Rules, s journal.Step, p journal.Progress) bool {
 	ids := c.messageIDs()
 	if s.Take != nil && slices.Contains(ids, s.Take.ID) || p.NewID != "" && slices.Contains(ids, p.NewID) {

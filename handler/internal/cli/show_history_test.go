@@ -69,7 +69,9 @@ func TestShowEnded(t *testing.T) {
 			endedNow{"order-1", 1, decision.Rejected, []history.Attempt{
 				{At: at, Error: "timeout", TookMs: 120_000}, {At: at.Add(30 * time.Second), Status: 422, TookMs: 12},
 			}},
-			endedNow{"order-1", 1, decision.Delivered, []history.Attempt{{At: at.Add(time.Minute), Status: 204, TookMs: 5}}},
+			endedNow{"order-1", 1, decision.Delivered, []history.Attempt{
+				{At: at.Add(time.Minute), Status: 204, TookMs: 5},
+			}},
 			endedNow{"order-1.callback", 1, decision.Delivered, []history.Attempt{{At: at, Status: 200, TookMs: 5}}},
 			endedNow{"order-10", 2, decision.Delivered, nil},
 		)
@@ -169,7 +171,8 @@ func TestShowEndedOfMany(t *testing.T) {
 			"order-1":   {showOptions{}, exitDone, 9, ""},
 			"order-133": {showOptions{}, exitDone, 9, ""},
 			"often": {
-				showOptions{}, exitFailed, 1 + history.MaxFound,
+				showOptions{},
+				exitFailed, 1 + history.MaxFound,
 				"only the newest 100 of 500 calls and callbacks that have ended were looked at",
 			},
 			"often ": {showOptions{message: messageOf(3)}, exitPartly, 0, "only the newest 100 of 500 calls"},
@@ -275,7 +278,8 @@ func TestShowFails(t *testing.T) {
 				if test.failHistory != nil && !errors.Is(err, test.failHistory) {
 					t.Errorf("%v, so that the role is not named", err)
 				}
-				isClaimed := strings.Contains(fmt.Sprint(err), "not scheduled") || strings.Contains(fmt.Sprint(err), "no end")
+				said := fmt.Sprint(err)
+				isClaimed := strings.Contains(said, "not scheduled") || strings.Contains(said, "no end")
 				if isClaimed != (test.code == exitNothing) {
 					t.Errorf("it says what it does not know: %v", err)
 				}

@@ -85,7 +85,7 @@ type endedEntry struct {
 }
 
 // newCallPage returns the page of a call without what only a single one has.
-func newCallPage(c foundCall, unread []account.Unread) callPage {
+func newCallPage(c foundCall, unread []account.UnreadError) callPage {
 	p := callPage{History: []endedEntry{}, TraceID: c.trace(), call: c}
 	for _, e := range c.ended {
 		p.History = append(p.History, endedEntry{
@@ -131,7 +131,7 @@ func (p *callPage) describeMessage(m foundMessage) {
 
 // wholePage returns the whole page of one call.
 func (s *session) wholePage(
-	ctx context.Context, c foundCall, unread []account.Unread, secrets mask.Secrets, now time.Time,
+	ctx context.Context, c foundCall, unread []account.UnreadError, secrets mask.Secrets, now time.Time,
 ) callPage {
 	handled, searchedSince, missing := s.operations.HandledBy(ctx,
 		func(step journal.Step, progress journal.Progress) bool {

@@ -53,8 +53,8 @@ func (d *testSession) place(t *testing.T, p placed) {
 	}
 }
 
-// TestShowPlaces: wherever a call is, it is one page with one timeline. Copies are several calls, and so are others with
-// its request id.
+// TestShowPlaces: wherever a call is, it is one page with one timeline. Copies are several calls, and so are others
+// with its request id.
 func TestShowPlaces(t *testing.T) {
 	rejected := endedNow{"order-1", 1, decision.Rejected, nil}
 	for name, test := range map[string]struct {
@@ -66,7 +66,9 @@ func TestShowPlaces(t *testing.T) {
 	}{
 		"scheduled": {
 			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1", 1, ""), due: time.Hour}},
-			want:   []string{"state          scheduled\n", ", created\n", ", answered 503, took 12ms\n", "scheduled expedite "},
+			want: []string{
+				"state          scheduled\n", ", created\n", ", answered 503, took 12ms\n", "scheduled expedite ",
+			},
 		},
 		"due": {
 			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1", 1, ""), due: -time.Minute}},
@@ -96,13 +98,31 @@ func TestShowPlaces(t *testing.T) {
 		},
 		"of_app": {
 			places: []placed{{queue: "async-caller", content: tracedEnvelope("order-1", 1, "")}},
-			want:   []string{"state          waits on its queue", "written to async-caller\n", "when the host delivers it"},
-			lacks:  []string{"host_gave_up", "\nnext\n"},
+			want: []string{
+				"state          waits on its queue", "written to async-caller\n", "when the host delivers it",
+			},
+			lacks: []string{"host_gave_up", "\nnext\n"},
 		},
 		"moved_back": {
 			places: []placed{{queue: "async-caller", content: tracedEnvelope("order-1", 1, asDeadLetter)}},
 			want:   []string{"state          waits on its queue"},
 			lacks:  []string{"host_gave_up", "reason "},
+		},
+		"callback_waits": {
+			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1.callback", 1, ""), due: time.Hour}},
+			ended:  []endedNow{rejected},
+			want: []string{
+				"state          ended 0s ago\n", ", callback: next attempt, it waits because of temporary_status\n",
+			},
+		},
+		"callback_of_other_call": {
+			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1.callback", 2, ""), due: time.Hour}},
+			ended:  []endedNow{rejected},
+			code:   exitFailed, want: []string{"\nended      ", "\nscheduled  aaaaaaaa "},
+		},
+		"only_callback": {
+			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1.callback", 1, ""), due: time.Hour}},
+			want:   []string{"state          scheduled\n", "request id     order-1.callback\n"},
 		},
 		"copies": {
 			places: []placed{
@@ -145,7 +165,8 @@ func TestShowPlaces(t *testing.T) {
 					var page map[string]any
 					err := json.Unmarshal([]byte(line), &page)
 					_, hasStatus := page["status"]
-					if err != nil || page["requestId"] != "order-1" || page["host"] != "t.example" || !hasStatus ||
+					isOfCall := strings.HasPrefix(fmt.Sprint(page["requestId"]), "order-1")
+					if err != nil || !isOfCall || page["host"] != "t.example" || !hasStatus ||
 						strings.Contains(line, `"0001-`) || strings.Contains(line, `"status":0`) {
 						t.Errorf("%v: %s", err, line)
 					}
@@ -208,14 +229,15 @@ func TestShowInvisible(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := d.show(t.Context(), "order-1", showOptions{})
-		if codeOf(err) != exitPartly || !strings.Contains(err.Error(), "queue async-caller-poison: 1 messages are invisible") {
+		const want = "queue async-caller-poison: 1 of its messages are invisible"
+		if codeOf(err) != exitPartly || !strings.Contains(err.Error(), want) {
 			t.Errorf("exit code %d, %v", codeOf(err), err)
 		}
 	})
 }
 
-// TestConcerns: a step of a run is about a call if it is about one of its messages, or about its request id and not about
-// another trace.
+// TestConcerns: a step of a run is about a call if it is about one of its messages, or about its request id and not
+// about another trace.
 func TestConcerns(t *testing.T) {
 	d := newTestSession(t)
 	rules := d.account.Rules

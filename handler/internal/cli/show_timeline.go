@@ -58,6 +58,9 @@ func timeline(c foundCall, handled []operation.Handled) (events []event) {
 	if c.message != nil {
 		events = messageEvents(*c.message)
 	}
+	for _, m := range c.callbacks {
+		events = append(events, callbackEvent(m))
+	}
 	for _, e := range slices.Backward(c.ended) { // the oldest first
 		if !c.repeats(e) {
 			events = append(events, endedEvents(shownEntry(e))...)
@@ -127,6 +130,20 @@ func messageEvents(m foundMessage) (events []event) {
 	return events
 }
 
+// callbackEvent says where the message of a callback is.
+func callbackEvent(m foundMessage) event {
+	e := newEvent(m.Since, "callback", "callback: on %s, %s", m.Queue, m.Reason)
+	switch {
+	case m.state == isStale:
+		e = newEvent(m.scheduled.line.NextAttemptAt, "callback", "callback: an attempt was due; the message is gone")
+	case m.scheduled != nil:
+		e = newEvent(m.scheduled.line.NextAttemptAt, "callback",
+			"callback: next attempt, it waits because of %s", m.Reason)
+	}
+	e.Status = knownStatus(m.Status)
+	return e
+}
+
 func attemptEvents(trail []history.Attempt) (events []event) {
 	for _, a := range trail {
 		result := cmp.Or(a.Error, "no answer")
@@ -145,7 +162,8 @@ func endedEvents(e history.Entry) []event {
 	end := newEvent(e.EndedAt, "ended", "ended: %s", resultText(e))
 	switch {
 	case e.IsCallback():
-		end = newEvent(e.EndedAt, "callback", "callback: %s, to %s, attempts %d", resultText(e), e.TargetHost, e.Attempts)
+		end = newEvent(e.EndedAt, "callback", "callback: %s, to %s, attempts %d",
+			resultText(e), e.TargetHost, e.Attempts)
 		end.Status = knownStatus(e.Status)
 		return []event{end}
 	case e.Action == string(decision.DeadLetter):

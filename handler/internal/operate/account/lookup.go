@@ -33,7 +33,7 @@ type Lookup struct {
 	// Fronts describe the queues that functions read and on which messages wait.
 	Fronts []Front
 	// Unread are the parts of the account that could not be looked at.
-	Unread []Unread
+	Unread []UnreadError
 }
 
 // Front describes the first visible messages of a queue.
@@ -44,24 +44,24 @@ type Front struct {
 	Oldest  time.Time
 }
 
-// Unread is a part of an account that could not be looked at, and why.
-type Unread struct {
+// UnreadError is a part of an account that could not be looked at, and why.
+type UnreadError struct {
 	Part string
 	Err  error
 }
 
 // Error returns the part and why it was not looked at.
-func (u Unread) Error() string { return u.Part + ": " + u.Err.Error() }
+func (u UnreadError) Error() string { return u.Part + ": " + u.Err.Error() }
 
 // Unwrap returns why the part was not looked at.
-func (u Unread) Unwrap() error { return u.Err }
+func (u UnreadError) Unwrap() error { return u.Err }
 
-// LookUp finds the messages that an ID names, see [message.MatchID]: in the record of scheduled messages, on the poison
-// queues, and among the first visible messages of all other queues, which it only peeks at. Queues, unless empty, are
-// the only ones to look at. A queue of these that no function reads is read as a whole, like a poison queue.
+// LookUp finds the messages that one of the IDs names, see [message.MatchID]: in the record of scheduled messages, on
+// the poison queues, and among the first visible messages of all other queues, which it only peeks at. Queues, unless
+// empty, are the only ones to look at. A queue of these that no function reads is read as a whole, like a poison queue.
 //
 // The error is a [storage.ErrNoQueue] if a queue does not exist and the record has nothing of it.
-func (a *Account) LookUp(ctx context.Context, queues []string, id string) (Lookup, error) {
+func (a *Account) LookUp(ctx context.Context, queues, ids []string) (Lookup, error) {
 	all, err := a.Reach(ctx)
 	var l Lookup
 	switch {
@@ -76,30 +76,30 @@ func (a *Account) LookUp(ctx context.Context, queues []string, id string) (Looku
 			return Lookup{}, err
 		}
 	}
-	a.lookUpRows(ctx, &l, queues, id)
-	selected := func(name string) bool { return len(queues) == 0 || slices.Contains(queues, name) }
-	limited, cancel := context.WithTimeout(ctx, ReachTimeout) // for all that is peeked at
-	defer cancel()
+	a.lookUpRows(ctx, &l, queues, ids)
+	a.lookUpFronts(ctx, &l, all, queues, ids)
 	for _, name := range all {
-		isPoison := strings.HasSuffix(name, storage.PoisonSuffix)
-		isRead := a.IsRead(all, name)
-		switch {
-		case !selected(name):
-		case !isRead && (isPoison || len(queues) > 0):
-			a.lookUpPoison(ctx, &l, name, id)
-		default:
-			a.lookUpFront(limited, &l, name, isRead, id)
+		if a.isWhole(all, queues, name) {
+			a.lookUpPoison(ctx, &l, name, ids)
 		}
 	}
 	return l, ctx.Err()
 }
 
-func (l *Lookup) addUnread(part string, err error) { l.Unread = append(l.Unread, Unread{part, err}) }
+// isWhole reports whether a queue is read as a whole: no function reads it, and it is a poison queue or a selected one.
+func (a *Account) isWhole(all, queues []string, name string) bool {
+	isSelected := slices.Contains(queues, name) || len(queues) == 0 && strings.HasSuffix(name, storage.PoisonSuffix)
+	return isSelected && !a.IsRead(all, name)
+}
+
+func (l *Lookup) addUnread(part string, err error) {
+	l.Unread = append(l.Unread, UnreadError{part, err})
+}
 
 // lookUpRows looks into the record.
-func (a *Account) lookUpRows(ctx context.Context, l *Lookup, queues []string, id string) {
+func (a *Account) lookUpRows(ctx context.Context, l *Lookup, queues, ids []string) {
 	const part = "scheduled messages"
-	source := ScheduledSource{Source: Source{Queues: queues, IDs: []string{id}}}
+	source := ScheduledSource{Source: Source{Queues: queues, IDs: ids}}
 	var keys []storage.Key
 	_, err := a.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
 		if len(keys) == MaxMatches {
@@ -124,8 +124,8 @@ func (a *Account) lookUpRows(ctx context.Context, l *Lookup, queues []string, id
 }
 
 // lookUpPoison looks at every message of a queue that no function reads.
-func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name, id string) {
-	source := Source{IDs: []string{id}}
+func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, ids []string) {
+	source := Source{IDs: ids}
 	hidden, err := a.scan(ctx, name, func(m storage.Message) {
 		found, ok := a.Read(source, name, m)
 		switch {
@@ -140,13 +140,24 @@ func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name, id string) 
 	case err != nil:
 		l.addUnread("queue "+name, err)
 	case hidden > 0:
-		l.addUnread("queue "+name, fmt.Errorf("%d messages are invisible: scheduled, or received by another client",
-			hidden))
+		l.addUnread("queue "+name, fmt.Errorf("%d of its messages are invisible: scheduled, or received by another "+
+			"client", hidden))
 	}
 }
 
-// lookUpFront looks at the first visible messages of a queue.
-func (a *Account) lookUpFront(ctx context.Context, l *Lookup, name string, isRead bool, id string) {
+// lookUpFronts looks at the first visible messages of the queues that are not read as a whole.
+func (a *Account) lookUpFronts(ctx context.Context, l *Lookup, all, queues, ids []string) {
+	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
+	defer cancel()
+	for _, name := range all {
+		isSelected := len(queues) == 0 || slices.Contains(queues, name)
+		if isSelected && !a.isWhole(all, queues, name) {
+			a.lookUpFront(ctx, l, name, a.IsRead(all, name), ids)
+		}
+	}
+}
+
+func (a *Account) lookUpFront(ctx context.Context, l *Lookup, name string, isRead bool, ids []string) {
 	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
 	defer cancel()
 	first, err := a.Peek(ctx, name)
@@ -160,7 +171,7 @@ func (a *Account) lookUpFront(ctx context.Context, l *Lookup, name string, isRea
 		found := Found{
 			Message: message.ReadWaiting(a.Rules, name, m), Text: m.Text, Content: a.Rules.Content(m.Text),
 		}
-		if !message.MatchID(found.Message, id) {
+		if !(Source{IDs: ids}).names(found.Message) {
 			continue
 		}
 		isMoved := !isRead && !found.Raw && isDeadLetter(found.Content)
