@@ -163,7 +163,7 @@ func (s *session) completeMessage(ctx context.Context, p *callPage, secrets mask
 	case m.state == isPoison:
 		p.Requeue = new(s.previewRequeue(ctx, *m.queued))
 		return
-	case !m.Raw: // explain --queue describes the call of a route
+	case !m.Raw && (m.queued == nil || m.Reason != message.Undecodable): // explain --queue describes what a route calls
 		at := now
 		if next := p.NextAttemptAt; next != nil && next.After(now) {
 			at = *next
@@ -200,7 +200,7 @@ func (p callPage) print(out io.Writer, now time.Time) {
 		fmt.Fprint(out, "\nif it is requeued now\n")
 		p.Requeue.print(out)
 		printCommands(out, p.ID, p.Queue, nextForPoison(p.ID, p.Queue, *p.Requeue))
-	case m != nil && m.scheduled != nil:
+	case m != nil && m.scheduled != nil && p.Next != nil:
 		fmt.Fprint(out, "\nat its next attempt\n")
 		printDelivery(out, *p.Next)
 		printCommands(out, p.ID, p.Queue, []string{"scheduled expedite " + target, "scheduled cancel " + target})
