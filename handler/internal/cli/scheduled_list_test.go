@@ -202,6 +202,11 @@ func TestShowScheduled(t *testing.T) {
 		if err != nil || !strings.Contains(d.stdout.String(), "CANARY") {
 			t.Errorf("%v, the secret is not revealed:\n%s", err, d.stdout.String())
 		}
+		for id, want := range map[string]error{"aaaaaaaa": account.ErrAmbiguous, "bbbbbbbb": account.ErrNothing} {
+			if _, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, id); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", id, err, want)
+			}
+		}
 	})
 }
 

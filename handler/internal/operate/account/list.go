@@ -132,17 +132,10 @@ func (a *Account) Find(ctx context.Context, s Source, id string) (Found, error) 
 	s.IDs, s.Limit = []string{id}, 2
 	var matches []Found
 	listed, err := a.List(ctx, s, func(f Found) { matches = append(matches, f) })
-	switch {
-	case err != nil:
+	if err != nil {
 		return Found{}, err
-	case len(matches) == 0:
-		return Found{}, fmt.Errorf("%.80q: %w%s%s", id, ErrNothing, hiddenText(listed.Hidden), message.ShortIDHint(id))
-	case len(matches) == 1:
-		return matches[0], nil
 	}
-	first, second := matches[0], matches[1]
-	return Found{}, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one",
-		id, ErrAmbiguous, first.ID, first.Queue, second.ID, second.Queue)
+	return onlyOne(id, matches, func(f Found) message.Message { return f.Message }, hiddenText(listed.Hidden))
 }
 
 func hiddenText(hidden int) string {
@@ -150,4 +143,18 @@ func hiddenText(hidden int) string {
 		return ""
 	}
 	return fmt.Sprintf("; %d messages are invisible now, because another client has received them", hidden)
+}
+
+// onlyOne returns the only match of an id. Its error says which messages match, or ends with a text about those that
+// could not be read.
+func onlyOne[T any](id string, matches []T, describe func(T) message.Message, unread string) (match T, err error) {
+	switch len(matches) {
+	case 0:
+		return match, fmt.Errorf("%.80q: %w%s%s", id, ErrNothing, unread, message.ShortIDHint(id))
+	case 1:
+		return matches[0], nil
+	}
+	first, second := describe(matches[0]), describe(matches[1])
+	return match, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one",
+		id, ErrAmbiguous, first.ID, first.Queue, second.ID, second.Queue)
 }

@@ -2,12 +2,15 @@ package account
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // maxQueues limits the queues that are peeked at: a writer to the table can invent any number of them.
@@ -49,4 +52,31 @@ func (a *Account) waitingSince(ctx context.Context, name string, now time.Time) 
 		since = bounds.Earliest(since, visible)
 	}
 	return since
+}
+
+// FindScheduled returns the one scheduled message with the given ID, with its content. See [Account.Find].
+func (a *Account) FindScheduled(ctx context.Context, s ScheduledSource, id string) (message.Scheduled, error) {
+	s.IDs, s.Limit = []string{id}, 2
+	var matches []message.Scheduled
+	_, err := a.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
+		matches = append(matches, m)
+		return nil
+	})
+	if err != nil {
+		return message.Scheduled{}, err
+	}
+	match, err := onlyOne(id, matches, func(m message.Scheduled) message.Message { return m.Message },
+		" among the scheduled messages")
+	if err != nil {
+		return message.Scheduled{}, err
+	}
+	found := match.Row
+	row, ok, err := rows.Get[record.Scheduled](ctx, a.Table, found.Partition, found.ID)
+	switch {
+	case err != nil:
+		return message.Scheduled{}, fmt.Errorf("read the record of %s: %w", match.ID, err)
+	case !ok:
+		return message.Scheduled{}, fmt.Errorf("%.80q: %w any more: it was delivered just now", id, ErrNothing)
+	}
+	return message.FromRow(row), nil
 }
