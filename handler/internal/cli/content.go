@@ -1,22 +1,18 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/terminal"
-	"asynccaller/handler/internal/text"
 )
 
 // contentDetails is what show says about the content of a message.
 type contentDetails struct {
-	// Trail, Answer and Call describe an envelope, Content a message that is none.
-	Trail   []attempt    `json:"trail,omitempty"`
+	// Answer and Call describe an envelope, Content a message that is none.
 	Answer  *mask.Answer `json:"answer,omitempty"`
 	Call    *mask.Call   `json:"call,omitempty"`
 	Content string       `json:"content,omitempty"`
@@ -30,29 +26,10 @@ func newContentDetails(content []byte, secrets mask.Secrets) (d contentDetails) 
 	}
 	d.Call = new(mask.ShowCall(e, secrets))
 	d.Answer = mask.ShowAnswer(e, secrets)
-	for _, a := range e.Trail {
-		d.Trail = append(d.Trail, attempt{
-			At:     a.At,
-			Status: a.Status,
-			Error:  text.Printable(a.Error),
-			TookMs: a.Took.Milliseconds(),
-		})
-	}
 	return d
 }
 
 func (d contentDetails) print(out io.Writer) {
-	if len(d.Trail) > 0 {
-		fmt.Fprint(out, "\nattempts\n")
-		for _, a := range d.Trail {
-			took := time.Duration(a.TookMs) * time.Millisecond
-			label, at := age(time.Since(a.At))+" ago", moment(a.At)
-			if a.At.IsZero() {
-				label, at = "", "at an unknown time"
-			}
-			terminal.PrintLine(out, "  "+label, "%s, %s, took %v", at, a.result(), took)
-		}
-	}
 	if d.Answer != nil {
 		fmt.Fprint(out, "\nlatest answer\n")
 		printAnswer(out, *d.Answer)
@@ -65,21 +42,6 @@ func (d contentDetails) print(out io.Writer) {
 		fmt.Fprint(out, "\ncontent\n")
 		printBlock(out, d.Content)
 	}
-}
-
-// attempt is one call of the trail.
-type attempt struct {
-	At     time.Time `json:"at"`
-	Status int       `json:"status,omitempty"`
-	Error  string    `json:"error,omitempty"`
-	TookMs int64     `json:"tookMs"`
-}
-
-func (a attempt) result() string {
-	if a.Status == 0 {
-		return cmp.Or(a.Error, "no answer")
-	}
-	return strings.TrimSuffix(fmt.Sprintf("answered %d, %s", a.Status, a.Error), ", ")
 }
 
 func printCall(out io.Writer, c mask.Call) {

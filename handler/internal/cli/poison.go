@@ -21,13 +21,12 @@ Secrets are masked unless you give --reveal. Journals and exports contain whole 
 owner can read these files.`,
 		Example: `  async-caller poison queues
   async-caller poison list --group-by error
-  async-caller poison show 4f1c2a9e
   async-caller poison requeue --reason expired --since 2h --canary 5`,
 	}
 	onlyCommands(command)
 	shared.declare(command)
 	command.AddCommand(
-		newPoisonQueues(shared), newPoisonList(shared), newPoisonShow(shared),
+		newPoisonQueues(shared), newPoisonList(shared),
 		newPoisonRequeue(shared), newPoisonMove(shared), newPoisonDelete(shared), newPoisonKeep(shared),
 		newPoisonExport(shared), newPoisonImport(shared),
 		newRuns(shared), newUndo(shared), newResume(shared),

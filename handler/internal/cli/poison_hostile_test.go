@@ -5,9 +5,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
@@ -35,6 +37,13 @@ func hostileMessages() []string {
 	}
 }
 
+// pageOf returns the page of a poison message.
+func (d *testSession) pageOf(ctx context.Context, f account.Found) callPage {
+	now := time.Now()
+	m := newQueuedMessage(d.account.Rules, f, isPoison, now)
+	return d.wholePage(ctx, foundCall{message: &m}, nil, mask.Hidden, now)
+}
+
 // TestHostileMessagesAreShownHarmless checks that the output for any message is printable and has no secrets,
 // and that tables fit a terminal.
 func TestHostileMessagesAreShownHarmless(t *testing.T) {
@@ -48,14 +57,13 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			return d.listGroups(ctx, account.Source{}, message.ByError)
 		},
 		"show": func(d *testSession, ctx context.Context) error {
-			_, err := d.account.List(ctx, account.Source{}, func(f account.Found) {
-				d.details(ctx, f, false).print(d.out)
-			})
+			_, err := d.account.List(ctx, account.Source{},
+				func(f account.Found) { d.pageOf(ctx, f).print(d.out, time.Now()) })
 			return err
 		},
 		"show_json": func(d *testSession, ctx context.Context) error {
 			_, err := d.account.List(ctx, account.Source{},
-				func(f account.Found) { _ = printJSON(d.out, d.details(ctx, f, false)) })
+				func(f account.Found) { _ = printJSON(d.out, d.pageOf(ctx, f)) })
 			return err
 		},
 		"dry_run": func(d *testSession, ctx context.Context) error {

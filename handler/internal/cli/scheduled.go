@@ -23,14 +23,13 @@ A command that changes messages shows its plan and asks for confirmation; withou
 requires --yes. A journal records each run: "runs" lists them, "undo" reverts one, and "resume"
 continues one that was interrupted. Journals contain whole messages; only their owner can read them.`,
 		Example: `  async-caller scheduled list --group-by host
-  async-caller scheduled show 4f1c2a9e
   async-caller scheduled expedite --host crm.example.com --canary 3 --rate 50/s
   async-caller scheduled cancel --host old.example.com --callback`,
 	}
 	onlyCommands(command)
 	shared.declare(command)
 	command.AddCommand(
-		newScheduledList(shared), newScheduledShow(shared), newScheduledExpedite(shared), newScheduledCancel(shared),
+		newScheduledList(shared), newScheduledExpedite(shared), newScheduledCancel(shared),
 		newRuns(shared), newUndo(shared), newResume(shared),
 	)
 	return command

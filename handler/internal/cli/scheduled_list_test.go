@@ -13,7 +13,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
@@ -153,17 +152,11 @@ func TestHostileRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, print := range map[string]func() error{
-			"list":  func() error { return d.listScheduled(t.Context(), account.ScheduledSource{}) },
-			"group": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByPath) },
-			"hosts": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByHost) },
-			"cause": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByCause) },
-			"show": func() error {
-				found, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, "r")
-				if err == nil {
-					d.scheduledDetails(t.Context(), found, mask.Hidden).print(d.out)
-				}
-				return err
-			},
+			"list":   func() error { return d.listScheduled(t.Context(), account.ScheduledSource{}) },
+			"group":  func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByPath) },
+			"hosts":  func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByHost) },
+			"cause":  func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByCause) },
+			"show":   func() error { return d.show(t.Context(), "r", showOptions{}) },
 			"status": func() error { return d.showStatus(t.Context(), false, false) },
 		} {
 			d.stdout.Reset()
@@ -186,15 +179,14 @@ func TestShowScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "t.example", 30*time.Minute),
 			rowAt("aaaaaaaa-2", "t.example", 30*time.Minute))
-		found, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, "r-aaaaaaaa-1")
-		if err != nil {
+		if err := d.show(t.Context(), "r-aaaaaaaa-1", showOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		d.scheduledDetails(t.Context(), found, mask.Hidden).print(d.out)
 		got := d.stdout.String()
 		for _, want := range []string{
 			"message        aaaaaaaa-1 on async-caller\n", "attempts       2, latest status 503\n", ", in 30m\n",
-			"\nattempts\n", "answered 503, took 12ms",
+			"\ntimeline\n  1h ago ", "answered 503, took 12ms", "  in 30m ",
+			"next attempt: it waits because of temporary_status",
 			"request      GET https://t.example/orders/7?code=***\n", "Authorization: ***",
 			"\nat its next attempt\n  action       call", "scheduled cancel aaaaaaaa-1 --queue async-caller\n",
 		} {
@@ -206,9 +198,9 @@ func TestShowScheduled(t *testing.T) {
 			t.Errorf("a secret is shown:\n%s", got)
 		}
 		d.stdout.Reset()
-		if d.scheduledDetails(t.Context(), found, mask.Revealed).
-			print(d.out); !strings.Contains(d.stdout.String(), "CANARY") {
-			t.Errorf("the secret is not revealed:\n%s", d.stdout.String())
+		err := d.show(t.Context(), "r-aaaaaaaa-1", showOptions{reveal: true})
+		if err != nil || !strings.Contains(d.stdout.String(), "CANARY") {
+			t.Errorf("%v, the secret is not revealed:\n%s", err, d.stdout.String())
 		}
 		for id, want := range map[string]error{"aaaaaaaa": account.ErrAmbiguous, "bbbbbbbb": account.ErrNothing} {
 			if _, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, id); !errors.Is(err, want) {

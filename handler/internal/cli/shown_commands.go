@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/terminal"
 )
@@ -15,16 +14,13 @@ func commandTarget(id, queueName string) string {
 	return shellWord(id) + " --queue " + shellWord(queueName)
 }
 
-// printCommands prints commands for a message, which a person may copy to a shell; history may be empty. There are none
-// for an id or a queue that storage cannot have given: somebody has forged the row, or the account.
-func printCommands(out io.Writer, id, queueName string, commands []string, history string) {
+// printCommands prints commands for a message, which a person may copy to a shell. There are none for an id or a queue
+// that storage cannot have given: somebody has forged the row, or the account.
+func printCommands(out io.Writer, id, queueName string, commands []string) {
 	fmt.Fprint(out, "\nnext\n")
 	if !storage.ValidID(id) || !storage.ValidName(queueName) {
 		terminal.PrintLine(out, "  warning", "no commands are shown: storage gives no such id, or has no such queue")
 		return
-	}
-	if history != "" {
-		commands = append(commands, history)
 	}
 	for _, command := range commands {
 		fmt.Fprintf(out, "  %s %s\n", programName, command)
@@ -39,17 +35,4 @@ func shellWord(text string) string {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-}
-
-// historyCommand returns the command that shows what became of earlier calls with the request id of a message, or
-// nothing if the id could be taken for a flag.
-func historyCommand(requestID, organization, environment string) string {
-	if !envelope.ValidRequestID(requestID) || requestID[0] == '-' {
-		return ""
-	}
-	command := "history show " + shellWord(requestID)
-	if organization != "" || environment != "" {
-		command += " --organization=" + shellWord(organization) + " --environment=" + shellWord(environment)
-	}
-	return command
 }

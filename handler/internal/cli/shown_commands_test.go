@@ -2,13 +2,13 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
@@ -35,13 +35,11 @@ func TestShownCommandsOfRows(t *testing.T) {
 		queueRow.Partition = "q$(touch x)"
 		for _, row := range append(scheduled, queueRow) {
 			d := newRowsSession(t, row)
-			found, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, row.RequestID)
-			if err != nil {
+			if err := d.show(t.Context(), row.RequestID, showOptions{}); err != nil {
 				t.Fatalf("%q: %v", row.ID, err)
 			}
-			details := d.scheduledDetails(t.Context(), found, mask.Hidden)
-			details.print(d.out)
 			printed := d.stdout.String()
+			d.err.Reset()
 			isValid := row.ID == "aaaaaaaa-1"
 			hasCommands := strings.Contains(printed, "async-caller scheduled ")
 			isWarned := strings.Contains(printed, "warning")
@@ -66,8 +64,7 @@ func TestShownCommandsOfMessages(t *testing.T) {
 	for _, id := range append(badIDs(), "8a1b") {
 		d := newTestSession(t)
 		found := account.Found{Message: message.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
-		details := d.details(t.Context(), found, mask.Hidden)
-		details.print(d.out)
+		d.pageOf(t.Context(), found).print(d.out, time.Now())
 		printed := d.stdout.String()
 		isValid := id == "8a1b"
 		hasCommands := strings.Contains(printed, "  async-caller poison ")
@@ -123,14 +120,11 @@ func TestShowRowThatDiffers(t *testing.T) {
 				row.RequestID, row.Content = "r-1", contentFor(host)
 				change.row(&row)
 				d := newRowsSession(t, row)
-				found, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, row.ID)
-				if err != nil {
-					t.Fatal(err)
-				}
-				details := d.scheduledDetails(t.Context(), found, mask.Hidden)
-				details.print(d.out)
+				err := d.show(t.Context(), row.ID, showOptions{})
 				printed := d.stdout.String()
-				if err := printJSON(d.out, details); err != nil {
+				d.json = true
+				err = errors.Join(err, d.show(t.Context(), row.ID, showOptions{}))
+				if err != nil {
 					t.Fatal(err)
 				}
 				var got struct{ Warnings []string }
@@ -161,22 +155,6 @@ func TestShellWord(t *testing.T) {
 	} {
 		if got := shellWord(text); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
-		}
-	}
-}
-
-// TestHistoryCommand: the ids of senders, and of writers to a table, are words of the command and no more.
-func TestHistoryCommand(t *testing.T) {
-	for _, test := range []struct{ id, organization, environment, want string }{
-		{"order-1", "", "", "history show order-1"},
-		{"$(touch x)", "", "", ""},
-		{"$(x)", "a'b", "", `history show '$(x)' --organization='a'\''b' --environment=''`},
-		{"--json", "", "", ""},
-		{"", "", "", ""},
-		{"1", "acme", "--app", "history show 1 --organization=acme --environment=--app"},
-	} {
-		if got := historyCommand(test.id, test.organization, test.environment); got != test.want {
-			t.Errorf("%q shows %q, want %q", test.id, got, test.want)
 		}
 	}
 }

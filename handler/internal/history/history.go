@@ -56,7 +56,7 @@ type Entry struct {
 	Environment  string `json:"environment,omitempty" row:"environment"`
 	Queue        string `json:"queue"`
 	MessageID    string `json:"messageId"`
-	TargetHost   string `json:"targetHost" row:"targetHost"`
+	TargetHost   string `json:"host" row:"targetHost"`
 	// PathPattern is the path of the call without ids and numbers.
 	PathPattern string    `json:"pathPattern" row:"route"`
 	CreatedAt   time.Time `json:"createdAt" row:"createdAt"`

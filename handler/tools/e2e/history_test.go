@@ -40,7 +40,7 @@ func TestHistoryOfHostileSender(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"r0", "r19", "hostile0", "hostile39"} {
-		command := exec.CommandContext(t.Context(), executable, "history", "show", id, "--json", "--app", f.app)
+		command := exec.CommandContext(t.Context(), executable, "show", id, "--json", "--app", f.app)
 		command.Env = append(command.Environ(), "AzureWebJobsStorage="+f.connectionString)
 		output, err := command.Output()
 		var call struct {

@@ -135,7 +135,10 @@ func TestList(t *testing.T) {
 		"one_queue":      {account.Source{Queues: []string{"other-poison"}}, []string{"other"}},
 		"a_queue_beside": {account.Source{Queues: []string{parking}}, []string{"parked", "lost"}},
 		"live_by_force":  {account.Source{Queues: []string{mainQueue}, Force: true}, []string{"live"}},
-		"ids":            {account.Source{IDs: []string{"r2", "host", "nobody"}}, []string{"r2", "host"}},
+		"live_waits": {account.Source{
+			Queues: []string{mainQueue}, Force: true, Filter: message.Filter{Reasons: []string{message.Waiting}},
+		}, []string{"live"}},
+		"ids": {account.Source{IDs: []string{"r2", "host", "nobody"}}, []string{"r2", "host"}},
 		"ids_and_filter": {account.Source{
 			IDs:    []string{"r2", "host"},
 			Filter: message.Filter{Reasons: []string{"rejected"}},

@@ -48,6 +48,9 @@ func (a *Account) Read(s Source, queueName string, m storage.Message) (Found, bo
 		return Found{}, false
 	}
 	found := Found{Message: message.Read(a.Rules, queueName, m), Text: m.Text, Content: a.Rules.Content(m.Text)}
+	if found.Reason == message.HostGaveUp && slices.Contains(a.AppQueues, queueName) { // the app may have it in hand
+		found.Reason, found.Detail = message.Waiting, ""
+	}
 	return found, s.names(found.Message) && s.Filter.Match(found.Message, found.Content)
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/bounds"
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
 )
@@ -96,8 +95,7 @@ func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, err
 func (a *Account) hasDeadLetter(ctx context.Context, name string) (bool, error) {
 	first, err := a.Peek(ctx, name)
 	return slices.ContainsFunc(first, func(m storage.Message) bool {
-		e, err := envelope.Parse(a.Rules.Content(m.Text))
-		return err == nil && e.DeadLetter != nil
+		return isDeadLetter(a.Rules.Content(m.Text))
 	}), err
 }
 

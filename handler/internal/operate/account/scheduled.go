@@ -35,7 +35,7 @@ func (s ScheduledSource) selects(m message.Scheduled) bool {
 // CheckScheduledQueues returns a [storage.ErrNoQueue] for a queue of the source that does not exist and of which the
 // record has no row: its name is probably misspelt.
 func (a *Account) CheckScheduledQueues(ctx context.Context, s ScheduledSource) error {
-	if len(s.Queues) == 0 || a.Table == nil {
+	if len(s.Queues) == 0 {
 		return nil
 	}
 	all, err := a.Reach(ctx)
@@ -51,7 +51,7 @@ func (a *Account) CheckScheduledQueues(ctx context.Context, s ScheduledSource) e
 		}
 		one := ScheduledSource{Source: Source{Queues: []string{name}, Limit: 1}}
 		found, err := a.ListScheduled(ctx, one, false, func(message.Scheduled) error { return nil })
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrNoTable) {
 			return err
 		}
 		if found == 0 {

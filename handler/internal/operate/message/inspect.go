@@ -35,6 +35,8 @@ const (
 	Raw = "raw"
 	// Unknown means a dead letter without a reason.
 	Unknown = "unknown"
+	// Waiting is said of a message on a queue that a function may read: nothing has failed, as far as is known.
+	Waiting = "waiting"
 )
 
 // The limits of texts that a sender may have written, in bytes.
@@ -188,6 +190,16 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 		about.applyDeadLetter(*e.DeadLetter)
 	default:
 		about.setReason(r.whyUnrecorded(in, m))
+	}
+	return about
+}
+
+// ReadWaiting is like [Read] for a queue that is no poison queue. The app may have the message in hand, so it is
+// [Waiting] unless the host can never deliver it or it is malformed.
+func ReadWaiting(r Rules, queueName string, m storage.Message) Message {
+	about := Read(r, queueName, m)
+	if about.Reason != Undecodable && about.Reason != Malformed {
+		about.Reason, about.Detail, about.Since = Waiting, "", about.InsertedAt
 	}
 	return about
 }

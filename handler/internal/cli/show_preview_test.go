@@ -63,7 +63,7 @@ func TestPreviewRequeue(t *testing.T) {
 			target := "8a1b --queue " + test.queue
 			requeue := strings.TrimSpace("poison requeue " + target + " " + test.flags)
 			want := []string{requeue, "poison delete " + target}
-			if got := (messageDetails{Message: found.Message, Requeue: got}).nextCommands(); !slices.Equal(got, want) {
+			if got := nextForPoison(found.ID, found.Queue, got); !slices.Equal(got, want) {
 				t.Errorf("next %q, want %q", got, want)
 			}
 		})

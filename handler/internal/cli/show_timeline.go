@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/terminal"
+	"asynccaller/handler/internal/text"
+)
+
+// event is something that happened to a call, or will happen.
+type event struct {
+	// At is nil if the time is not known.
+	At *time.Time `json:"at"`
+	// Event is the kind: created, attempt, dead_letter, written, run, ended, callback or next_attempt.
+	Event string `json:"event"`
+	// Status is the target's answer to an attempt or at an end, or nil.
+	Status *int   `json:"status"`
+	Text   string `json:"text"`
+	// Error, TookMs and Run are of an attempt and of what a run did.
+	Error  string `json:"error,omitempty"`
+	TookMs int64  `json:"tookMs,omitempty"`
+	Run    string `json:"run,omitempty"`
+}
+
+func newEvent(at time.Time, kind, format string, args ...any) event {
+	return event{At: knownTime(at), Event: kind, Text: text.Printable(fmt.Sprintf(format, args...))}
+}
+
+// knownTime returns a time in UTC. It returns nil for the zero time, which means that it is not known, and for a time
+// that JSON cannot write.
+func knownTime(at time.Time) *time.Time {
+	at = at.UTC()
+	if at.IsZero() || at.Year() < 1 || at.Year() > 9999 {
+		return nil
+	}
+	return &at
+}
+
+// knownStatus returns a status, or nil for 0, which means that there is none.
+func knownStatus(status int) *int {
+	if status == 0 {
+		return nil
+	}
+	return &status
+}
+
+// timeline returns what is known of a call in the order of time: first what has no time.
+func timeline(c foundCall, handled []operation.Handled) (events []event) {
+	if c.message != nil {
+		events = messageEvents(*c.message)
+	}
+	for _, m := range c.callbacks {
+		events = append(events, callbackEvent(m))
+	}
+	for _, e := range slices.Backward(c.ended) { // the oldest first
+		if !c.repeats(e) {
+			events = append(events, endedEvents(shownEntry(e))...)
+		}
+	}
+	for _, h := range handled {
+		by := strings.TrimSuffix(h.User+"@"+h.Machine, "@")
+		e := newEvent(h.At, "run", "%s by %s: %s (run %s)", h.Command, cmp.Or(by, "somebody"), h.Result, h.Run)
+		e.Run = h.Run
+		events = append(events, e)
+	}
+	slices.SortStableFunc(events, func(a, b event) int {
+		switch {
+		case a.At == nil || b.At == nil:
+			return cmp.Compare(isKnown(a.At), isKnown(b.At))
+		}
+		return a.At.Compare(*b.At)
+	})
+	return withoutRepeated(events)
+}
+
+func isKnown(at *time.Time) int {
+	if at == nil {
+		return 0
+	}
+	return 1
+}
+
+// withoutRepeated leaves out what two sources say: the history and the message.
+func withoutRepeated(events []event) (rest []event) {
+	seen := map[string]bool{}
+	for _, e := range events {
+		key := e.Event + " " + e.Text
+		if e.At != nil {
+			key += " " + moment(*e.At)
+		}
+		if !seen[key] {
+			rest = append(rest, e)
+		}
+		seen[key] = true
+	}
+	return rest
+}
+
+// messageEvents returns what a message says.
+func messageEvents(m foundMessage) (events []event) {
+	if !m.createdAt.IsZero() {
+		events = append(events, newEvent(m.createdAt, "created", "created"))
+	}
+	if e, err := envelope.Parse(m.content); err == nil && !m.Raw {
+		events = append(events, attemptEvents(history.TrailOf(e.Trail))...)
+	}
+	switch {
+	case m.scheduled != nil && m.state == isStale:
+		events = append(events, newEvent(m.scheduled.line.NextAttemptAt, "next_attempt",
+			"an attempt was due; the message is gone"))
+	case m.scheduled != nil:
+		events = append(events, newEvent(m.scheduled.line.NextAttemptAt, "next_attempt",
+			"next attempt: it waits because of %s", m.Reason))
+	case m.Since.Equal(m.InsertedAt):
+		events = append(events, newEvent(m.InsertedAt, "written", "written to %s", m.Queue))
+	default:
+		events = append(events, newEvent(m.Since, "dead_letter", "dead letter: %s",
+			strings.TrimSuffix(m.Reason+": "+m.Detail, ": ")),
+			newEvent(m.InsertedAt, "written", "written to %s", m.Queue))
+	}
+	return events
+}
+
+// callbackEvent says where the message of a callback is.
+func callbackEvent(m foundMessage) event {
+	e := newEvent(m.Since, "callback", "callback: on %s, %s", m.Queue, m.Reason)
+	switch {
+	case m.state == isStale:
+		e = newEvent(m.scheduled.line.NextAttemptAt, "callback", "callback: an attempt was due; the message is gone")
+	case m.scheduled != nil:
+		e = newEvent(m.scheduled.line.NextAttemptAt, "callback",
+			"callback: next attempt, it waits because of %s", m.Reason)
+	}
+	e.Status = knownStatus(m.Status)
+	return e
+}
+
+func attemptEvents(trail []history.Attempt) (events []event) {
+	for _, a := range trail {
+		result := cmp.Or(a.Error, "no answer")
+		if a.Status != 0 {
+			result = strings.TrimSuffix(fmt.Sprintf("answered %d, %s", a.Status, a.Error), ", ")
+		}
+		e := newEvent(a.At, "attempt", "%s, took %v", result, time.Duration(a.TookMs)*time.Millisecond)
+		e.Status, e.Error, e.TookMs = knownStatus(a.Status), text.Printable(a.Error), a.TookMs
+		events = append(events, e)
+	}
+	return events
+}
+
+// endedEvents returns what an entry of the history says.
+func endedEvents(e history.Entry) []event {
+	end := newEvent(e.EndedAt, "ended", "ended: %s", resultText(e))
+	switch {
+	case e.IsCallback():
+		end = newEvent(e.EndedAt, "callback", "callback: %s, to %s, attempts %d",
+			resultText(e), e.TargetHost, e.Attempts)
+		end.Status = knownStatus(e.Status)
+		return []event{end}
+	case e.Action == string(decision.DeadLetter):
+		end = newEvent(e.EndedAt, "dead_letter", "dead letter: %s", resultText(e))
+	}
+	end.Status = knownStatus(e.Status)
+	events := []event{newEvent(e.CreatedAt, "created", "created")}
+	return append(append(events, attemptEvents(e.Trail)...), end)
+}
+
+// mostEvents is how many events of a call are printed: a sender can use a trace id any number of times.
+const mostEvents = 120
+
+func printTimeline(out io.Writer, events []event, now time.Time) {
+	if len(events) == 0 {
+		return
+	}
+	fmt.Fprint(out, "\ntimeline\n")
+	if left := len(events) - mostEvents; left > 0 {
+		terminal.PrintLine(out, "  earlier", "%s, which --json prints", plural(left, "event"))
+		events = events[left:]
+	}
+	for _, e := range events {
+		label, at := "", "at an unknown time"
+		if e.At != nil {
+			label, at = "  "+age(now.Sub(*e.At))+" ago", moment(*e.At)
+			if e.At.After(now) {
+				label = "  in " + age(e.At.Sub(now))
+			}
+		}
+		terminal.PrintLine(out, label, "%s, %s", at, e.Text)
+	}
+}

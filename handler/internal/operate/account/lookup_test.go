@@ -1,0 +1,138 @@
+package account_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+// places describes where a lookup has found something.
+func places(l account.Lookup) (found []string) {
+	for _, m := range l.Scheduled {
+		found = append(found, "scheduled "+m.RequestID+fmt.Sprintf(" with %d bytes", len(m.Row.Content)))
+	}
+	for _, f := range l.Poison {
+		found = append(found, "poison "+f.RequestID+" on "+f.Queue+": "+f.Reason)
+	}
+	for _, f := range l.Waiting {
+		found = append(found, "waiting "+f.RequestID+" on "+f.Queue+": "+f.Reason)
+	}
+	for _, u := range l.Unread {
+		found = append(found, "unread "+u.Part)
+	}
+	if l.Others > 0 {
+		found = append(found, fmt.Sprint("others ", l.Others))
+	}
+	return found
+}
+
+// TestLookUp: an ID is found wherever it is, nothing that the app reads is received, and nothing on its queues is said
+// to have failed.
+func TestLookUp(t *testing.T) {
+	for name, test := range map[string]struct {
+		queues []string
+		id     string
+		want   []string
+	}{
+		"dead":           {nil, "r1", []string{"poison r1 on async-caller-poison: rejected"}},
+		"moved_by_host":  {nil, "host", []string{"poison host on async-caller-poison: host_gave_up"}},
+		"of_app":         {nil, "live", []string{"waiting live on async-caller: waiting"}},
+		"moved_back":     {nil, "back", []string{"waiting back on async-caller: waiting"}},
+		"parked":         {nil, "parked", []string{"poison parked on parking: rejected"}},
+		"not_dead":       {nil, "elsewhere", []string{"waiting elsewhere on parking: waiting"}},
+		"scheduled":      {nil, "sleeps", []string{"scheduled sleeps with 7 bytes"}},
+		"nowhere":        {nil, "nobody", nil},
+		"other_queue":    {[]string{mainQueue}, "r1", nil},
+		"queue_of_app":   {[]string{mainQueue}, "live", []string{"waiting live on async-caller: waiting"}},
+		"queue_of_row":   {[]string{mainQueue}, "sleeps", []string{"scheduled sleeps with 7 bytes"}},
+		"beside_a_row":   {[]string{poisonQueue}, "sleeps", nil},
+		"behind_the_32":  {nil, "last", []string{"poison last on async-caller-poison: rejected"}},
+		"selected_whole": {[]string{parking}, "parked", []string{"poison parked on parking: rejected"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := mixed(t)
+				put(t, store, mainQueue, deadLetter("back", mainQueue), 0)
+				put(t, store, parking, hostCopy("elsewhere"), 0)
+				for range 40 {
+					put(t, store, poisonQueue, deadLetter("many", mainQueue), 0)
+				}
+				put(t, store, poisonQueue, deadLetter("last", mainQueue), 0)
+				a := newAccount(store)
+				a.Table = &memory.Table{}
+				must(0, rows.Put(t.Context(), a.Table, record.Scheduled{
+					Key:       storage.Key{Partition: mainQueue, ID: "m1"},
+					RequestID: "sleeps", NextAttemptAt: time.Now().Add(time.Hour), Content: []byte("content"),
+				}))
+				before := store.All(mainQueue)
+				l := must(a.LookUp(t.Context(), test.queues, []string{test.id}))
+				if diff := cmp.Diff(test.want, places(l)); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				if diff := cmp.Diff(before, store.All(mainQueue)); diff != "" {
+					t.Errorf("the queue of the app has changed:\n%s", diff)
+				}
+				if len(test.queues) == 0 && (len(l.Fronts) != 1 || l.Fronts[0].Visible != 2) {
+					t.Errorf("fronts %+v", l.Fronts)
+				}
+			})
+		})
+	}
+}
+
+// TestLookUpManyMessages: the messages that are kept are bounded, and the others are counted.
+func TestLookUpManyMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueues(t, 0)
+		for range 50 {
+			put(t, store, poisonQueue, deadLetter("many", mainQueue), 0)
+		}
+		a := newAccount(store)
+		a.Table = &memory.Table{}
+		l := must(a.LookUp(t.Context(), nil, []string{"many"}))
+		if len(l.Poison) != account.MaxMatches || l.Others != 50-account.MaxMatches {
+			t.Errorf("%d messages and %d others", len(l.Poison), l.Others)
+		}
+	})
+}
+
+// TestLookUpUnread: what cannot be read is named, and the rest is looked at.
+func TestLookUpUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := mixed(t)
+		a := newAccount(unreadable{Queues: store, err: storage.ErrDenied, is: func(name string) bool {
+			return strings.HasPrefix(name, "other") || name == mainQueue
+		}})
+		l := must(a.LookUp(t.Context(), nil, []string{"r1"}))
+		want := []string{
+			"poison r1 on async-caller-poison: rejected", "unread scheduled messages", "unread queue async-caller",
+			"unread queue other", "unread queue other-poison",
+		}
+		if diff := cmp.Diff(want, places(l)); diff != "" || !errors.Is(l.Unread[1], storage.ErrDenied) {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		must(store.Receive(t.Context(), poisonQueue, 2, time.Hour))
+		a.Store = store
+		l = must(a.LookUp(t.Context(), nil, []string{"r1"}))
+		want = []string{"unread scheduled messages", "unread queue async-caller-poison"}
+		if diff := cmp.Diff(want, places(l)); diff != "" {
+			t.Errorf("of hidden messages it says, -want +got:\n%s", diff)
+		}
+		for _, queues := range [][]string{{"nope"}, {mainQueue, "nope"}} {
+			if _, err := a.LookUp(t.Context(), queues, []string{"r1"}); !errors.Is(err, storage.ErrNoQueue) {
+				t.Errorf("%q: %v", queues, err)
+			}
+		}
+	})
+}
