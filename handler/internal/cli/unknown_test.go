@@ -85,10 +85,10 @@ func TestUnknownIsNeverNone(t *testing.T) {
 			"status": test.code, "status --json": test.code, "poison queues": exitFailed, "poison list": exitFailed,
 			"poison requeue --all --yes": exitFailed, "poison show 01234567": exitFailed, "doctor": exitFailed,
 			"explain --queue async-caller --request-id r1": exitFailed,
-			"scheduled list": exitFailed, "targets list": exitFailed, "poison runs": exitPartly,
+			"scheduled list": exitFailed, "targets list": exitFailed, "runs list": exitPartly,
 		} {
 			isOfTables := strings.HasPrefix(command, "scheduled") || strings.HasPrefix(command, "targets") ||
-				command == "poison runs"
+				command == "runs list"
 			if name == "blobs" && isOfTables {
 				continue // they can be read
 			}
