@@ -229,11 +229,11 @@ func (op *Operations) published(ctx context.Context) (map[string]RunSummary, err
 		if err != nil || s.Run != row.ID || s.Account != op.Account.Name || !journal.IsID(row.ID) {
 			return nil
 		}
-		for _, member := range []*string{&s.Command, &s.State, &s.Of, &s.UndoneBy, &s.Problem, &s.User, &s.Machine} {
+		for _, member := range []*string{&s.Command, &s.State, &s.Of, &s.UndoneBy, &s.User, &s.Machine} {
 			*member = text.Line(*member, maxShown)
 		}
 		s.Filter, s.CommandLine = text.Line(s.Filter, maxFilter), text.Line(s.CommandLine, maxFilter)
-		s.Here, s.Seen = false, row.WrittenAt.UTC()
+		s.Here, s.Problem, s.Seen = false, "", row.WrittenAt.UTC()
 		published[row.ID] = s
 		return nil
 	})
