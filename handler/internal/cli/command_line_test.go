@@ -9,8 +9,8 @@ func TestCommandLine(t *testing.T) {
 			"poison", "requeue", "4f1c2a9e", "--canary", "3", "--dry-run", "--json",
 		},
 		"poison requeue --set call.url=… --set … --jq … --text … --all": {
-			"poison", "requeue", "--set", "call.url=https://C4nary", "--set", "C4nary", "--jq", ".C4nary", "--text", "C4nary",
-			"--all", "--yes",
+			"poison", "requeue", "--set", "call.url=https://C4nary", "--set", "C4nary", "--jq", ".C4nary",
+			"--text", "C4nary", "--all", "--yes",
 		},
 		"poison requeue --set-header Authorization:… --set-header @headers.txt --all": {
 			"poison", "requeue", "--set-header", "Authorization: C4nary", "--set-header", "@headers.txt", "--all",

@@ -143,8 +143,8 @@ func (s *session) endErasure(r erasure, found int) error {
 		}
 		isLeft := r.Erased && p.Left() > 0
 		if isLeft {
-			problems = append(problems, fmt.Sprintf("%s that the app or somebody else has received or removed since, or "+
-				"whose result is not known: %s", p.Place, thousands(p.Left())))
+			problems = append(problems, fmt.Sprintf("%s that somebody else, such as the app, has received or removed "+
+				"since, or whose result is not known: %s", p.Place, thousands(p.Left())))
 		}
 		if p.Problem != "" {
 			problems = append(problems, p.Place+": "+p.Problem)

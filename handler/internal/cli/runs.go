@@ -95,7 +95,8 @@ func (s *session) listRuns(ctx context.Context, filter runFilter) error {
 		s.progress.printf("no runs on %s", s.account.Name)
 	}
 	if runs.OtherAccounts > 0 {
-		s.progress.printf("not listed: %s of other accounts in %s", plural(runs.OtherAccounts, "run"), s.operations.Journals)
+		s.progress.printf("not listed: %s of other accounts in %s",
+			plural(runs.OtherAccounts, "run"), s.operations.Journals)
 	}
 	if runs.Missing != nil {
 		return &codeError{exitPartly, fmt.Errorf("only the runs of this machine: %w", runs.Missing)}

@@ -113,7 +113,9 @@ func operator(cmd *cobra.Command, args []string) journal.Operator {
 	if person, err := user.Current(); err == nil {
 		name = person.Username
 	}
-	return journal.Operator{User: name, Machine: machine, Filter: strings.Join(args, " "), CommandLine: commandLine(cmd, args)}
+	return journal.Operator{
+		User: name, Machine: machine, Filter: strings.Join(args, " "), CommandLine: commandLine(cmd, args),
+	}
 }
 
 // printAll prints values as JSON lines or, if there are any, as a table.

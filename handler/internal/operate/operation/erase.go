@@ -207,7 +207,8 @@ func (op *Operations) eraseRows(ctx context.Context, batch []record.Scheduled, p
 		}
 		changed = append(changed, row)
 		steps = append(steps, journal.Step{RequestID: row.RequestID, Take: &journal.Take{
-			Queue: row.Partition, ID: row.ID, Receipt: row.PopReceipt, ByReceipt: true, Text: text, Due: row.NextAttemptAt,
+			Queue: row.Partition, ID: row.ID, Receipt: row.PopReceipt, ByReceipt: true, Text: text,
+			Due: row.NextAttemptAt,
 		}})
 	}
 	progress, failure := op.eraser().Do(ctx, steps)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -84,9 +85,9 @@ func TestErase(t *testing.T) {
 		if got := erasedCounts(t, a, e, false); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		if p, m, r := len(store.All(poisonQueue)), len(store.All(mainQueue)), len(allRows(t, table)); p != 39 || m != 39 ||
-			r != 39 {
-			t.Errorf("%d poison messages, %d scheduled ones and %d rows are left", p, m, r)
+		left := []int{len(store.All(poisonQueue)), len(store.All(mainQueue)), len(allRows(t, table))}
+		if !slices.Equal(left, []int{39, 39, 39}) {
+			t.Errorf("%d poison messages, scheduled ones and rows are left", left)
 		}
 		if _, err := os.Stat(string(a.Journals)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("a folder for journals: %v", err)

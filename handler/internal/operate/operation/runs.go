@@ -171,7 +171,7 @@ func (op *Operations) Run(ctx context.Context, id string) (RunDetail, error) {
 	case err != nil && !isElsewhere:
 		return RunDetail{}, err
 	case err == nil && s.Account != op.Account.Name:
-		return RunDetail{}, fmt.Errorf("%s: %w: %s, and this is %s", id, run.ErrOtherAccount, s.Account, op.Account.Name)
+		return RunDetail{}, op.otherAccount(id, s.Account)
 	}
 	runs, listErr := op.Runs(ctx)
 	if listErr != nil {
@@ -189,13 +189,18 @@ func (op *Operations) Run(ctx context.Context, id string) (RunDetail, error) {
 	return RunDetail{}, err
 }
 
+// otherAccount is the error for a run of another account.
+func (op *Operations) otherAccount(id, other string) error {
+	return fmt.Errorf("%s: %w: %s, and this is %s", id, run.ErrOtherAccount, other, op.Account.Name)
+}
+
 // DeleteRun removes the journal of a run, and then its row. Force also removes one that is unfinished or damaged, but
 // never one that another process carries out. Unlisted is why the row may still be there.
 func (op *Operations) DeleteRun(ctx context.Context, id string, force bool) (unlisted, err error) {
 	err = op.Journals.Delete(id, force, func(j *journal.Journal) error {
 		switch {
 		case j.Run.Account != op.Account.Name:
-			return fmt.Errorf("%s: %w: %s, and this is %s", id, run.ErrOtherAccount, j.Run.Account, op.Account.Name)
+			return op.otherAccount(id, j.Run.Account)
 		case j.Agreed && !j.Ended && !force:
 			return fmt.Errorf("%s: it is not finished: `async-caller runs resume %s` finishes it; --force deletes the "+
 				"journal nevertheless, and leaves the messages as they are", id, id)
@@ -225,15 +230,15 @@ func (op *Operations) published(ctx context.Context) (map[string]RunSummary, err
 	query := storage.Query{Partition: record.RunsPartition}
 	err := rows.ListWhole(ctx, op.Outcomes, query, func(row runRow) error {
 		var s RunSummary
-		err := json.Unmarshal(row.Content, &s)
-		if err != nil || s.Run != row.ID || s.Account != op.Account.Name || !journal.IsID(row.ID) {
+		isValid := json.Unmarshal(row.Content, &s) == nil && s.Run == row.ID && journal.IsID(row.ID)
+		if !isValid || s.Account != op.Account.Name {
 			return nil
 		}
-		for _, member := range []*string{&s.Command, &s.State, &s.Of, &s.UndoneBy, &s.User, &s.Machine} {
+		for _, member := range []*string{&s.Command, &s.State, &s.Of, &s.User, &s.Machine} {
 			*member = text.Line(*member, maxShown)
 		}
 		s.Filter, s.CommandLine = text.Line(s.Filter, maxFilter), text.Line(s.CommandLine, maxFilter)
-		s.Here, s.Problem, s.Seen = false, "", row.WrittenAt.UTC()
+		s.Here, s.Problem, s.UndoneBy, s.Seen = false, "", "", row.WrittenAt.UTC()
 		published[row.ID] = s
 		return nil
 	})

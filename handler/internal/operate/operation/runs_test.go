@@ -37,15 +37,18 @@ func TestRunsOfOthers(t *testing.T) {
 		advance(time.Second)
 		mine := execute(t, mustPlan(t)(bob.PlanMove(t.Context(), account.Source{}, move))).Run
 		const hostile = "20260101-000000-move-evil"
-		forged := fmt.Appendf(nil, `{"run":"20260101-000000-move-evil","user":"\u001b%s","at":"9999-01-01T00:00:00Z","account":"test",`+
-			`"of":%q,"done":1,"total":1,"state":"finished"}`, strings.Repeat("x", 1<<15), mine)
+		forged := fmt.Appendf(nil, `{"run":"20260101-000000-move-evil","user":"\u001b%s",`+
+			`"at":"9999-01-01T00:00:00Z","account":"test","of":%q,"done":1,"total":1,"state":"finished"}`,
+			strings.Repeat("x", 1<<15), mine)
 		row := storage.Entity{
 			Key: storage.Key{Partition: record.RunsPartition, ID: hostile}, Values: map[string]any{"content": forged},
 		}
 		if err := table.Put(t.Context(), []storage.Entity{row}); err != nil {
 			t.Fatal(err)
 		}
-		want := map[string]string{mine: "finished bob true", undo: "finished ada false", moved: "undone ada false"}
+		want := map[string]string{
+			mine: "finished bob true", undo: "finished ada false", moved: "undone ada false", hostile: "bounded",
+		}
 		for _, s := range summaries(t, bob) {
 			got := fmt.Sprint(s.State, " ", s.User, " ", s.Here)
 			if s.Run == hostile && (len(s.User) > 200 || strings.Contains(s.User, "\x1b")) {
