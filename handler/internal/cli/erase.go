@@ -122,11 +122,14 @@ func sinceFound(before, after []operation.ErasedPlace) []operation.ErasedPlace {
 
 func (s *session) announceErasure(r erasure) {
 	for _, p := range r.Places {
-		text := fmt.Sprintf("%s: %s", p.Place, thousands(p.Found))
-		if p.Problem != "" {
-			text += "; not searched: " + p.Problem
+		switch {
+		case p.Problem == "":
+			s.progress.printf("%s: %s", p.Place, thousands(p.Found))
+		case p.Found == 0:
+			s.progress.printf("%s: unknown: %s", p.Place, p.Problem)
+		default:
+			s.progress.printf("%s: at least %s: %s", p.Place, thousands(p.Found), p.Problem)
 		}
-		s.progress.printf("%s", text)
 		if p.Hidden > 0 {
 			s.progress.printf("  %s", hiddenText(p.Hidden))
 		}

@@ -86,6 +86,7 @@ func TestUnknownIsNeverNone(t *testing.T) {
 			"poison requeue --all --yes": exitFailed, "poison show 01234567": exitFailed, "doctor": exitFailed,
 			"explain --queue async-caller --request-id r1": exitFailed,
 			"scheduled list": exitFailed, "targets list": exitFailed, "runs list": exitPartly,
+			"erase --request-id r1 --yes": test.code,
 		} {
 			isOfTables := strings.HasPrefix(command, "scheduled") || strings.HasPrefix(command, "targets") ||
 				command == "runs list"

@@ -30,18 +30,20 @@ type Erasure struct {
 	Text string
 }
 
-// selects reports whether a message is to be erased.
+// selects reports whether a message is to be erased. The texts of a description are cut, so the content counts if it is
+// an envelope.
 func (e Erasure) selects(m message.Message, content []byte) bool {
-	hasTenant := e.RequestID != "" || e.Tenant != envelope.Tenant{}
+	ids := []string{cmp.Or(m.RequestID, m.ID)}
 	tenant := envelope.Tenant{Organization: m.Organization, Environment: m.Environment}
+	if in, err := envelope.Parse(content); err == nil && !m.Raw {
+		ids = append(ids, in.RequestID, in.OriginalRequestID)
+		tenant = in.Tenant
+	}
+	hasTenant := e.RequestID != "" || e.Tenant != envelope.Tenant{}
 	if hasTenant && tenant != e.Tenant {
 		return false
 	}
-	isNamed := e.names(cmp.Or(m.RequestID, m.ID))
-	if in, err := envelope.Parse(content); err == nil && !m.Raw && in.OriginalRequestID != "" {
-		isNamed = isNamed || e.names(in.OriginalRequestID)
-	}
-	return isNamed && message.Filter{Text: e.Text}.Match(m, content)
+	return slices.ContainsFunc(ids, e.names) && message.Filter{Text: e.Text}.Match(m, content)
 }
 
 // names reports whether a request id is that of the call, or of its callback.
