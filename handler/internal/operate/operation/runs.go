@@ -107,6 +107,9 @@ func (op *Operations) publishRunning(ctx context.Context, s run.Summary) (end fu
 			case <-ended:
 				return
 			case <-ticker.C:
+				if latest, err := run.Summarize(op.Journals, s.Run); err == nil {
+					s.Done, s.Skipped = latest.Done, latest.Skipped
+				}
 				_ = op.publish(ctx, s, time.Time{}) // best effort; the end is published, too
 			}
 		}
