@@ -157,17 +157,25 @@ func queuesText(preposition string, counts map[string]int) string {
 // confirm asks for confirmation of a plan that changes something. The answer to a plan that cannot be undone is the
 // number of messages instead of a yes.
 func (s *session) confirm(ctx context.Context, plan *operation.Plan) error {
-	if s.yes || plan.Total == 0 {
+	if plan.Total == 0 {
 		return nil
-	}
-	if !s.env.canAsk() {
-		return usageError(errors.New("no terminal to ask for confirmation: give --yes; nothing was changed"))
 	}
 	confirmed := terminal.IsYes
 	if plan.Final {
 		confirmed = func(answer string) bool { return answer == strconv.Itoa(plan.Total) }
 	}
-	answer, err := terminal.Ask(ctx, s.env.Stdin, s.env.Stderr, question(plan))
+	return s.ask(ctx, question(plan), confirmed)
+}
+
+// ask asks for a confirmation, unless --yes is given.
+func (s *session) ask(ctx context.Context, question string, confirmed func(answer string) bool) error {
+	if s.yes {
+		return nil
+	}
+	if !s.env.canAsk() {
+		return usageError(errors.New("no terminal to ask for confirmation: give --yes; nothing was changed"))
+	}
+	answer, err := terminal.Ask(ctx, s.env.Stdin, s.env.Stderr, question)
 	if err != nil {
 		return errors.New("interrupted: nothing was changed")
 	}
@@ -224,10 +232,10 @@ func (s *session) report(ctx context.Context, r operation.Result, final bool, er
 	hasUndo := r.Command != "undo" && r.Command != "expedite" && !final
 	hasEnded := r.Finished() || r.Stopped != ""
 	if r.Done > 0 && hasUndo && hasEnded {
-		s.progress.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))
+		s.progress.printf("undo: `async-caller runs undo %s`", shellWord(r.Run))
 	}
 	if r.Done+r.NotDeleted+r.Unknown > 0 {
-		s.out.changed = fmt.Sprintf("what was changed: `async-caller %s runs`", s.group)
+		s.out.changed = "what was changed: `async-caller runs list`"
 	}
 	err = s.incomplete(ctx, r, err)
 	if s.json {
@@ -242,7 +250,7 @@ func (s *session) incomplete(ctx context.Context, r operation.Result, err error)
 	if r.Done+r.NotDeleted+r.Skipped > 0 {
 		code = exitPartly
 	}
-	resume := fmt.Sprintf("`async-caller %s resume %s`", s.group, shellWord(r.Run))
+	resume := fmt.Sprintf("`async-caller runs resume %s`", shellWord(r.Run))
 	switch {
 	case err != nil && r.Finished():
 	case err != nil:

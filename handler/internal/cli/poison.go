@@ -5,7 +5,7 @@ import (
 )
 
 func newPoison(env Env) *cobra.Command {
-	shared := &sharedFlags{env: env, group: "poison", sampleRun: "20261121-091500-requeue-k3xw"}
+	shared := &sharedFlags{env: env, group: "poison"}
 	command := &cobra.Command{
 		Use:   shared.group,
 		Short: "Show, fix and resend messages that could not be delivered",
@@ -13,8 +13,8 @@ func newPoison(env Env) *cobra.Command {
 messages that the Functions host moved there because the handler crashed or timed out.
 
 A command that changes messages shows its plan and asks for confirmation; without a terminal it
-requires --yes. A journal records each run: "runs" lists them, "undo" reverts one, and "resume"
-continues one that was interrupted. Messages are written before they are deleted, so an interruption
+requires --yes. A journal records each run: "async-caller runs" lists, undoes and resumes them.
+Messages are written before they are deleted, so an interruption
 can leave a message in two places, but never in none.
 
 Secrets are masked unless you give --reveal. Journals and exports contain whole messages; only their
@@ -29,7 +29,6 @@ owner can read these files.`,
 		newPoisonQueues(shared), newPoisonList(shared),
 		newPoisonRequeue(shared), newPoisonMove(shared), newPoisonDelete(shared), newPoisonKeep(shared),
 		newPoisonExport(shared), newPoisonImport(shared),
-		newRuns(shared), newUndo(shared), newResume(shared),
 	)
 	return command
 }

@@ -39,8 +39,8 @@ func newPoisonDelete(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "delete [ID]...",
 		Short: "Delete messages and keep a copy in the journal",
-		Long: `Delete messages. The journal keeps a copy of each, and "undo" restores them; with --no-backup, they
-cannot be restored. To keep them in a file, use "export" first: "import" restores them.`,
+		Long: `Delete messages. The journal keeps a copy of each, and "runs undo" restores them; with --no-backup,
+they cannot be restored. To keep them in a file, use "export" first: "import" restores them.`,
 		Example: `  async-caller poison delete --reason rejected --status 410
   async-caller poison delete --queue old-poison --no-backup --yes`,
 	}

@@ -97,7 +97,7 @@ func TestExecuteInterrupted(t *testing.T) {
 		cancel()
 		err := d.execute(ctx, plan, nil)
 		if codeOf(err) != exitFailed ||
-			!strings.Contains(err.Error(), "interrupted\ncontinue: `async-caller poison resume "+plan.Run+"`") {
+			!strings.Contains(err.Error(), "interrupted\ncontinue: `async-caller runs resume "+plan.Run+"`") {
 			t.Errorf("%d: %v", codeOf(err), err)
 		}
 	})
@@ -108,7 +108,7 @@ func TestResultError(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	storage := errors.New("storage is away")
-	const resume = "continue: `async-caller poison resume RUN`"
+	const resume = "continue: `async-caller runs resume RUN`"
 	for name, test := range map[string]struct {
 		ctx    context.Context
 		result operation.Result
@@ -154,7 +154,7 @@ func TestResultError(t *testing.T) {
 			t.Context(),
 			operation.Result{Result: run.Result{Total: 2, Done: 2, Stopped: "they wait"}},
 			nil, exitPartly,
-			"stopped: they wait\nwait again: `async-caller poison resume RUN`",
+			"stopped: they wait\nwait again: `async-caller runs resume RUN`",
 		},
 		"interrupted": {
 			ended,
@@ -223,7 +223,7 @@ func TestReport(t *testing.T) {
 		"result not known: 2 messages\n" +
 		"warning: 5 messages: perhaps there twice, after a kill or a lost answer: order-1 (aaaaaaaa) on a, " +
 		"bbbbbbbb on a, invalid on a, …\n" +
-		"undo: `async-caller poison undo RUN`\n"
+		"undo: `async-caller runs undo RUN`\n"
 	if got := d.err.String(); got != want {
 		t.Errorf("\n%s\nwant\n%s", got, want)
 	}
@@ -340,13 +340,32 @@ func TestPrintRuns(t *testing.T) {
 					Operator: journal.Operator{User: "ada", Machine: "build-7\x1b"},
 				},
 			},
-		})
+			{
+				Seen: now.Add(-4 * time.Minute),
+				Summary: run.Summary{
+					Run: "20261117-110000-move-ffff", At: now.Add(-96 * time.Hour), Total: 2, State: run.Running,
+					Operator: journal.Operator{
+						User: "ada", Machine: "vm", CommandLine: "poison move --to parking --text … \x1b",
+					},
+				},
+			},
+			{
+				Seen: now.Add(-time.Minute),
+				Summary: run.Summary{
+					Run: "20261116-110000-move-gggg", At: now.Add(time.Hour), Total: 2, State: run.Running,
+					Operator: journal.Operator{User: "ada", Machine: "vm"},
+				},
+			},
+		}, now)
 		want := `RUN                            AGE  MESSAGES  BY            STATE
 20261121-115900-undo-aaaa       1m         3  ben           finished, undo of 20261121…000-move-bbbb
 20261121-110000-move-bbbb       1h         3  ben           undone by 20261121-115900-undo-aaaa
 20261119-120000-requeue-cccc    2d  99999/100000  ben           interrupted
 20261119-110000-requeue-dddd     -         -  -             unreadable: line 3 is broken
 20261118-110000-delete-eeee     3d         2  ada@build-7�  finished
+20261117-110000-move-ffff       4d       0/2  ada@vm        running, last seen 4m ago
+  poison move --to parking --text … �
+20261116-110000-move-gggg       0s       0/2  ada@vm        running
 `
 		if got := out.String(); got != want {
 			t.Errorf("\n%s\nwant\n%s", got, want)

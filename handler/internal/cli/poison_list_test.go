@@ -148,7 +148,7 @@ func TestTablesFit(t *testing.T) {
 			printGroups(out, []message.Row{{Key: long, Count: many, First: old, Last: old, Sample: shown}})
 		}, 2, []string{" 0a1b2c3d "}},
 		"queues": {func(out io.Writer) { printQueues(out, queues) }, 3, []string{"a-poison "}},
-		"runs":   {func(out io.Writer) { printRuns(out, runs) }, 4, []string{undo + " ", requeue + " "}},
+		"runs":   {func(out io.Writer) { printRuns(out, runs, time.Now()) }, 4, []string{undo + " ", requeue + " "}},
 	} {
 		for _, width := range []int{40, 60, 80, terminal.DefaultWidth, 200} {
 			out := &screen{width: width}
@@ -169,7 +169,7 @@ func TestTablesFit(t *testing.T) {
 		}
 	}
 	var piped bytes.Buffer
-	printRuns(&piped, runs)
+	printRuns(&piped, runs, time.Now())
 	for _, want := range []string{"undo of " + requeue + "\n", "partly undone by " + undo + "\n"} {
 		if !strings.Contains(piped.String(), want) {
 			t.Errorf("no %q:\n%s", want, piped.String())

@@ -11,7 +11,7 @@ import (
 )
 
 func newScheduled(env Env) *cobra.Command {
-	shared := &sharedFlags{env: env, group: "scheduled", sampleRun: "20261121-091500-cancel-k3xw"}
+	shared := &sharedFlags{env: env, group: "scheduled"}
 	command := &cobra.Command{
 		Use:   shared.group,
 		Short: "Show, expedite and cancel calls that wait for their next attempt",
@@ -20,8 +20,8 @@ handler records them in a table of the storage account. The record can miss mess
 that are gone; storage decides whether a message can still be changed.
 
 A command that changes messages shows its plan and asks for confirmation; without a terminal it
-requires --yes. A journal records each run: "runs" lists them, "undo" reverts one, and "resume"
-continues one that was interrupted. Journals contain whole messages; only their owner can read them.`,
+requires --yes. A journal records each run: "async-caller runs" lists, undoes and resumes them.
+Journals contain whole messages; only their owner can read them.`,
 		Example: `  async-caller scheduled list --group-by host
   async-caller scheduled expedite --host crm.example.com --canary 3 --rate 50/s
   async-caller scheduled cancel --host old.example.com --callback`,
@@ -30,7 +30,6 @@ continues one that was interrupted. Journals contain whole messages; only their 
 	shared.declare(command)
 	command.AddCommand(
 		newScheduledList(shared), newScheduledExpedite(shared), newScheduledCancel(shared),
-		newRuns(shared), newUndo(shared), newResume(shared),
 	)
 	return command
 }

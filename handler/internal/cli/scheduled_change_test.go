@@ -64,7 +64,7 @@ func TestChangeScheduled(t *testing.T) {
 		"done": {
 			3, 0, false, exitDone,
 			"cancel 3 scheduled messages on async-caller in test\ncancelled 3 of 3 in test\nundo: `async-caller " +
-				"scheduled undo ", "",
+				"runs undo ", "",
 		},
 		"callback": {
 			2, 0, true, exitDone,

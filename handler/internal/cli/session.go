@@ -28,9 +28,7 @@ import (
 type sharedFlags struct {
 	env Env
 	// group is the name of the command, or of the command that it belongs to, such as poison or scheduled.
-	group string
-	// sampleRun is a run in the examples of the help texts.
-	sampleRun string
+	group     string
 	app, runs string
 	json      bool
 	// yes is a flag of the commands that change messages.
@@ -100,7 +98,7 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		s := shared.newSession()
 		defer s.progress.clear()
 		operations.Observer = s.progress
-		operations.Journals, operations.Operator = shared.folder(), operator(args)
+		operations.Journals, operations.Operator = shared.folder(), operator(cmd, args)
 		s.account, s.operations = operations.Account, operations
 		s.account.OnScanned = s.progress.Scanned
 		s.hasApp = !errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
@@ -109,13 +107,15 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 }
 
 // operator returns who gives a command with these arguments.
-func operator(args []string) journal.Operator {
+func operator(cmd *cobra.Command, args []string) journal.Operator {
 	machine, _ := os.Hostname() // empty if unknown
 	name := ""
 	if person, err := user.Current(); err == nil {
 		name = person.Username
 	}
-	return journal.Operator{User: name, Machine: machine, Filter: strings.Join(args, " ")}
+	return journal.Operator{
+		User: name, Machine: machine, Filter: strings.Join(args, " "), CommandLine: commandLine(cmd, args),
+	}
 }
 
 // printAll prints values as JSON lines or, if there are any, as a table.

@@ -173,7 +173,7 @@ func printFurther(out io.Writer, status account.Status) {
 		texts = append(texts, "`async-caller poison list --group-by error`: the calls that were given up")
 	}
 	if len(texts) > 0 {
-		texts = append(texts, "`async-caller poison runs`: who has changed messages")
+		texts = append(texts, "`async-caller runs list`: who has changed messages")
 		fmt.Fprintln(out)
 	}
 	for _, text := range texts {

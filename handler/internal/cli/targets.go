@@ -138,7 +138,7 @@ func newTargetsResume(shared *sharedFlags) *cobra.Command {
 messages that have the reason "paused", except those that another pause still stops: of the host on
 all ports, or of one of its ports. The other messages come back at their next attempt. --rate,
 --canary and --stop-at-failure-ratio limit the load on the target, as in "scheduled expedite". The
-run is one of "scheduled runs", and "scheduled resume" continues it.`,
+run is one of "runs list", and "runs resume" continues it.`,
 		Example: `  async-caller targets resume crm.example.com
   async-caller targets resume crm.example.com --canary 3 --rate 50/s`,
 		Args: cobra.ExactArgs(1),
@@ -188,7 +188,7 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 		s.progress.printf("no scheduled message that may be called now is recorded as %s", decision.Paused)
 		return nil
 	}
-	s.group, s.yes = "scheduled", true // the run is one of scheduled messages, and the operator has asked for it
+	s.yes = true // the operator has asked for it
 	return s.execute(ctx, plan, nil)
 }
 

@@ -77,7 +77,7 @@ func TestCanaryBehindTheBreaker(t *testing.T) {
 	if code := command.ProcessState.ExitCode(); code != 4 || f.called(messages) > 3 {
 		t.Fatalf("exit code %d, %d were called", code, f.called(messages))
 	}
-	run := f.mustPoison("runs")[0]["run"].(string)
+	run := f.latestRun()
 	f.await("the run to be resumed", func() bool {
 		_, code := f.poison("resume", run)
 		return code == 0

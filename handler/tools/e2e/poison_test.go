@@ -23,7 +23,15 @@ const otherPoisonQueue = "async-caller-1-poison"
 
 // poisonCommand returns `async-caller poison` with arguments, and its output.
 func (f *fixture) poisonCommand(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
-	return f.operate(append([]string{"poison"}, args...)...)
+	return f.operate(inGroup("poison", args)...)
+}
+
+// inGroup returns the arguments of a command of a group. Undo and resume are commands of the group runs.
+func inGroup(group string, args []string) []string {
+	if args[0] == "undo" || args[0] == "resume" {
+		group = "runs"
+	}
+	return append([]string{group}, args...)
 }
 
 // operate returns `async-caller` with arguments, as an operator runs it in the app folder, and its output.

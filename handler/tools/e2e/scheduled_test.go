@@ -30,7 +30,7 @@ type scheduledResult struct {
 // scheduled runs a command on scheduled messages and returns its result and exit code.
 func (f *fixture) scheduled(args ...string) (result scheduledResult, code int) {
 	f.t.Helper()
-	command, stdout, stderr := f.operate(append([]string{"scheduled", "--json"}, args...)...)
+	command, stdout, stderr := f.operate(append(inGroup("scheduled", args), "--json")...)
 	err := command.Run()
 	if exited, ok := errors.AsType[*exec.ExitError](err); ok {
 		code = exited.ExitCode()
@@ -201,7 +201,7 @@ func (f *fixture) checkRate(when string, calls []time.Time) {
 // latestRun returns the name of the latest run.
 func (f *fixture) latestRun() string {
 	f.t.Helper()
-	command, stdout, _ := f.operate("scheduled", "runs", "--json")
+	command, stdout, _ := f.operate("runs", "list", "--json")
 	f.must(command.Run())
 	line, _, _ := bytes.Cut(stdout.Bytes(), []byte("\n"))
 	var latest struct{ Run, State string }

@@ -374,10 +374,10 @@ func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]s
 		{"requeue", "--all", "--set", secret + "=" + secret},
 		{"requeue", "--all", "--jq", ".[\"" + secret, "--yes"},
 		{"requeue", "--all", "--yes", "--json"},
-		{"runs", "--json"},
 	} {
 		run(append([]string{"poison", "--runs", journals}, args...)...)
 	}
+	run("runs", "list", "--json", "--runs", journals)
 }
 
 var accountKeyPattern = regexp.MustCompile(`AccountKey=([^;]+)`)

@@ -236,7 +236,7 @@ func (o *operator) looks(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(project, "docs", "*.md"))
 	must(t, err)
 	shown := regexp.MustCompile("(?m)(?:^    |`)(async-caller " +
-		"(?:status|schedule|explain|show|(?:scheduled|poison) (?:list|queues|runs))\\b[^`\\n]*)")
+		"(?:status|schedule|explain|show|runs list|(?:scheduled|poison) (?:list|queues))\\b[^`\\n]*)")
 	commands := map[string]bool{}
 	for _, page := range append(pages, filepath.Join(project, "README.md")) {
 		text, err := os.ReadFile(page)
@@ -278,7 +278,7 @@ func (o *operator) run(t *testing.T, line string) string {
 		line = regexp.MustCompile(`\d{8}-\S+`).ReplaceAllString(line, o.latest)
 	}
 	output, _ := shell(t, o.folder, o.env, line) // the output ends with the error
-	if found := regexp.MustCompile("undo: `async-caller poison undo (\\S+)`").FindStringSubmatch(output); found != nil {
+	if found := regexp.MustCompile("undo: `async-caller runs undo (\\S+)`").FindStringSubmatch(output); found != nil {
 		o.latest = found[1]
 	}
 	return output

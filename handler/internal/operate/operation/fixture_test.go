@@ -190,11 +190,11 @@ func execute(t *testing.T, p *operation.Plan) operation.Result {
 // summaries returns the runs of the account.
 func summaries(t *testing.T, a *operation.Operations) []operation.RunSummary {
 	t.Helper()
-	all, missing, err := a.Summaries(t.Context())
-	if missing != nil || err != nil {
-		t.Fatal(missing, err)
+	runs, err := a.Runs(t.Context())
+	if runs.Missing != nil || err != nil {
+		t.Fatal(runs.Missing, err)
 	}
-	return all
+	return runs.All
 }
 
 // wantError fails the test unless the error contains each of the words.

@@ -193,11 +193,9 @@ func (p *Plan) Execute(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 	}
-	unseen := p.operations.publishBegin(ctx, p.run.Run, p.Total)
+	publishEnd := p.operations.publishRunning(ctx, beginning(p.run.Run, p.Total))
 	done, err := p.run.Execute(ctx)
-	if unseen == nil {
-		p.operations.publishEnd(ctx, p.run.Run.ID)
-	}
+	publishEnd()
 	if undone != "" && err == nil {
 		p.operations.releaseUndo(ctx, undone, done)
 	}
@@ -218,10 +216,12 @@ func (op *Operations) Resume(ctx context.Context, id string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	done, err := op.engine().Resume(ctx, id)
-	if done.Run != "" {
-		op.publishEnd(ctx, id)
+	publishEnd := func() {}
+	if s, err := run.Summarize(op.Journals, id); err == nil && s.State == run.Interrupted {
+		publishEnd = op.publishRunning(ctx, s)
 	}
+	done, err := op.engine().Resume(ctx, id)
+	publishEnd()
 	return Result{Result: done}, err
 }
 

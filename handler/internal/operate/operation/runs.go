@@ -3,9 +3,11 @@ package operation
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"asynccaller/handler/internal/operate/run"
@@ -21,8 +23,29 @@ type RunSummary struct {
 	run.Summary
 	// End is when the run ended or was interrupted; zero if that is not known.
 	End time.Time `json:"end,omitzero"`
+	// Seen is when the row of the run was last written, by storage's clock; zero without one. A running run writes it
+	// about once a minute.
+	Seen time.Time `json:"seen,omitzero"`
 	// Here says that this machine has the journal, so that the run can be resumed and undone here.
 	Here bool `json:"here"`
+}
+
+// Runs are the runs of an account, the newest first.
+type Runs struct {
+	All []RunSummary
+	// OtherAccounts is the number of journals here that belong to other accounts, which are left out.
+	OtherAccounts int
+	// Missing is why the runs of other machines could not be read.
+	Missing error
+}
+
+// RunDetail describes one run whole.
+type RunDetail struct {
+	RunSummary
+	// Result is that of the journal; zero for a run of another machine.
+	Result run.Result
+	// Undoable is the number of messages that an undo would restore, as far as the journal says.
+	Undoable int
 }
 
 // runRow is the row of the run with its ID. Content is its [RunSummary] as JSON.
@@ -33,76 +56,173 @@ type runRow struct {
 }
 
 const (
-	// maxFilter limits the text of a selection in a row.
+	// maxFilter limits the text of a selection, and of a command line, in a row.
 	maxFilter = 1 << 10
 	// runRowTimeout is how long the row of a run may take, which nothing depends on.
 	runRowTimeout = 5 * time.Second
+	// signOfLife is how often the row of a running run is written again.
+	signOfLife = time.Minute
 )
+
+// beginning describes a run that begins.
+func beginning(about journal.Run, total int) run.Summary {
+	return run.Summary{
+		Run: about.ID, Command: about.Command, At: about.At, Account: about.Account, Of: about.Of,
+		Operator: about.Operator, Total: total,
+	}
+}
 
 // publish writes the row of a run, so that colleagues see it.
 func (op *Operations) publish(ctx context.Context, s run.Summary, end time.Time) error {
-	if op.Outcomes == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runRowTimeout)
 	defer cancel()
-	s.Filter = text.Clip(s.Filter, maxFilter)
+	s.Filter, s.CommandLine = text.Clip(s.Filter, maxFilter), text.Clip(s.CommandLine, maxFilter)
 	content, err := json.Marshal(RunSummary{Summary: s, End: end})
-	if err == nil {
-		err = storage.Persist(ctx, runRowTimeout/3, func(ctx context.Context) error {
-			return rows.Put(ctx, op.Outcomes, runRow{storage.Key{Partition: record.RunsPartition, ID: s.Run}, content})
-		}, storage.ErrRefused)
-	}
 	if err != nil {
-		op.observer().Note(fmt.Sprintf("the list of runs does not show this one, or its end: %v; "+
-			"the messages are not affected", err))
+		return err
 	}
-	return err
+	return storage.Persist(ctx, runRowTimeout/3, func(ctx context.Context) error {
+		return rows.Put(ctx, op.Outcomes, runRow{storage.Key{Partition: record.RunsPartition, ID: s.Run}, content})
+	}, storage.ErrRefused)
 }
 
-// publishBegin publishes a run that begins.
-func (op *Operations) publishBegin(ctx context.Context, about journal.Run, total int) error {
-	return op.publish(ctx, run.Summary{
-		Run: about.ID, Command: about.Command, At: about.At, Account: about.Account, Of: about.Of,
-		Operator: about.Operator, Total: total, State: "running",
-	}, time.Time{})
-}
-
-// publishEnd publishes a run that has ended or was interrupted.
-func (op *Operations) publishEnd(ctx context.Context, id string) {
-	if s, err := run.Summarize(op.Journals, id); err == nil {
-		_ = op.publish(ctx, s, time.Now().UTC().Truncate(time.Second)) // it was noted
+// publishRunning publishes a run that begins or goes on, and a sign of life from time to time. The caller calls end
+// when the run has ended or was interrupted: it publishes that.
+func (op *Operations) publishRunning(ctx context.Context, s run.Summary) (end func()) {
+	if op.Outcomes == nil {
+		return func() {}
+	}
+	s.State = run.Running
+	if err := op.publish(ctx, s, time.Time{}); err != nil {
+		op.noteUnpublished(err)
+		return func() {}
+	}
+	var living sync.WaitGroup
+	ended := make(chan struct{})
+	living.Go(func() {
+		ticker := time.NewTicker(signOfLife)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+				if latest, err := run.Summarize(op.Journals, s.Run); err == nil {
+					s.Done, s.Skipped = latest.Done, latest.Skipped
+				}
+				_ = op.publish(ctx, s, time.Time{}) // best effort; the end is published, too
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		living.Wait() // an earlier state must not replace the end
+		last, err := run.Summarize(op.Journals, s.Run)
+		if err == nil {
+			err = op.publish(ctx, last, time.Now().UTC().Truncate(time.Second))
+		}
+		if err != nil {
+			op.noteUnpublished(err)
+		}
 	}
 }
 
-// Summaries describes the runs of this machine and, if there is a table, those of others on the account, the
-// newest first. Missing is why those of others could not be read.
-func (op *Operations) Summaries(ctx context.Context) (all []RunSummary, missing, err error) {
+func (op *Operations) noteUnpublished(err error) {
+	op.observer().Note(fmt.Sprintf("the list of runs does not show this one, or its end: %v; "+
+		"the messages are not affected", err))
+}
+
+// Runs describes the runs on the account: those of this machine and, if there is a table, those of others.
+func (op *Operations) Runs(ctx context.Context) (Runs, error) {
 	here, err := run.Summaries(op.Journals)
 	if err != nil {
-		return nil, nil, err
+		return Runs{}, err
 	}
+	all := len(here)
+	here = slices.DeleteFunc(here, func(s *run.Summary) bool {
+		return s.Problem == "" && s.Account != op.Account.Name
+	})
+	runs := Runs{OtherAccounts: all - len(here)}
 	run.MarkUndone(here) // the rows are not used for runs of this machine
 	published, missing := op.published(ctx)
+	runs.Missing = missing
 	for _, s := range here {
-		all = append(all, RunSummary{Summary: *s, End: published[s.Run].End, Here: true})
+		row := published[s.Run]
+		runs.All = append(runs.All, RunSummary{Summary: *s, End: row.End, Seen: row.Seen, Here: true})
 		delete(published, s.Run)
 	}
 	for _, s := range published {
-		all = append(all, s)
+		runs.All = append(runs.All, s)
 	}
-	slices.SortFunc(all, func(x, y RunSummary) int { return strings.Compare(y.Run, x.Run) })
+	slices.SortFunc(runs.All, func(x, y RunSummary) int { return strings.Compare(y.Run, x.Run) })
 	var elsewhere []*run.Summary
-	for i := range all {
-		if !all[i].Here {
-			elsewhere = append(elsewhere, &all[i].Summary)
+	for i := range runs.All {
+		if !runs.All[i].Here {
+			elsewhere = append(elsewhere, &runs.All[i].Summary)
 		}
 	}
 	run.MarkUndone(elsewhere)
-	return all, missing, nil
+	return runs, nil
 }
 
-// published reads the rows of runs. Anyone who can write to the table may have written them.
+// Run describes one run. Its error is a [journal.ErrNoRun] if neither a journal here nor a row has it, and a
+// [run.ErrOtherAccount] if its journal belongs to another account.
+func (op *Operations) Run(ctx context.Context, id string) (RunDetail, error) {
+	s, result, undoable, err := run.Describe(op.Journals, id)
+	isElsewhere := errors.Is(err, journal.ErrNoRun)
+	switch {
+	case err != nil && !isElsewhere:
+		return RunDetail{}, err
+	case err == nil && s.Account != op.Account.Name:
+		return RunDetail{}, op.otherAccount(id, s.Account)
+	}
+	runs, listErr := op.Runs(ctx)
+	if listErr != nil {
+		return RunDetail{}, listErr
+	}
+	for _, summary := range runs.All {
+		if summary.Run == id {
+			return RunDetail{summary, result, undoable}, nil
+		}
+	}
+	if runs.Missing != nil {
+		return RunDetail{}, fmt.Errorf("%s has no journal here, and the runs of other machines are not known: %w",
+			id, runs.Missing)
+	}
+	return RunDetail{}, err
+}
+
+// otherAccount is the error for a run of another account.
+func (op *Operations) otherAccount(id, other string) error {
+	return fmt.Errorf("%s: %w: %s, and this is %s", id, run.ErrOtherAccount, other, op.Account.Name)
+}
+
+// DeleteRun removes the journal of a run, and then its row. Force also removes one that is unfinished or damaged, but
+// never one that another process carries out. Unlisted is why the row may still be there.
+func (op *Operations) DeleteRun(ctx context.Context, id string, force bool) (unlisted, err error) {
+	err = op.Journals.Delete(id, force, func(j *journal.Journal) error {
+		switch {
+		case j.Run.Account != op.Account.Name:
+			return op.otherAccount(id, j.Run.Account)
+		case j.Agreed && !j.Ended && !force:
+			return fmt.Errorf("%s: it is not finished: `async-caller runs resume %s` finishes it; --force deletes the "+
+				"journal nevertheless, and leaves the messages as they are", id, id)
+		}
+		return nil
+	})
+	if err != nil || op.Outcomes == nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runRowTimeout)
+	defer cancel()
+	unlisted = storage.Persist(ctx, runRowTimeout/3, func(ctx context.Context) error {
+		return op.Outcomes.Delete(ctx, []storage.Key{{Partition: record.RunsPartition, ID: id}})
+	}, storage.ErrRefused)
+	return unlisted, nil
+}
+
+// published reads the rows of runs. Anyone who can write to the table may have written them, so their texts are
+// bounded, and printable. The time at which a row was written is storage's.
 func (op *Operations) published(ctx context.Context) (map[string]RunSummary, error) {
 	published := map[string]RunSummary{}
 	if op.Outcomes == nil {
@@ -113,10 +233,16 @@ func (op *Operations) published(ctx context.Context) (map[string]RunSummary, err
 	query := storage.Query{Partition: record.RunsPartition}
 	err := rows.ListWhole(ctx, op.Outcomes, query, func(row runRow) error {
 		var s RunSummary
-		if err := json.Unmarshal(row.Content, &s); err == nil && s.Run == row.ID && s.Account == op.Account.Name {
-			s.Here = false
-			published[row.ID] = s
+		isValid := json.Unmarshal(row.Content, &s) == nil && s.Run == row.ID && journal.IsID(row.ID)
+		if !isValid || s.Account != op.Account.Name {
+			return nil
 		}
+		for _, member := range []*string{&s.Command, &s.State, &s.Of, &s.User, &s.Machine} {
+			*member = text.Line(*member, maxShown)
+		}
+		s.Filter, s.CommandLine = text.Line(s.Filter, maxFilter), text.Line(s.CommandLine, maxFilter)
+		s.Here, s.Problem, s.UndoneBy, s.Seen = false, "", "", row.WrittenAt.UTC()
+		published[row.ID] = s
 		return nil
 	})
 	return published, err

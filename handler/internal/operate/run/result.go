@@ -120,7 +120,7 @@ func Summaries(folder journal.Folder) ([]*Summary, error) {
 func MarkUndone(list []*Summary) {
 	undos := map[string]*Summary{}
 	for _, s := range list {
-		if s.Of != "" && (s.Done > 0 || s.State == "interrupted") {
+		if s.Of != "" && (s.Done > 0 || s.State == Interrupted) {
 			undos[s.Of] = s
 		}
 	}
@@ -142,20 +142,53 @@ func Summarize(folder journal.Folder, id string) (Summary, error) {
 		return Summary{}, err
 	}
 	defer func() { _ = j.Close() }() // nothing was written
-	r := resultOf(j)
+	return summaryOf(folder, j, resultOf(j)), nil
+}
+
+func summaryOf(folder journal.Folder, j *journal.Journal, r Result) Summary {
 	s := Summary{
-		Run: id, Command: j.Run.Command, At: j.Run.At, Account: j.Run.Account, Total: r.Total,
+		Run: j.Run.ID, Command: j.Run.Command, At: j.Run.At, Account: j.Run.Account, Total: r.Total,
 		Done: r.Done, Skipped: r.Skipped, Of: j.Run.Of, Operator: j.Run.Operator, State: "not confirmed",
 	}
 	switch {
 	case j.Ended && j.Agreed:
 		s.State = "finished"
-	case !j.Ended && isBusy(folder, id):
-		s.State = "running"
+	case !j.Ended && isBusy(folder, s.Run):
+		s.State = Running
 	case j.Agreed:
-		s.State = "interrupted"
+		s.State = Interrupted
 	}
-	return s, nil
+	return s
+}
+
+// States of a run that others compare with.
+const (
+	Running     = "running"
+	Interrupted = "interrupted"
+)
+
+// Describe describes one run as [Summarize] does, with its result, and counts the steps that an undo would reverse.
+func Describe(folder journal.Folder, id string) (s Summary, r Result, undoable int, err error) {
+	j, err := folder.Read(id)
+	if err != nil {
+		return s, r, 0, err
+	}
+	defer func() { _ = j.Close() }() // nothing was written
+	for n, p := range j.Steps() {
+		if p.State != journal.Done {
+			continue
+		}
+		step, err := j.Step(n)
+		if err != nil {
+			return s, r, 0, err
+		}
+		_, why := opposite(step, p, func(string) bool { return true })
+		if why == "" {
+			undoable++
+		}
+	}
+	r = resultOf(j)
+	return summaryOf(folder, j, r), r, undoable, nil
 }
 
 func isBusy(folder journal.Folder, id string) bool {

@@ -105,12 +105,15 @@ func (f Folder) Read(id string) (*Journal, error) {
 func (f Folder) load(id string, open func() (*Journal, error)) (*Journal, error) {
 	if !validID.MatchString(id) {
 		return nil, fmt.Errorf("%w: %.80q is not the name of a run; "+
-			"`async-caller poison runs` lists them", ErrNoRun, id)
+			"`async-caller runs list` lists them", ErrNoRun, id)
 	}
 	if _, err := os.Stat(f.path(id)); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s in %s; `async-caller poison runs` lists them", ErrNoRun, id, f)
+		return nil, fmt.Errorf("%w: %s in %s; `async-caller runs list` lists them", ErrNoRun, id, f)
 	}
 	j, err := open()
+	if errors.Is(err, fs.ErrNotExist) { // it was deleted just now
+		return nil, fmt.Errorf("%w: %s in %s; `async-caller runs list` lists them", ErrNoRun, id, f)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("journal %s: %w", id, err)
 	}
@@ -163,6 +166,30 @@ func (f Folder) head(id string) (run Run, err error) {
 	return run, json.NewDecoder(file).Decode(&run)
 }
 
+// Delete removes the journal of a run for good. Check sees the journal and returns why it must stay, or nil. A journal
+// that cannot be read is removed only if damaged is true. Delete fails with [ErrBusy] while another process carries out
+// the run; that process's death ends its lock.
+func (f Folder) Delete(id string, damaged bool, check func(*Journal) error) error {
+	j, err := f.Reopen(id)
+	switch {
+	case err == nil:
+		if err := check(j); err != nil {
+			return errors.Join(err, j.Close())
+		}
+		return j.Discard()
+	case errors.Is(err, ErrNoRun), errors.Is(err, ErrBusy), !damaged:
+		return err
+	}
+	j, err = f.lock(id, 0)
+	if err != nil {
+		return fmt.Errorf("journal %s: %w", id, err)
+	}
+	return j.Discard()
+}
+
+// IsID reports whether a text can be the ID of a run.
+func IsID(id string) bool { return validID.MatchString(id) }
+
 // validID keeps an ID from leading out of the folder, and other files in it from being taken for runs.
 var validID = regexp.MustCompile(`^\d{8}-\d{6}-[a-z]+-[a-z0-9]{4}$`)
 
@@ -179,7 +206,10 @@ func (f Folder) lock(id string, flags int) (*Journal, error) {
 	if err == nil {
 		j.file, err = os.OpenFile(f.path(id), flags|os.O_RDWR|os.O_APPEND, 0o600)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the journal was deleted just now
+		_ = j.unlock()
+	case err != nil:
 		_ = lock.Close()
 	}
 	return j, err

@@ -51,6 +51,8 @@ type Operator struct {
 	Machine string `json:"machine,omitempty"`
 	// Filter is the selection as a person would write it.
 	Filter string `json:"filter,omitempty"`
+	// CommandLine is the command line, without values that may be secrets.
+	CommandLine string `json:"commandLine,omitempty"`
 }
 
 // Pace controls how fast and how carefully a run sends messages.
@@ -518,11 +520,12 @@ func (j *Journal) unlock() error {
 	return err
 }
 
-// Discard removes the journal of a run that was not started.
+// Discard removes the journal. It is removed while it is locked, so that no other process begins to resume the run.
 func (j *Journal) Discard() error {
 	_ = j.file.Close()
+	err := os.Remove(j.file.Name())
 	_ = j.unlock()
-	return os.Remove(j.file.Name())
+	return err
 }
 
 func (j *Journal) record(l line) error { return j.write(l, l) }

@@ -625,3 +625,53 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestDeleteBesideReopen: if one process deletes a journal and another one resumes its run at the same moment, one of
+// them is refused, and a deleted journal leaves no file.
+func TestDeleteBesideReopen(t *testing.T) {
+	for range 200 {
+		f := newFolder(t)
+		j := begin(t, f, journal.Run{Command: "move"})
+		check(t, j.Close())
+		var deleted, reopened error
+		var both sync.WaitGroup
+		both.Go(func() { deleted = f.Delete(j.Run.ID, false, func(*journal.Journal) error { return nil }) })
+		both.Go(func() {
+			var again *journal.Journal
+			again, reopened = f.Reopen(j.Run.ID)
+			if reopened == nil {
+				_, err := os.Stat(filepath.Join(string(f), j.Run.ID+".jsonl"))
+				reopened = errors.Join(err, again.Close())
+			}
+		})
+		both.Wait()
+		isRefused := errors.Is(reopened, journal.ErrBusy) || errors.Is(reopened, journal.ErrNoRun)
+		switch {
+		case reopened != nil && !isRefused:
+			t.Fatalf("resumed: %v", reopened)
+		case deleted != nil && !errors.Is(deleted, journal.ErrBusy):
+			t.Fatalf("deleted: %v", deleted)
+		}
+		files, err := os.ReadDir(string(f))
+		if err != nil || deleted == nil && len(files) > 0 {
+			t.Fatalf("%v, %v", files, err)
+		}
+	}
+}
+
+// TestDeleteDamaged: a journal that cannot be read is deleted only if that is asked for.
+func TestDeleteDamaged(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	check(t, j.Close())
+	file := filepath.Join(string(f), j.Run.ID+".jsonl")
+	check(t, os.WriteFile(file, []byte("hello\n"), 0o600))
+	allow := func(*journal.Journal) error { return nil }
+	if err := f.Delete(j.Run.ID, false, allow); err == nil {
+		t.Error("it was deleted")
+	}
+	check(t, f.Delete(j.Run.ID, true, allow))
+	if err := f.Delete(j.Run.ID, true, allow); !errors.Is(err, journal.ErrNoRun) {
+		t.Errorf("again: %v", err)
+	}
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"asynccaller/handler/internal/operate/operation"
+)
+
+// TestEraseExitCode: what is left, or could not be read, is not said to be erased.
+func TestEraseExitCode(t *testing.T) {
+	const poison = "poison messages"
+	for name, test := range map[string]struct {
+		before, after operation.ErasedPlace
+		copies        []string
+		code          int
+		want          string
+	}{
+		"all": {
+			operation.ErasedPlace{Place: poison, Found: 2},
+			operation.ErasedPlace{Place: poison, Found: 2, Deleted: 2},
+			nil, exitDone, "",
+		},
+		"received_since": {
+			operation.ErasedPlace{Place: poison, Found: 2},
+			operation.ErasedPlace{Place: poison, Found: 1, Deleted: 1},
+			nil, exitPartly, "whose result is not known: 1",
+		},
+		"problem": {
+			operation.ErasedPlace{Place: poison},
+			operation.ErasedPlace{Place: poison, Problem: "the table is away"},
+			nil, exitPartly, "the table is away",
+		},
+		"hidden": {
+			operation.ErasedPlace{Place: poison},
+			operation.ErasedPlace{Place: poison, Hidden: 3},
+			nil, exitPartly, "could not be read: 3 messages invisible",
+		},
+		"nothing": {
+			operation.ErasedPlace{Place: poison}, operation.ErasedPlace{Place: poison}, nil, exitNothing, "in test",
+		},
+		"only_journal": {
+			operation.ErasedPlace{Place: poison}, operation.ErasedPlace{Place: poison}, []string{"RUN"}, exitDone, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newTestSession(t)
+			places := sinceFound([]operation.ErasedPlace{test.before}, []operation.ErasedPlace{test.after})
+			result := erasure{Account: "test", Erased: test.before.Found > 0, Places: places, NotReached: notReached()}
+			result.Runs = test.copies
+			err := d.endErasure(result, test.before.Found)
+			if got := codeOf(err); got != test.code {
+				t.Errorf("exit code %d, want %d", got, test.code)
+			}
+			if err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%q, want %q", err, test.want)
+			}
+			if !strings.Contains(d.err.String(), "not reached: messages that wait on a main queue") {
+				t.Errorf("%s", d.err.String())
+			}
+		})
+	}
+}

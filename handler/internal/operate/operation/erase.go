@@ -1,0 +1,345 @@
+package operation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/reading"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+// Erasure selects what is erased: by a request id, a text, or both. It is recorded nowhere.
+type Erasure struct {
+	// RequestID is the exact id of a call of Tenant. Its callbacks are meant, too.
+	RequestID string
+	Tenant    envelope.Tenant
+	// Text matches as in [message.Filter].
+	Text string
+}
+
+// selects reports whether a message is to be erased. The texts of a description are cut, so the content counts if it is
+// an envelope.
+func (e Erasure) selects(m message.Message, content []byte) bool {
+	ids := []string{cmp.Or(m.RequestID, m.ID)}
+	tenant := envelope.Tenant{Organization: m.Organization, Environment: m.Environment}
+	if in, err := envelope.Parse(content); err == nil && !m.Raw {
+		ids = append(ids, in.RequestID, in.OriginalRequestID)
+		tenant = in.Tenant
+	}
+	hasTenant := e.RequestID != "" || e.Tenant != envelope.Tenant{}
+	if hasTenant && tenant != e.Tenant {
+		return false
+	}
+	return slices.ContainsFunc(ids, e.names) && message.Filter{Text: e.Text}.Match(m, content)
+}
+
+// names reports whether a request id is that of the call, or of its callback.
+func (e Erasure) names(requestID string) bool {
+	return e.RequestID == "" || strings.TrimSuffix(requestID, envelope.CallbackSuffix) == e.RequestID
+}
+
+// ErasedPlace is what was found and deleted in one place.
+type ErasedPlace struct {
+	Place   string `json:"place"`
+	Found   int    `json:"found"`
+	Deleted int    `json:"deleted"`
+	// Hidden is how many messages could not be read, because another client has received them.
+	Hidden int `json:"hidden,omitempty"`
+	// Problem is why the place could not be searched, or not everything was deleted; empty if all is well.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Left is how many were found and not deleted.
+func (p ErasedPlace) Left() int { return p.Found - p.Deleted }
+
+// ErasedCopies are the copies in journals of this machine, which an erasure only names.
+type ErasedCopies struct {
+	// Runs are the runs whose journals have what is erased, and Unreadable those whose journals could not be read.
+	Runs       []string `json:"runs"`
+	Unreadable []string `json:"unreadableRuns"`
+}
+
+// Erase deletes what an erasure selects on the account, for good: it keeps no journal and publishes no run. Without
+// remove it only counts. An error means that the account cannot be reached, and that nothing was deleted.
+func (op *Operations) Erase(ctx context.Context, e Erasure, remove bool) ([]ErasedPlace, error) {
+	if _, err := op.Account.Reach(ctx); err != nil {
+		return nil, err
+	}
+	places := []ErasedPlace{op.erasePoison(ctx, e, remove), op.eraseScheduled(ctx, e, remove)}
+	if e.RequestID != "" { // the others have no texts of messages
+		places = append(places, op.eraseOutcomes(ctx, e, remove), op.eraseHistory(ctx, e, remove))
+	}
+	return places, nil
+}
+
+// problem is why the work on a place is not complete.
+func (p *ErasedPlace) problem(err error) {
+	if err != nil {
+		p.Problem = err.Error()
+	}
+}
+
+func (op *Operations) erasePoison(ctx context.Context, e Erasure, remove bool) ErasedPlace {
+	p := ErasedPlace{Place: "poison messages"}
+	if !remove {
+		listed, err := op.Account.List(ctx, account.Source{}, func(f account.Found) {
+			if e.selects(f.Message, f.Content) {
+				p.Found++
+			}
+		})
+		p.Hidden = listed.Hidden
+		p.problem(err)
+		return p
+	}
+	names, err := op.Account.QueuesOf(ctx, account.Source{})
+	for _, name := range names {
+		err = errors.Join(err, op.eraseQueue(ctx, name, e, &p))
+	}
+	p.problem(err)
+	return p
+}
+
+// eraser returns an engine without a journal.
+func (op *Operations) eraser() *run.Engine {
+	return &run.Engine{Store: op.Account.Store, Observer: silent{}, Patience: keepPatience}
+}
+
+// eraseQueue reads a poison queue, and deletes the selected messages. A message that another client receives meanwhile
+// is left.
+func (op *Operations) eraseQueue(ctx context.Context, name string, e Erasure, p *ErasedPlace) error {
+	total, err := op.Account.Count(ctx, name)
+	if err != nil {
+		return err
+	}
+	seen := 0
+	r := reading.Reading{Store: op.Account.Store, Queue: name, Total: total}
+	visible, err := r.Each(ctx, func(b reading.Batch) (taken int, stop bool, err error) {
+		var steps []journal.Step
+		for _, m := range b.Messages {
+			if m.Again {
+				continue
+			}
+			seen++
+			found, _ := op.Account.Read(account.Source{}, name, m.Message)
+			if !e.selects(found.Message, found.Content) {
+				continue
+			}
+			take := &journal.Take{Queue: name, ID: m.ID, Receipt: m.PopReceipt, Until: b.Until, Text: m.Text}
+			if m.Expires() {
+				take.Expires = m.ExpiresAt
+			}
+			steps = append(steps, journal.Step{RequestID: requestID(found.Message), Take: take})
+		}
+		p.Found += len(steps)
+		progress, err := op.eraser().Do(ctx, steps)
+		for _, s := range progress {
+			if s.State == journal.Done {
+				p.Deleted++
+			}
+		}
+		return len(steps), ctx.Err() != nil, err
+	})
+	p.Hidden += max(total-seen, 0)
+	reading.Wait(ctx, visible)
+	return errors.Join(account.IgnoreMissing(err), ctx.Err())
+}
+
+// maxErased is how many scheduled messages are deleted at once. A table deletes as many rows of a partition.
+const maxErased = 100
+
+func (op *Operations) eraseScheduled(ctx context.Context, e Erasure, remove bool) ErasedPlace {
+	p := ErasedPlace{Place: "scheduled messages"}
+	var batch []record.Scheduled
+	flush := func() error {
+		err := op.eraseRows(ctx, batch, &p)
+		batch = nil
+		return err
+	}
+	_, err := op.Account.ListScheduled(ctx, account.ScheduledSource{}, true, func(m message.Scheduled) error {
+		if !e.selects(m.Message, m.Row.Content) {
+			return nil
+		}
+		p.Found++
+		if !remove {
+			return nil
+		}
+		isFull := len(batch) == maxErased || len(batch) > 0 && batch[0].Partition != m.Row.Partition
+		batch = append(batch, m.Row)
+		if !isFull {
+			return nil
+		}
+		last := batch[len(batch)-1]
+		batch = batch[:len(batch)-1]
+		err := flush()
+		batch = []record.Scheduled{last}
+		return err
+	})
+	if err == nil && remove {
+		err = flush()
+	}
+	p.problem(err)
+	return p
+}
+
+// eraseRows deletes the scheduled messages of rows of one queue, and then the rows, which have copies. A message that
+// the app has received is not deleted, but its row is. Where it is not known whether the message was deleted, the row
+// stays, so that a further try finds it.
+func (op *Operations) eraseRows(ctx context.Context, batch []record.Scheduled, p *ErasedPlace) error {
+	var steps []journal.Step
+	var changed []record.Scheduled
+	var keys []storage.Key
+	for _, row := range batch {
+		text := op.Account.Rules.Encoding.Encode(row.Content)
+		if checkRow(row, text) != nil { // it leads to no message
+			keys = append(keys, row.Key)
+			continue
+		}
+		changed = append(changed, row)
+		steps = append(steps, journal.Step{RequestID: row.RequestID, Take: &journal.Take{
+			Queue: row.Partition, ID: row.ID, Receipt: row.PopReceipt, ByReceipt: true, Text: text,
+			Due: row.NextAttemptAt,
+		}})
+	}
+	progress, failure := op.eraser().Do(ctx, steps)
+	isStale := op.Account.StaleCheck(ctx, time.Now())
+	deleted := 0
+	for n, step := range progress {
+		switch {
+		case step.State == journal.Done, step.State == journal.Skipped && !step.Unknown && isStale(changed[n]):
+			deleted++
+		case step.State == journal.Skipped && !step.Unknown:
+		default:
+			continue
+		}
+		keys = append(keys, changed[n].Key)
+	}
+	err := deleteRows(ctx, op.Account.Table, keys)
+	if err == nil {
+		p.Deleted += deleted
+	} else {
+		err = fmt.Errorf("%d messages were deleted, but perhaps not their rows: %w", deleted, err)
+	}
+	return errors.Join(failure, err, ctx.Err())
+}
+
+// deleteRows deletes rows of one partition.
+func deleteRows(ctx context.Context, table storage.Table, keys []storage.Key) error {
+	for chunk := range slices.Chunk(keys, maxErased) {
+		_, err := storage.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, table.Delete(ctx, chunk)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eraseOutcomes deletes the outcomes of messages of runs. They do not say the tenant of a call.
+func (op *Operations) eraseOutcomes(ctx context.Context, e Erasure, remove bool) ErasedPlace {
+	p := ErasedPlace{Place: "outcomes"}
+	if op.Outcomes == nil {
+		p.problem(account.ErrNoTable)
+		return p
+	}
+	keys := map[string][]storage.Key{}
+	err := rows.List(ctx, op.Outcomes, storage.Query{}, func(row record.Outcome) error {
+		isRun := row.Partition == record.RunsPartition || row.Partition == record.UndonePartition
+		if !isRun && e.names(row.RequestID) {
+			p.Found++
+			keys[row.Partition] = append(keys[row.Partition], storage.Key{Partition: row.Partition, ID: row.ID})
+		}
+		return nil
+	})
+	for _, found := range keys {
+		if err != nil || !remove {
+			break
+		}
+		err = deleteRows(ctx, op.Outcomes, found)
+		if err == nil {
+			p.Deleted += len(found)
+		}
+	}
+	p.problem(err)
+	return p
+}
+
+func (op *Operations) eraseHistory(ctx context.Context, e Erasure, remove bool) ErasedPlace {
+	p := ErasedPlace{Place: "history"}
+	if op.History == nil {
+		p.Problem = "the storage connection names no table service"
+		return p
+	}
+	found, deleted, err := history.Erase(ctx, op.History, e.Tenant, e.RequestID, remove)
+	p.Found, p.Deleted = found, deleted
+	p.problem(err)
+	return p
+}
+
+// FindCopies names the runs of this machine on the account whose journals have what an erasure selects.
+func (op *Operations) FindCopies(e Erasure) (ErasedCopies, error) {
+	copies := ErasedCopies{Runs: []string{}, Unreadable: []string{}}
+	ids, err := op.Journals.List()
+	for _, id := range ids {
+		has, err := op.hasCopy(id, e)
+		switch {
+		case errors.Is(err, journal.ErrNoRun): // it was deleted just now
+		case err != nil:
+			copies.Unreadable = append(copies.Unreadable, id)
+		case has:
+			copies.Runs = append(copies.Runs, id)
+		}
+	}
+	return copies, err
+}
+
+func (op *Operations) hasCopy(id string, e Erasure) (bool, error) {
+	j, err := op.Journals.Read(id)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = j.Close() }() // nothing was written
+	if j.Run.Account != op.Account.Name {
+		return false, nil
+	}
+	for n := range j.Steps() {
+		s, err := j.Step(n)
+		if err != nil {
+			return false, err
+		}
+		if op.stepHas(s, e) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// stepHas reports whether a step names the request id, or has a message that an erasure selects.
+func (op *Operations) stepHas(s journal.Step, e Erasure) bool {
+	if e.RequestID != "" && e.names(s.RequestID) {
+		return true
+	}
+	has := func(queue, id, text string) bool {
+		m := storage.Message{ID: id, Text: text}
+		found, _ := op.Account.Read(account.Source{}, queue, m)
+		return text != "" && e.selects(found.Message, found.Content)
+	}
+	isTaken := s.Take != nil && has(s.Take.Queue, s.Take.ID, s.Take.Text)
+	isPut := s.Put != nil && has(s.Put.Queue, "", s.Put.Text)
+	isThen := s.Then != nil && has(s.Then.Queue, "", s.Then.Text)
+	isSet := s.Set != nil && s.Take != nil && has(s.Take.Queue, s.Take.ID, s.Set.Text)
+	return isTaken || isPut || isThen || isSet
+}

@@ -1,0 +1,180 @@
+package operation_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+// erasedCounts returns what was found and deleted, and fails the test if there is a problem.
+func erasedCounts(t *testing.T, a *operation.Operations, e operation.Erasure, remove bool) string {
+	t.Helper()
+	places, err := a.Erase(t.Context(), e, remove)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counts []string
+	for _, p := range places {
+		if p.Problem != "" || p.Hidden > 0 {
+			t.Errorf("%+v", p)
+		}
+		counts = append(counts, fmt.Sprintf("%s %d/%d", p.Place, p.Deleted, p.Found))
+	}
+	return strings.Join(counts, ", ")
+}
+
+// newErasable returns an account that has calls r0 to r39 as poison and as scheduled messages, with their history and
+// their outcomes of a run.
+func newErasable(t *testing.T) (*operation.Operations, *memory.Queues, *memory.Table) {
+	t.Helper()
+	a, store, table := newScheduled(t, 40)
+	outcomes, tables := &memory.Table{}, &memory.Tables{}
+	h := history.New(tables, week, zerolog.Nop())
+	for i := range 40 {
+		id := fmt.Sprintf("r%d", i)
+		put(t, store, poisonQueue, deadLetter(id, mainQueue), 0)
+		e, err := envelope.Parse(plannedCall(id, later))
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry := h.NewEntry(e, time.Now())
+		entry.Reason = history.Delivered
+		h.Acknowledge(t.Context(), entry, time.Now())
+		row := record.Outcome{Key: storage.Key{Partition: "TOKEN", ID: id + ".1.called"}, RequestID: id}
+		if err := rows.Put(t.Context(), outcomes, row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.Close(time.Minute)
+	a.Outcomes, a.History = outcomes, tables
+	return a, store, table
+}
+
+// TestErase: a request id and its callback are erased everywhere, and nothing else. No journal and no run is left.
+func TestErase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newErasable(t)
+		put(t, store, poisonQueue, deadLetter("r1.callback", mainQueue), 0)
+		e := operation.Erasure{RequestID: "r1"}
+		want := "poison messages 0/2, scheduled messages 0/1, outcomes 0/1, history 0/1"
+		if got := erasedCounts(t, a, e, false); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		want = "poison messages 2/2, scheduled messages 1/1, outcomes 1/1, history 1/1"
+		if got := erasedCounts(t, a, e, true); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		advance(leasesEnd)
+		want = "poison messages 0/0, scheduled messages 0/0, outcomes 0/0, history 0/0"
+		if got := erasedCounts(t, a, e, false); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		left := []int{len(store.All(poisonQueue)), len(store.All(mainQueue)), len(allRows(t, table))}
+		if !slices.Equal(left, []int{39, 39, 39}) {
+			t.Errorf("%d poison messages, scheduled ones and rows are left", left)
+		}
+		if _, err := os.Stat(string(a.Journals)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a folder for journals: %v", err)
+		}
+		if all := summaries(t, a); len(all) > 0 {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+// TestEraseTenant: the same id of another tenant is another call.
+func TestEraseTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, _ := newScheduled(t, 0)
+		put(t, store, poisonQueue, storage.Base64.Encode([]byte(nexusOf(0, 0, 0))), 0)
+		put(t, store, poisonQueue, deadLetter("n1", mainQueue), 0)
+		a.Outcomes, a.History = &memory.Table{}, &memory.Tables{}
+		tenant := envelope.Tenant{Organization: "o", Environment: "e"}
+		const want = "poison messages 1/1, scheduled messages 0/0, outcomes 0/0, history 0/0"
+		for _, e := range []operation.Erasure{{RequestID: "n1", Tenant: tenant}, {RequestID: "n1"}} {
+			if got := erasedCounts(t, a, e, true); got != want {
+				t.Errorf("%+v: %s, want %s", e, got, want)
+			}
+		}
+	})
+}
+
+// TestEraseText: a text is found in messages only, and journals with a copy are named.
+func TestEraseText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, _ := newErasable(t)
+		source := account.Source{IDs: []string{"r2"}}
+		deleted := execute(t, mustPlan(t)(a.PlanDelete(t.Context(), source, operation.Delete{}))).Run
+		advance(leasesEnd)
+		e := operation.Erasure{Text: "/ORDERS/R2"}
+		const want = "poison messages 10/10, scheduled messages 0/0" // r20 to r29
+		if got := erasedCounts(t, a, e, true); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		for _, e := range []operation.Erasure{e, {RequestID: "r2"}} {
+			copies, err := a.FindCopies(e)
+			if err != nil || len(copies.Runs) != 1 || copies.Runs[0] != deleted || len(copies.Unreadable) > 0 {
+				t.Errorf("%+v, %v", copies, err)
+			}
+		}
+	})
+}
+
+// TestEraseReceived: what the app receives meanwhile, or what gets no answer, is not said to be erased. The copy in the
+// record of a message that the app has received is.
+func TestEraseReceived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 3)
+		all := store.All(mainQueue)
+		if _, err := store.Update(t.Context(), mainQueue, all[0].ID, all[0].PopReceipt, all[0].Text, 0); err != nil {
+			t.Fatal(err)
+		}
+		places, err := a.Erase(t.Context(), operation.Erasure{Text: "orders"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := places[1]; p.Found != 3 || p.Deleted != 2 || p.Left() != 1 {
+			t.Errorf("%+v", p)
+		}
+		if left := store.All(mainQueue); len(left) != 1 || len(allRows(t, table)) != 0 {
+			t.Errorf("%d messages, %d rows", len(left), len(allRows(t, table)))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 2)
+		a.Account.Store = &tap{Queues: store, queue: mainQueue, before: func(operation string) error {
+			if operation == "delete" {
+				return errNoAnswer
+			}
+			return nil
+		}}
+		places, err := a.Erase(t.Context(), operation.Erasure{Text: "orders"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := places[1]; p.Deleted != 0 || p.Problem == "" || len(allRows(t, table)) != 2 {
+			t.Errorf("%+v, %d rows", p, len(allRows(t, table)))
+		}
+		table.Fail(storage.ErrDenied)
+		places, err = a.Erase(t.Context(), operation.Erasure{RequestID: "r1"}, false)
+		if err != nil || places[1].Problem == "" || places[2].Problem == "" || places[3].Problem == "" {
+			t.Errorf("%+v, %v", places, err)
+		}
+	})
+}
