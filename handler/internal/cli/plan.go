@@ -128,10 +128,13 @@ func (s *session) printMore(n int) {
 func planText(plan *operation.Plan) string {
 	in := " in " + plan.Account
 	switch plan.Command {
-	case "expedite", "cancel":
+	case "expedite", "edit", "cancel":
 		text := plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) + in
 		if plan.Command == "cancel" && len(plan.To) > 0 {
 			text += ", and send callbacks" + queuesText(" to ", plan.To)
+		}
+		if plan.Command == "edit" && plan.Final {
+			text += ", and make them due"
 		}
 		return text
 	case "keep":

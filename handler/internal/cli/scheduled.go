@@ -14,7 +14,7 @@ func newScheduled(env Env) *cobra.Command {
 	shared := &sharedFlags{env: env, group: "scheduled", sampleRun: "20261121-091500-cancel-k3xw"}
 	command := &cobra.Command{
 		Use:   shared.group,
-		Short: "Show, expedite and cancel calls that wait for their next attempt",
+		Short: "Show, edit, expedite and cancel calls that wait for their next attempt",
 		Long: `Work with messages that were rescheduled by 30 s or more. They are invisible on their queues; the
 handler records them in a table of the storage account. The record can miss messages, or have some
 that are gone; storage decides whether a message can still be changed.
@@ -24,13 +24,14 @@ requires --yes. A journal records each run: "runs" lists them, "undo" reverts on
 continues one that was interrupted. Journals contain whole messages; only their owner can read them.`,
 		Example: `  async-caller scheduled list --group-by host
   async-caller scheduled show 4f1c2a9e
+  async-caller scheduled edit --host old.example.com --replace-host old.example.com=new.example.com
   async-caller scheduled expedite --host crm.example.com --canary 3 --rate 50/s
   async-caller scheduled cancel --host old.example.com --callback`,
 	}
 	onlyCommands(command)
 	shared.declare(command)
 	command.AddCommand(
-		newScheduledList(shared), newScheduledShow(shared), newScheduledExpedite(shared), newScheduledCancel(shared),
+		newScheduledList(shared), newScheduledShow(shared), newScheduledEdit(shared), newScheduledExpedite(shared), newScheduledCancel(shared),
 		newRuns(shared), newUndo(shared), newResume(shared),
 	)
 	return command
