@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/operate/message/edit"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/terminal"
 )
 
@@ -86,6 +87,14 @@ func (s *session) edit(ctx context.Context, content []byte, accept func(edited [
 			return nil, errors.New("not confirmed: nothing was changed")
 		}
 	}
+}
+
+// checkEffect returns an error that names edits without effect.
+func checkEffect(idle []string) error {
+	if len(idle) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", operation.ErrNoEffect, strings.Join(idle, "; "))
 }
 
 // readEdited returns the edited content, or nil if it is the original.

@@ -93,7 +93,7 @@ func (s *session) requeue(ctx context.Context, source account.Source, o requeueO
 		if found.Raw {
 			return usageError(edit.ErrRaw)
 		}
-		if err := s.editFound(ctx, found, &o.Edit); err != nil || o.Edit.Edited == nil {
+		if err := s.editFound(ctx, found, &o.Requeue); err != nil || o.Edit.Edited == nil {
 			return err
 		}
 		source = account.Source{Queues: []string{found.Queue}, IDs: []string{found.ID}, Force: source.Force}
@@ -161,18 +161,21 @@ func (s *session) dryRun(
 	return nil
 }
 
-// editFound lets a person edit a poison message until requeue accepts it. It stores the content in options.Edited if it
-// was changed.
-func (s *session) editFound(ctx context.Context, f account.Found, options *edit.Options) (err error) {
+// editFound lets a person edit a poison message until requeue accepts it. It stores the content in the request if it was
+// changed.
+func (s *session) editFound(ctx context.Context, f account.Found, request *operation.Requeue) (err error) {
 	fixed, change := edit.FixEncoding(s.account.Rules, f.Text, f.Raw) // the person edits the envelope itself
 	if change != "" {
-		options.FixEncoding = true
+		request.Edit.FixEncoding = true
 	}
-	options.Edited, err = s.edit(ctx, fixed, func(edited []byte) error {
-		o := *options
+	request.Edit.Edited, err = s.edit(ctx, fixed, func(edited []byte) error {
+		o := request.Edit
 		o.Edited = edited
-		_, err := edit.Prepare(ctx, s.account.Rules, f.Text, f.ID, o, time.Now())
-		return err
+		text, err := edit.Prepare(ctx, s.account.Rules, f.Text, f.ID, o, time.Now())
+		if err != nil || request.Force {
+			return err
+		}
+		return checkEffect(o.WithoutEffect(ctx, fixed, s.account.Rules.Content(text)))
 	})
 	return err
 }

@@ -25,10 +25,10 @@ func newScheduledEdit(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "edit [ID]...",
 		Short: "Edit scheduled messages in place",
-		Long: `Edit the calls of scheduled messages while they wait. Attempts, deadline, context and the time of the
-next attempt stay; a place in the line of a limit is lost. --now makes the messages due as well, and
-cannot be undone. --new-request-id is for targets that refuse a repeated key with another body: the
-callback then reports the new id.
+		Long: `Edit the calls of scheduled messages while they wait. Attempts, deadline, context and the time of
+the next attempt stay; a place in the line of a limit is lost. --now makes the messages due as well,
+and cannot be undone. --new-request-id is for targets that refuse a repeated key with another body:
+the callback then reports the new id.
 
 --jq and --edit change native envelopes only; the other flags change Nexus messages as well. A
 message that the handler would refuse is refused, and so is an edit that changes nothing. An edit
@@ -113,8 +113,11 @@ func (s *session) editNative(ctx context.Context, found message.Scheduled, o sch
 		if o.Now {
 			due = now
 		}
-		_, err := options.Scheduled(ctx, s.account.Rules, row.Content, row.ID, "", due, now)
-		return err
+		in, err := options.Scheduled(ctx, s.account.Rules, row.Content, row.ID, "", due, now)
+		if err != nil || o.Force {
+			return err
+		}
+		return checkEffect(options.WithoutEffect(ctx, row.Content, in.Content))
 	})
 }
 

@@ -61,7 +61,7 @@ func addWarning(warnings []Warning, why string, m Name) []Warning {
 }
 
 // ErrNoEffect means that an edit does nothing, so that its path is probably misspelt.
-var ErrNoEffect = errors.New("correct the edit, or give --force to keep it; nothing was changed")
+var ErrNoEffect = errors.New("edits without effect are refused without --force")
 
 // notes are what a person should know of edits: warnings, and edits that have no effect.
 type notes struct{ warnings, idle []Warning }
@@ -89,7 +89,7 @@ func (n *notes) judge(force bool) (warnings []Warning, err error) {
 	if more := len(n.idle) - len(texts); more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
-	return warnings, fmt.Errorf("%s: %w", strings.Join(texts, "; "), ErrNoEffect)
+	return warnings, fmt.Errorf("%w: %s", ErrNoEffect, strings.Join(texts, "; "))
 }
 
 // mostIdle is the largest number of edits without effect that an error names.
