@@ -58,6 +58,9 @@ func (s *session) announce(plan *operation.Plan) {
 		s.progress.printf("%s cannot be %s:", messages(plan.Refused), pastTense(plan.Command))
 		s.printRefusals(plan)
 	}
+	if plan.Untold > 0 {
+		s.progress.printf("no sender is told of %s with a callback: --callback tells them", messages(plan.Untold))
+	}
 	if plan.Hidden > 0 && plan.Total+plan.Refused > 0 {
 		s.progress.printf("%s", hiddenText(plan.Hidden))
 	}

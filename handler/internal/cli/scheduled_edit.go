@@ -90,10 +90,7 @@ func (s *session) editScheduled(ctx context.Context, source account.ScheduledSou
 		}
 	}
 	plan, err := s.operations.PlanEdit(ctx, source, o.Edit)
-	if err == nil && o.dryRun {
-		return s.preview(ctx, plan)
-	}
-	return s.execute(ctx, plan, err)
+	return s.executeOrPreview(ctx, plan, err, o.dryRun)
 }
 
 // editNative lets a person edit a scheduled message until the handler would accept it. It returns nil if nothing was

@@ -76,6 +76,7 @@ func (op *Operations) planScheduled(
 		if row.Repeated {
 			p.warn(repeatedWrite, nameOf(row))
 		}
+		p.count(m.Message)
 		return p.add(step)
 	})
 	err = errors.Join(err, p.checkIDs(s.IDs))
@@ -104,13 +105,16 @@ func newRecorder(table storage.Table) *record.Recorder {
 type hooks struct {
 	*watch
 
-	// rows changes the record; nil without one. Cancelled keeps the calls that are cancelled; nil if none are kept.
+	// rows changes the record; nil without one. Cancelled keeps the calls that are cancelled, and removes those whose
+	// cancel is undone; nil if none are kept.
 	rows      *record.Recorder
 	cancelled *history.History
 	// outOfDate counts the edited messages whose rows could not be written, and err is why.
 	mu        sync.Mutex
 	outOfDate int
 	err       error
+	// shownCancelled counts the calls that the history still shows as cancelled although their cancel is undone.
+	shownCancelled int
 }
 
 func (op *Operations) hooks(about journal.Run) run.Hooks {
@@ -118,7 +122,7 @@ func (op *Operations) hooks(about journal.Run) run.Hooks {
 	if op.Account.Table != nil {
 		h.rows = newRecorder(op.Account.Table)
 	}
-	if about.Command == cancelCommand && op.keepsHistory() {
+	if (about.Command == cancelCommand || about.Of != "") && op.keepsHistory() {
 		h.cancelled = history.New(op.History, op.HistoryRetention, zerolog.Nop())
 	}
 	return h
@@ -224,26 +228,57 @@ func (op *Operations) keepsHistory() bool {
 	return err == nil && len(names) > 0
 }
 
-// keepCancelled keeps in the history that a call was cancelled.
+// keepCancelled keeps in the history that a call was cancelled, until the cancel is undone.
 func (h *hooks) keepCancelled(s journal.Step, p journal.Progress) {
-	if h.cancelled == nil || p.State != journal.Done || s.Take == nil {
+	isUndo := s.Take == nil
+	if h.cancelled == nil || p.State != journal.Done || s.Row == nil || s.Set != nil {
 		return
 	}
+	text := ""
+	if isUndo {
+		text = s.Text()
+	} else {
+		text = s.Take.Text
+	}
 	now := time.Now()
-	in := h.operations.Account.Rules.Open(h.operations.Account.Rules.Content(s.Take.Text), s.Take.ID, now)
+	in := h.operations.Account.Rules.Open(h.operations.Account.Rules.Content(text), s.Row.ID, now)
 	if in.Envelope == nil {
 		return
 	}
 	entry := h.cancelled.NewEntry(in.Envelope, now)
-	entry.Queue, entry.MessageID = s.Take.Queue, s.Take.ID
+	entry.Queue, entry.MessageID = s.Row.Partition, s.Row.ID
 	entry.Action, entry.Reason, entry.Status = cancelCommand, string(decision.Cancelled), in.Envelope.LatestStatus()
 	entry.Attempts, entry.Trail = in.Envelope.Attempts, history.TrailOf(in.Envelope.Trail)
-	h.cancelled.Record(entry)
+	if !isUndo {
+		h.cancelled.Record(entry)
+		return
+	}
+	h.tryWithdraw(entry)
+}
+
+// tryWithdraw removes a call whose cancel was undone from the history. Nothing depends on it, so an error is only a
+// note.
+func (h *hooks) tryWithdraw(entry history.Entry) {
+	h.mu.Lock()
+	isAway := h.shownCancelled > 0
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), historyTime)
+	defer cancel()
+	if !isAway && h.cancelled.Withdraw(ctx, entry) == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shownCancelled++
 }
 
 // Close implements [run.Hooks]. Nothing depends on the record, so an error is only a note.
 func (h *hooks) Close() {
 	h.cancelled.Close(record.RunClose)
+	if h.shownCancelled > 0 {
+		h.operations.observer().Note(fmt.Sprintf("the history still shows %d calls as cancelled, because its table did "+
+			"not answer; the messages are not affected", h.shownCancelled))
+	}
 	if h.rows == nil {
 		return
 	}
