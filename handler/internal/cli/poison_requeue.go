@@ -161,8 +161,8 @@ func (s *session) dryRun(
 	return nil
 }
 
-// editFound lets a person edit a poison message until requeue accepts it. It stores the content in the request if it was
-// changed.
+// editFound lets a person edit a poison message until requeue accepts it. It stores the content in the request if it
+// was changed.
 func (s *session) editFound(ctx context.Context, f account.Found, request *operation.Requeue) (err error) {
 	fixed, change := edit.FixEncoding(s.account.Rules, f.Text, f.Raw) // the person edits the envelope itself
 	if change != "" {

@@ -31,7 +31,8 @@ continues one that was interrupted. Journals contain whole messages; only their 
 	onlyCommands(command)
 	shared.declare(command)
 	command.AddCommand(
-		newScheduledList(shared), newScheduledShow(shared), newScheduledEdit(shared), newScheduledExpedite(shared), newScheduledCancel(shared),
+		newScheduledList(shared), newScheduledShow(shared),
+		newScheduledEdit(shared), newScheduledExpedite(shared), newScheduledCancel(shared),
 		newRuns(shared), newUndo(shared), newResume(shared),
 	)
 	return command

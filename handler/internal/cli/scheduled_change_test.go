@@ -229,7 +229,8 @@ func TestPreviewScheduled(t *testing.T) {
 		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 ||
 			!strings.Contains(d.err.String(), "cancel 3 scheduled messages on async-caller in test") ||
 			!strings.Contains(d.stdout.String(), `"total":3`) ||
-			!strings.Contains(d.stdout.String(), `"reasons":{"temporary_status":3},"hosts":{"t.example":3},"untold":3`) {
+			!strings.Contains(d.stdout.String(),
+				`"reasons":{"temporary_status":3},"hosts":{"t.example":3},"untold":3`) {
 			t.Errorf("%q, %s\n%s", runs, d.stdout.String(), d.err.String())
 		}
 	})

@@ -235,8 +235,8 @@ func (h *History) Withdraw(ctx context.Context, entry Entry) error {
 
 // originalKey returns the key of the row for the id that a Nexus callback reports on.
 func (e Entry) originalKey() key {
-	k := e.key
-	k.subject = subjectOf(envelope.Tenant{Organization: e.Organization, Environment: e.Environment}, e.OriginalRequestID)
+	k, tenant := e.key, envelope.Tenant{Organization: e.Organization, Environment: e.Environment}
+	k.subject = subjectOf(tenant, e.OriginalRequestID)
 	return k
 }
 

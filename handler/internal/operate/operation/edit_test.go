@@ -65,8 +65,8 @@ func withTicket(requestID string) []byte {
 	return []byte(strings.Replace(string(plannedCall(requestID, later)), `"attempts"`, `"reserved":7,"attempts"`, 1))
 }
 
-// TestEdit: an edit changes the call of a message and its row. The rest stays, but for the ticket, and the undo restores
-// the message and its row.
+// TestEdit: an edit changes the call of a message and its row. The rest stays, but for the ticket, and the undo
+// restores the message and its row.
 func TestEdit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 0)

@@ -1,6 +1,6 @@
 // Package operation changes the messages of an account: it requeues, moves, deletes, exports and imports poison
-// messages, keeps them from expiring, edits, expedites and cancels scheduled messages, and undoes these changes. The command
-// line uses it; another front end could use it as well.
+// messages, keeps them from expiring, edits, expedites and cancels scheduled messages, and undoes these changes. The
+// command line uses it; another front end could use it as well.
 //
 // A change of messages is a run of package run. An operation maps each selected message to a step of the run, or
 // refuses it; each has a file of its own, such as requeue.go.

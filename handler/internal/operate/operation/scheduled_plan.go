@@ -276,8 +276,8 @@ func (h *hooks) tryWithdraw(entry history.Entry) {
 func (h *hooks) Close() {
 	h.cancelled.Close(record.RunClose)
 	if h.shownCancelled > 0 {
-		h.operations.observer().Note(fmt.Sprintf("the history still shows %d calls as cancelled, because its table did "+
-			"not answer; the messages are not affected", h.shownCancelled))
+		h.operations.observer().Note(fmt.Sprintf("the history still shows %d calls as cancelled, because its table "+
+			"did not answer; the messages are not affected", h.shownCancelled))
 	}
 	if h.rows == nil {
 		return
