@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -497,4 +498,65 @@ func TestEditPaced(t *testing.T) {
 			}
 		}
 	})
+}
+
+// turns is an observer that counts the finished steps for an app that receives as many messages.
+type turns chan struct{}
+
+func (t turns) Advanced(int, int) { t <- struct{}{} }
+func (turns) Note(string)         {}
+
+// TestEditRaces edits messages at the moment at which they are delivered. The text that the app gets is the one that is
+// reported, and each message is delivered once.
+func TestEditRaces(t *testing.T) {
+	const messages = 500
+	a, store, table := newScheduled(t, 0)
+	for i := range messages {
+		schedule(t, store, table, plannedCall(fmt.Sprintf("r%d", i), 0), 0)
+	}
+	finished := make(turns, messages)
+	a.Observer = finished
+	p := mustPlan(t)(a.PlanEdit(t.Context(), everything(), setting(t, "call.method=PUT")))
+	delivered := map[string][]string{}
+	receive := func() {
+		received, err := store.Receive(context.Background(), mainQueue, 1, time.Minute)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, m := range received {
+			delivered[m.ID] = append(delivered[m.ID], string(a.Account.Rules.Content(m.Text)))
+			if err := store.Delete(context.Background(), mainQueue, m.ID, m.PopReceipt); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	var app sync.WaitGroup
+	app.Go(func() {
+		for range finished {
+			receive()
+		}
+	})
+	r := execute(t, p)
+	close(finished)
+	app.Wait()
+	for len(store.All(mainQueue)) > 0 {
+		receive()
+	}
+	j, err := a.Journals.Read(r.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	for n, progress := range j.Steps() {
+		s, err := j.Step(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := delivered[s.Take.ID]
+		isDone := progress.State == journal.Done
+		if len(got) != 1 || strings.Contains(got[0], `"PUT"`) != isDone {
+			t.Errorf("%s is reported as %s, and was delivered as %q", s.RequestID, progress.State, got)
+		}
+	}
+	t.Logf("%d edited, %d were being delivered", r.Done, r.Skipped)
 }
