@@ -58,6 +58,9 @@ func (s *session) announce(plan *operation.Plan) {
 		s.progress.printf("%s cannot be %s:", messages(plan.Refused), pastTense(plan.Command))
 		s.printRefusals(plan)
 	}
+	if plan.Untold > 0 {
+		s.progress.printf("no sender is told of %s with a callback: --callback tells them", messages(plan.Untold))
+	}
 	if plan.Hidden > 0 && plan.Total+plan.Refused > 0 {
 		s.progress.printf("%s", hiddenText(plan.Hidden))
 	}
@@ -128,10 +131,13 @@ func (s *session) printMore(n int) {
 func planText(plan *operation.Plan) string {
 	in := " in " + plan.Account
 	switch plan.Command {
-	case "expedite", "cancel":
+	case "expedite", "edit", "cancel":
 		text := plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) + in
 		if plan.Command == "cancel" && len(plan.To) > 0 {
 			text += ", and send callbacks" + queuesText(" to ", plan.To)
+		}
+		if plan.Command == "edit" && plan.Final {
+			text += ", and make them due"
 		}
 		return text
 	case "keep":

@@ -26,11 +26,11 @@ an envelope, and an envelope to a queue with a route.`,
 	flags := flagsOf(command)
 	parsed(flags, &to, "to", "`queue` to move to (required)", parseQueue)
 	_ = command.MarkFlagRequired("to") // the flag exists
-	shared.addYes(flags)
+	dryRun := shared.addConfirmation(flags)
 	command.RunE = shared.withSelection(requireSelection(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			plan, err := s.operations.PlanMove(ctx, source, to)
-			return s.execute(ctx, plan, err)
+			return s.executeOrPreview(ctx, plan, err, *dryRun)
 		})
 	return command
 }
@@ -47,11 +47,11 @@ they cannot be restored. To keep them in a file, use "export" first: "import" re
 	var options operation.Delete
 	flags := flagsOf(command)
 	flags.BoolVar(&options.NoCopy, "no-backup", false, "do not keep a copy in the journal")
-	shared.addYes(flags)
+	dryRun := shared.addConfirmation(flags)
 	command.RunE = shared.withSelection(requireSelection(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			plan, err := s.operations.PlanDelete(ctx, source, options)
-			return s.execute(ctx, plan, err)
+			return s.executeOrPreview(ctx, plan, err, *dryRun)
 		})
 	return command
 }
@@ -68,17 +68,17 @@ If messages are left, run it again.`,
 		Args:    cobra.NoArgs,
 	}
 	flags := flagsOf(command)
-	shared.addYes(flags)
+	dryRun := shared.addConfirmation(flags)
 	command.RunE = shared.withSelection(selectQueues(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
-			return s.keep(ctx, source)
+			return s.keep(ctx, source, *dryRun)
 		})
 	return command
 }
 
 // keep does what the keeper of the app does, after a confirmation. It has no journal: the next command
 // keeps the messages that are left.
-func (s *session) keep(ctx context.Context, source account.Source) error {
+func (s *session) keep(ctx context.Context, source account.Source, dryRun bool) error {
 	counts, hidden, err := operation.Expiring(ctx, s.account, source)
 	if err != nil {
 		return err
@@ -93,6 +93,13 @@ func (s *session) keep(ctx context.Context, source account.Source) error {
 		return s.nothingMatched(hidden)
 	}
 	s.announce(plan)
+	if dryRun {
+		s.progress.printf("dry run: nothing was changed")
+		if s.json {
+			return printJSON(s.out, plan.Result)
+		}
+		return nil
+	}
 	if err := s.confirm(ctx, plan); err != nil {
 		return err
 	}
@@ -133,7 +140,7 @@ for the content of a call of a route, and one with a route for an envelope.`,
 	flags := flagsOf(command)
 	parsed(flags, &to.To, "to", "`queue` to write to (default the original queue)", parseQueue)
 	flags.BoolVar(&to.Force, "force", false, "also write to queues that are not poison queues of the app")
-	shared.addYes(flags)
+	dryRun := shared.addConfirmation(flags)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := flags.err(); err != nil {
 			return err
@@ -145,7 +152,7 @@ for the content of a call of a route, and one with a route for an envelope.`,
 		defer input.Close()
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 			plan, err := s.operations.PlanImport(ctx, input, to)
-			return s.execute(ctx, plan, err)
+			return s.executeOrPreview(ctx, plan, err, *dryRun)
 		})(cmd, args)
 	}
 	return command

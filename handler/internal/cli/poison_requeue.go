@@ -1,16 +1,8 @@
 package cli
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +12,6 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/terminal"
 )
 
 // requeueOptions are the flags of requeue.
@@ -36,7 +27,8 @@ func newPoisonRequeue(shared *sharedFlags) *cobra.Command {
 		Long: `Move messages back to their main queue with no attempts and a new deadline. Messages that would fail
 again at once are refused and stay where they are. Flags edit the messages; --edit opens one message
 in $VISUAL or $EDITOR; --dry-run shows the changes with secrets masked. --jq and --edit see the
-calls of a Nexus message as it has them, in base64; the other flags change them in both formats.
+calls of a Nexus message as it has them, in base64; the other flags change them in both formats. An
+edit that adds a member without effect, such as call.jsn, is refused; --force sends it.
 
 A message of a route is the content of a call. It goes back to the queue of the route unchanged; it
 takes no edits, and no other destination than a queue with a route.
@@ -53,6 +45,7 @@ limits the load on the target, and --stop-at-failure-ratio stops if too many cal
 	flags := flagsOf(command)
 	o.addTo(flags, shared)
 	selected := requireSelection(flags)
+	flags.Lookup("force").Usage += ", and allow edits without effect"
 	selected.check = func(ids []string) { o.check(flags, ids) }
 	command.RunE = shared.withSelection(selected, func(ctx context.Context, s *session, source account.Source) error {
 		return s.requeue(ctx, source, o)
@@ -62,25 +55,11 @@ limits the load on the target, and --stop-at-failure-ratio stops if too many cal
 }
 
 func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
-	edits := (*[]edit.Edit)(&o.Edit.Edits)
 	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change, and change nothing")
 	flags.BoolVar(&o.reveal, "reveal", false, "with --dry-run: show secrets")
 	shared.addYes(flags)
 	parsed(flags, &o.To, "to", "`queue` to send to (default the main queue of each message)", parseQueue)
-	parsedList(flags, edits, "set",
-		"set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated", parseSet)
-	parsedHeaders(flags, "set-header", "set a `header` of the call, "+headerUsage, func(text string) error {
-		header, err := edit.ParseHeader(text)
-		*edits = append(*edits, header)
-		return err
-	})
-	parsedList(flags, edits, "delete-header",
-		"remove a header of the call, by `name`; may be repeated", edit.ParseDeleteHeader)
-	parsedList(flags, edits, "replace-host",
-		"replace the host of call and callback, as `OLD=NEW`; may be repeated", edit.ParseReplaceHost)
-	parsedList(flags, edits, "jq",
-		"edit the envelope with a jq `expression`; may be repeated", edit.ParseJQ)
-	flags.BoolVar(&o.edit, "edit", false, "edit one message in an editor")
+	addEdits(flags, &o.Edit.Edits, &o.edit)
 	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false,
 		"correct base64 that is missing, or that is around an envelope too often")
 	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")
@@ -94,21 +73,8 @@ func (o *requeueOptions) check(flags *flagSet, ids []string) {
 	checkPace(flags, o.Pace)
 }
 
-// parseSet reads the argument of --set. Any text can be a value, but for a member that is usually JSON, a broken object
-// or array is none.
-func parseSet(argument string) (edit.Edit, error) {
-	path, value, _ := strings.Cut(argument, "=")
-	isOfJSON := slices.Contains([]string{"call.json", "context", "retry"}, path)
-	isBracketed := strings.HasPrefix(value, "{") || strings.HasPrefix(value, "[")
-	if isOfJSON && isBracketed {
-		if _, err := parseJSON(value); err != nil {
-			return edit.Edit{}, fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	return edit.ParseSet(argument)
-}
-
 func (s *session) requeue(ctx context.Context, source account.Source, o requeueOptions) error {
+	o.Force = source.Force
 	warning, err := s.operations.CheckRequeue(ctx, o.Requeue) // before the work of --edit
 	if err != nil {
 		return err
@@ -127,12 +93,8 @@ func (s *session) requeue(ctx context.Context, source account.Source, o requeueO
 		if found.Raw {
 			return usageError(edit.ErrRaw)
 		}
-		if err := s.edit(ctx, found, &o.Edit); err != nil {
+		if err := s.editFound(ctx, found, &o.Requeue); err != nil || o.Edit.Edited == nil {
 			return err
-		}
-		if o.Edit.Edited == nil {
-			s.progress.printf("no changes: nothing was done")
-			return nil
 		}
 		source = account.Source{Queues: []string{found.Queue}, IDs: []string{found.ID}, Force: source.Force}
 	}
@@ -182,14 +144,14 @@ func (s *session) dryRun(
 		}
 	}
 	listed, warnings, err := s.operations.Preview(ctx, source, request, show)
-	if err != nil {
-		return err
-	}
-	if listed.Matched == 0 {
-		return s.nothingMatched(listed.Hidden)
-	}
 	for _, w := range warnings {
 		s.warn(w)
+	}
+	switch {
+	case err != nil:
+		return err
+	case listed.Matched == 0:
+		return s.nothingMatched(listed.Hidden)
 	}
 	s.progress.printf("would requeue %s in %s and refuse %s; nothing was changed",
 		messages(listed.Matched-refused), s.account.Name, thousands(refused))
@@ -199,74 +161,21 @@ func (s *session) dryRun(
 	return nil
 }
 
-// edit lets a person edit a message until requeue accepts it. It stores the content in options.Edited if it
+// editFound lets a person edit a poison message until requeue accepts it. It stores the content in the request if it
 // was changed.
-func (s *session) edit(ctx context.Context, f account.Found, options *edit.Options) error {
-	fixed, change := edit.FixEncoding(s.account.Rules, f.Text, f.Raw)
-	f.Content = fixed // the person edits the envelope itself
+func (s *session) editFound(ctx context.Context, f account.Found, request *operation.Requeue) (err error) {
+	fixed, change := edit.FixEncoding(s.account.Rules, f.Text, f.Raw) // the person edits the envelope itself
 	if change != "" {
-		options.FixEncoding = true
+		request.Edit.FixEncoding = true
 	}
-	folder, err := os.MkdirTemp("", "async-caller-") // of its own, because an editor leaves copies beside the file
-	if err != nil {
-		return fmt.Errorf("edit: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(folder) }()
-	path := filepath.Join(folder, "message.json")
-	if err := os.WriteFile(path, edit.Editable(f.Content), 0o600); err != nil {
-		return fmt.Errorf("edit: %w", err)
-	}
-	for {
-		if err := s.runEditor(ctx, path); err != nil {
+	request.Edit.Edited, err = s.edit(ctx, fixed, func(edited []byte) error {
+		o := request.Edit
+		o.Edited = edited
+		text, err := edit.Prepare(ctx, s.account.Rules, f.Text, f.ID, o, time.Now())
+		if err != nil || request.Force {
 			return err
 		}
-		err := s.readEdited(ctx, path, f, options)
-		if err == nil {
-			return nil
-		}
-		err = fmt.Errorf("the edited message cannot be sent: %w", err)
-		if !s.env.canAsk() {
-			return fmt.Errorf("%w; nothing was changed", err)
-		}
-		s.progress.printf("%v", err)
-		answer, err := terminal.Ask(ctx, s.env.Stdin, s.env.Stderr, "edit it again? [Y/n]")
-		confirmed := answer == "" || terminal.IsYes(answer)
-		if err != nil || !confirmed {
-			return errors.New("not confirmed: nothing was changed")
-		}
-	}
-}
-
-// readEdited reads the edited message and checks that requeue accepts it.
-func (s *session) readEdited(ctx context.Context, path string, f account.Found, options *edit.Options) error {
-	options.Edited = nil
-	edited, err := readText(s.env, path)
-	if err != nil {
-		return err
-	}
-	restored, err := edit.Restore(f.Content, edited)
-	if err != nil || bytes.Equal(restored, f.Content) {
-		return err
-	}
-	options.Edited = restored
-	_, err = edit.Prepare(ctx, s.account.Rules, f.Text, f.ID, *options, time.Now())
+		return checkEffect(o.WithoutEffect(ctx, fixed, s.account.Rules.Content(text)))
+	})
 	return err
-}
-
-// runEditor runs the editor. VISUAL and EDITOR may contain arguments, as for git. Ctrl-C reaches the editor
-// only.
-func (s *session) runEditor(ctx context.Context, path string) error {
-	s.progress.clear()
-	visual, editor := strings.TrimSpace(s.env.getenv("VISUAL")), strings.TrimSpace(s.env.getenv("EDITOR"))
-	words := strings.Fields(cmp.Or(visual, editor, "vi"))
-	arguments := append(words[1:], path)
-	command := exec.CommandContext(context.WithoutCancel(ctx), words[0], arguments...) //nolint:gosec // the operator's
-	command.Stdin = s.env.Stdin
-	command.Stdout = s.env.Stdout
-	command.Stderr = s.env.Stderr
-	command.Env = s.env.Environ
-	if err := command.Run(); err != nil {
-		return fmt.Errorf("editor %s: %w; nothing was changed", words[0], err)
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -49,7 +50,8 @@ func TestWarningsAreLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 		request := operation.Requeue{Edit: edit.Options{Edits: edit.Edits{jq}}}
-		if err := d.dryRun(t.Context(), account.Source{}, request, false); err != nil {
+		err = d.dryRun(t.Context(), account.Source{}, request, false)
+		if !errors.Is(err, operation.ErrNoEffect) {
 			t.Fatal(err)
 		}
 		if n := strings.Count(d.err.String(), "warning: "); n != 20 {

@@ -1,7 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -58,22 +64,26 @@ func (shared *sharedFlags) changeScheduled(
 	command *cobra.Command, declare, check func(*flagSet),
 	plan func(context.Context, *session, account.ScheduledSource) (*operation.Plan, error),
 ) *cobra.Command {
-	var dryRun bool
 	flags := flagsOf(command)
-	flags.BoolVar(&dryRun, "dry-run", false, "show what would change, and change nothing")
-	shared.addYes(flags)
+	dryRun := shared.addConfirmation(flags)
 	declare(flags)
 	selected := requireScheduled(flags)
 	selected.check = func([]string) { check(flags) }
 	command.RunE = shared.withScheduled(selected,
 		func(ctx context.Context, s *session, source account.ScheduledSource) error {
 			plan, err := plan(ctx, s, source)
-			if err == nil && dryRun {
-				return s.preview(ctx, plan)
-			}
-			return s.execute(ctx, plan, err)
+			return s.executeOrPreview(ctx, plan, err, *dryRun)
 		})
 	return command
+}
+
+// executeOrPreview executes a plan or, in a dry run, only shows it. The arguments are the results of the function that
+// made the plan.
+func (s *session) executeOrPreview(ctx context.Context, plan *operation.Plan, err error, dryRun bool) error {
+	if err == nil && dryRun {
+		return s.preview(ctx, plan)
+	}
+	return s.execute(ctx, plan, err)
 }
 
 // preview shows a plan and discards it.
@@ -83,9 +93,37 @@ func (s *session) preview(ctx context.Context, plan *operation.Plan) error {
 		return s.nothingMatched(plan.Hidden)
 	}
 	s.announce(plan)
+	if plan.Total > 0 && !s.json {
+		printCounts(s.out, "reason", plan.Reasons)
+		printCounts(s.out, "host", plan.Hosts)
+	}
 	s.progress.printf("dry run: nothing was changed")
 	if s.json {
-		return printJSON(s.out, planResult(plan))
+		return printJSON(s.out, previewResult{planResult(plan), plan.Reasons, plan.Hosts, plan.Untold})
 	}
 	return nil
+}
+
+// previewResult is the result of a dry run, with the numbers of messages by reason and by host.
+type previewResult struct {
+	operation.Result
+	Reasons map[string]int `json:"reasons"`
+	Hosts   map[string]int `json:"hosts"`
+	Untold  int            `json:"untold,omitempty"`
+}
+
+// mostCounts is the largest number of reasons or hosts that a dry run prints.
+const mostCounts = 10
+
+// printCounts prints the numbers of messages by a property, the largest first.
+func printCounts(out io.Writer, property string, counts map[string]int) {
+	largestFirst := func(a, b string) int { return cmp.Or(counts[b]-counts[a], strings.Compare(a, b)) }
+	keys := slices.SortedFunc(maps.Keys(counts), largestFirst)
+	shown := keys[:min(len(keys), mostCounts)]
+	for _, key := range shown {
+		fmt.Fprintf(out, "%s %s: %s\n", property, key, thousands(counts[key]))
+	}
+	if more := len(keys) - len(shown); more > 0 {
+		fmt.Fprintf(out, "%s: %s more, see --json\n", property, thousands(more))
+	}
 }

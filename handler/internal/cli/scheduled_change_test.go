@@ -63,8 +63,8 @@ func TestChangeScheduled(t *testing.T) {
 	}{
 		"done": {
 			3, 0, false, exitDone,
-			"cancel 3 scheduled messages on async-caller in test\ncancelled 3 of 3 in test\nundo: `async-caller " +
-				"runs undo ", "",
+			"cancel 3 scheduled messages on async-caller in test\nno sender is told of 3 messages with a callback: " +
+				"--callback tells them\ncancelled 3 of 3 in test\nundo: `async-caller runs undo ", "",
 		},
 		"callback": {
 			2, 0, true, exitDone,
@@ -228,8 +228,29 @@ func TestPreviewScheduled(t *testing.T) {
 		runs, _ := d.operations.Journals.List()
 		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 ||
 			!strings.Contains(d.err.String(), "cancel 3 scheduled messages on async-caller in test") ||
-			!strings.Contains(d.stdout.String(), `"total":3`) {
+			!strings.Contains(d.stdout.String(), `"total":3`) ||
+			!strings.Contains(d.stdout.String(),
+				`"reasons":{"temporary_status":3},"hosts":{"t.example":3},"untold":3`) {
 			t.Errorf("%q, %s\n%s", runs, d.stdout.String(), d.err.String())
+		}
+	})
+}
+
+// TestPreviewCounts checks that a dry run counts by reason and by host.
+func TestPreviewCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newScheduledSession(t, 3, 0)
+		plan, err := d.operations.PlanExpedite(t.Context(), account.ScheduledSource{}, journal.Pace{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan.Hosts["u.example"] = 5
+		if err := d.preview(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		want := "reason temporary_status: 3\nhost u.example: 5\nhost t.example: 3\n"
+		if d.stdout.String() != want || strings.Contains(d.err.String(), "callback") {
+			t.Errorf("printed %q, want %q\n%s", d.stdout.String(), want, d.err.String())
 		}
 	})
 }

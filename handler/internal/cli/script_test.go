@@ -30,11 +30,13 @@ import (
 
 	"asynccaller/handler/internal/cli"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/fold"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/testbed"
 )
@@ -122,6 +124,7 @@ func accountName(n int) string { return "devstoreaccount" + strconv.Itoa(n) }
 //   - unreachable sets AzureWebJobsStorage to an account that does not respond, with a planted key.
 //   - dead [-raw] [-hex] [-ttl=DURATION] QUEUE FILE creates a queue and puts each line of a file on it, in
 //     base64 unless -raw is given; with -hex the line contains hex digits.
+//   - scheduled QUEUE FILE creates a queue and schedules each envelope of a file, as a handler does after an attempt.
 //   - queue NAME prints the number of messages on a queue, then the visible ones, one per line.
 //   - tick PORT FUNCTION does what the Functions host does when a timer function is due.
 //   - beat does what the timer functions of the app do for --canary: it says that the app records outcomes.
@@ -153,7 +156,7 @@ func TestScripts(t *testing.T) {
 			"exits": exits, "azurite": startAzurite, "unreachable": unreachable,
 			"beat": putBeat, "tick": tick, "deliver": deliver,
 			"queue": printQueue, "writes": printWrites, "steady": steady, "fill": fill,
-			"dead": putDead, "freeport": freePort, "ready": ready,
+			"dead": putDead, "scheduled": putScheduled, "freeport": freePort, "ready": ready,
 		},
 	})
 }
@@ -273,6 +276,34 @@ func putDead(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 	}
 }
+
+func putScheduled(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: scheduled QUEUE FILE")
+	}
+	const delay = 2 * time.Hour
+	a, ctx, now := mustAccount(ts), context.Background(), time.Now().UTC()
+	ts.Check(a.store.Create(ctx, args[0]))
+	for line := range strings.Lines(ts.ReadFile(args[1])) {
+		e, err := envelope.Parse([]byte(line))
+		ts.Check(err)
+		ts.Check(e.Accept(now, "id", storage.Base64.MaxContentBytes()))
+		e = e.WithState(envelope.State{Attempts: 1, CreatedAt: now, NextAttemptAt: now.Add(delay)})
+		content, err := e.Successor(storage.Base64.MaxContentBytes())
+		ts.Check(err)
+		m, err := a.store.Put(ctx, args[0], storage.Item{Text: storage.Base64.Encode(content.Bytes), Delay: delay})
+		ts.Check(err)
+		ts.Check(rows.Put(ctx, a.table, record.Scheduled{
+			Key: storage.Key{Partition: args[0], ID: m.ID}, PopReceipt: m.PopReceipt, RequestID: e.RequestID,
+			TargetHost: e.Call.Target.Host, PathPattern: fold.Path(e.Call.Target.Path), Reason: "temporary_status",
+			Status: http.StatusServiceUnavailable, Attempts: 1, CreatedAt: now, NextAttemptAt: now.Add(delay),
+			Deadline: e.GiveUpAt(week), Content: content.Bytes,
+		}))
+	}
+}
+
+// week is how long a call without a deadline is tried.
+const week = 7 * 24 * time.Hour
 
 func printQueue(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {

@@ -54,6 +54,13 @@ func (shared *sharedFlags) addYes(flags *flagSet) {
 	flags.BoolVar(&shared.yes, "yes", false, "do not ask for confirmation; required without a terminal")
 }
 
+// addConfirmation declares --dry-run, whose value it returns, and --yes.
+func (shared *sharedFlags) addConfirmation(flags *flagSet) (dryRun *bool) {
+	dryRun = flags.Bool("dry-run", false, "show what would change, and change nothing")
+	shared.addYes(flags)
+	return dryRun
+}
+
 func (shared *sharedFlags) folder() journal.Folder {
 	return cmp.Or(journal.Folder(shared.runs), journal.Default(shared.env.getenv))
 }
@@ -138,7 +145,7 @@ func withExitCode(ctx context.Context, err error) error {
 	is := func(kind error) bool { return errors.Is(err, kind) }
 	usage := []error{
 		account.ErrAmbiguous, account.ErrAppQueue, account.ErrNoTable, account.ErrNoPauses,
-		operation.ErrNoOutcomes, operation.ErrOtherQueue,
+		operation.ErrNoOutcomes, operation.ErrOtherQueue, operation.ErrNoEffect,
 		run.ErrOtherAccount, storage.ErrNoQueue, fs.ErrExist,
 	}
 	switch {

@@ -212,11 +212,38 @@ func (h *History) Record(entry Entry) {
 	h.recordOriginal(entry)
 }
 
+// Withdraw removes the row that says that the call of an entry has ended with the entry's reason, because it goes on.
+// Another end of the call stays.
+func (h *History) Withdraw(ctx context.Context, entry Entry) error {
+	keys := []key{entry.key}
+	if entry.OriginalRequestID != "" {
+		keys = append(keys, entry.originalKey())
+	}
+	for _, k := range keys {
+		entry.key = k
+		table, written := h.tables.Table(k.table), rowOf(entry)
+		row, found, err := rows.Get[entryRow](ctx, table, written.Key.Partition, written.ID)
+		if err == nil && found && row.Reason == entry.Reason {
+			err = table.Delete(ctx, []storage.Key{row.Key})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// originalKey returns the key of the row for the id that a Nexus callback reports on.
+func (e Entry) originalKey() key {
+	k, tenant := e.key, envelope.Tenant{Organization: e.Organization, Environment: e.Environment}
+	k.subject = subjectOf(tenant, e.OriginalRequestID)
+	return k
+}
+
 // recordOriginal writes the entry of a Nexus callback, whose id nobody knows, also for the id that it reports on.
 func (h *History) recordOriginal(entry Entry) {
 	if entry.OriginalRequestID != "" {
-		tenant := envelope.Tenant{Organization: entry.Organization, Environment: entry.Environment}
-		entry.key.subject = subjectOf(tenant, entry.OriginalRequestID)
+		entry.key = entry.originalKey()
 		h.record(entry)
 	}
 }

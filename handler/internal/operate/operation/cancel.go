@@ -20,10 +20,13 @@ func (op *Operations) PlanCancel(ctx context.Context, s account.ScheduledSource,
 	cancel := func(p *Plan, in decision.Intake, row record.Scheduled, second bool) (journal.Step, error) {
 		step := journal.Step{Take: &journal.Take{Due: row.NextAttemptAt}}
 		e := in.Envelope
-		if !callback || e == nil || e.Callback == nil {
+		switch {
+		case e == nil || e.Callback == nil:
 			return step, nil
-		}
-		if second {
+		case !callback:
+			p.Untold++
+			return step, nil
+		case second:
 			p.warn(noCallback, nameOf(row))
 			return step, nil
 		}

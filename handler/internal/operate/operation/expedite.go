@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
 	"asynccaller/handler/internal/decision"
@@ -19,35 +18,41 @@ import (
 // PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are down or paused:
 // their calls are not made then.
 func (op *Operations) PlanExpedite(ctx context.Context, s account.ScheduledSource, pace journal.Pace) (*Plan, error) {
+	return op.planExpedite(ctx, s, paced("expedite", pace), op.pausesInForce(ctx), asItIs)
+}
+
+// pausesInForce returns the pauses in force, as far as they can be read: a plan only warns of them.
+func (op *Operations) pausesInForce(ctx context.Context) pause.ByHost {
 	pauses, err := op.Account.Pauses(ctx)
 	if err != nil && !errors.Is(err, account.ErrNoPauses) {
 		op.observer().Note("warning: " + err.Error())
 	}
-	return op.planExpedite(ctx, s, pace, pause.InForce(pauses, time.Now()), nil)
+	return pause.InForce(pauses, time.Now())
 }
 
-// planExpedite is PlanExpedite with the pauses in force. It leaves out the messages whose target is not wanted; if
-// isWanted is nil, all are.
+// preparation changes the envelope and the row of a message before it is made due. Its error is the reason to refuse
+// the message, or errLeftOut.
+type preparation func(p *Plan, in *decision.Intake, row *record.Scheduled) error
+
+func asItIs(*Plan, *decision.Intake, *record.Scheduled) error { return nil }
+
+// planExpedite plans the run with the pauses in force.
 func (op *Operations) planExpedite(
-	ctx context.Context, s account.ScheduledSource, pace journal.Pace, paused pause.ByHost,
-	isWanted func(target *url.URL) bool,
+	ctx context.Context, s account.ScheduledSource, run journal.Run, paused pause.ByHost, prepare preparation,
 ) (*Plan, error) {
-	if err := op.checkOutcomes(ctx, pace); err != nil {
+	if err := op.checkOutcomes(ctx, run.Pace); err != nil {
 		return nil, err
 	}
-	now, used, run := time.Now(), hosts{}, paced("expedite", pace)
-	isLeftOut := func(in decision.Intake) bool {
-		return isWanted != nil && in.Envelope != nil && !isWanted(in.Envelope.Call.Target)
-	}
+	now, used := time.Now(), hosts{}
 	expedite := func(p *Plan, in decision.Intake, row record.Scheduled, _ bool) (journal.Step, error) {
+		if err := prepare(p, &in, &row); err != nil {
+			return journal.Step{}, err
+		}
 		if in.Envelope != nil {
 			target := in.Envelope.Call.Target
 			if pause, isPaused := paused.Of(target, now); isPaused {
 				p.warn("no call is made while "+pause.Host+" is paused, "+pause.Text(), nameOf(row))
 			}
-		}
-		if isLeftOut(in) {
-			return journal.Step{}, errLeftOut
 		}
 		text, err := op.expedited(in, row.Deadline, now, run.Token)
 		if err == nil {

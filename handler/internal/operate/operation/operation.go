@@ -1,5 +1,5 @@
 // Package operation changes the messages of an account: it requeues, moves, deletes, exports and imports poison
-// messages, keeps them from expiring, expedites and cancels scheduled messages, undoes these changes, and erases
+// messages, keeps them from expiring, edits, expedites and cancels scheduled messages, undoes these changes, and erases
 // data. The command line uses it; another front end could use it as well.
 //
 // A change of messages is a run of package run. An operation maps each selected message to a step of the run, or

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/pause"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 )
@@ -145,11 +145,18 @@ func (op *Operations) PlanResume(ctx context.Context, host string, pace journal.
 	paused := pause.InForce(pauses, now)
 	s := scheduledFor(host)
 	s.Filter.Reasons = []string{string(decision.Paused)}
-	isResumed := func(target *url.URL) bool { // a row does not say whether its URL is http or https
+	onlyResumed := func(_ *Plan, in *decision.Intake, _ *record.Scheduled) error {
+		if in.Envelope == nil { // it is refused
+			return nil
+		}
+		target := in.Envelope.Call.Target // a row does not say whether its URL is http or https
 		_, isPaused := paused.Of(target, now)
-		return slices.Contains(targets.Keys(target), host) && !isPaused
+		if isPaused || !slices.Contains(targets.Keys(target), host) {
+			return errLeftOut
+		}
+		return nil
 	}
-	return op.planExpedite(ctx, s, pace, paused, isResumed)
+	return op.planExpedite(ctx, s, paced("expedite", pace), paused, onlyResumed)
 }
 
 // ErrNotPaused means that a target is not paused.

@@ -29,6 +29,10 @@ type Plan struct {
 	Hidden int
 	// Final says that the run cannot be undone.
 	Final bool
+	// Reasons and Hosts are the numbers of messages by reason and by host.
+	Reasons, Hosts map[string]int
+	// Untold is how many messages have a callback that a cancel does not send, because it was not asked for.
+	Untold int
 }
 
 // Refusal is a message that a run leaves alone.
@@ -102,7 +106,28 @@ func (op *Operations) planOf(p *run.Plan) *Plan {
 	planned := run.Result{Run: p.Run.ID, Command: p.Run.Command, Account: p.Run.Account, Total: p.Total, Left: p.Total}
 	return &Plan{
 		operations: op, run: p, matches: map[string][]string{}, From: p.From, To: p.To, Result: Result{Result: planned},
+		Reasons: map[string]int{}, Hosts: map[string]int{},
 	}
+}
+
+// mostCounted limits the reasons and the hosts that a plan counts, because anyone can have written them. The others
+// count as otherKeys.
+const (
+	mostCounted = 1000
+	otherKeys   = "others"
+)
+
+// count counts a message that the plan changes.
+func (p *Plan) count(m message.Message) {
+	countKey(p.Reasons, m.Reason)
+	countKey(p.Hosts, cmp.Or(m.Host, "no host"))
+}
+
+func countKey(counts map[string]int, key string) {
+	if counts[key] == 0 && len(counts) >= mostCounted {
+		key = otherKeys
+	}
+	counts[key]++
 }
 
 // take plans the change of the selected messages of one queue.
@@ -127,6 +152,7 @@ func (p *Plan) take(ctx context.Context, s account.Source, name string, change c
 			return nil, nil //nolint:nilnil // refused
 		}
 		step.RequestID = requestID(found.Message)
+		p.count(found.Message)
 		p.Total++
 		return &step, nil
 	}

@@ -21,6 +21,8 @@ type Requeue struct {
 	To   string
 	Edit edit.Options
 	Pace journal.Pace
+	// Force sends messages although edits have no effect.
+	Force bool
 	// Dedupe sends only the latest message of each call, and refuses the others.
 	Dedupe bool
 }
@@ -62,17 +64,17 @@ func (op *Operations) checkTarget(all []string, to string) error {
 		to, storage.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
 }
 
-// PlanRequeue prepares to send messages again. It refuses messages that would only come back, and warns of edits that
-// have no effect.
+// PlanRequeue prepares to send messages again. It refuses messages that would only come back. The error is an
+// [ErrNoEffect] if edits do nothing.
 func (op *Operations) PlanRequeue(ctx context.Context, s account.Source, r Requeue) (*Plan, error) {
 	if _, err := op.CheckRequeue(ctx, r); err != nil {
 		return nil, err
 	}
 	run := paced("requeue", r.Pace)
 	r.Edit.Run = run.Token
-	var warnings []Warning
+	var noted notes
 	encodings := map[string]int{}
-	requeue, err := op.requeue(ctx, s, r, &warnings, encodings)
+	requeue, err := op.requeue(ctx, s, r, &noted, encodings)
 	if err != nil {
 		return nil, err
 	}
@@ -80,13 +82,18 @@ func (op *Operations) PlanRequeue(ctx context.Context, s account.Source, r Reque
 	if err != nil {
 		return nil, err
 	}
-	p.Warnings, p.Encodings = warnings, encodings
+	p.Encodings = encodings
+	p.Warnings, err = noted.judge(r.Force)
+	if err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
 	return p, nil
 }
 
-// requeue returns the change of each message. The change adds to the warnings and encodings.
+// requeue returns the change of each message. The change adds to the notes and encodings.
 func (op *Operations) requeue(
-	ctx context.Context, s account.Source, r Requeue, warnings *[]Warning, encodings map[string]int,
+	ctx context.Context, s account.Source, r Requeue, noted *notes, encodings map[string]int,
 ) (change, error) {
 	now := time.Now()
 	send := func(ctx context.Context, f account.Found) (journal.Step, error) {
@@ -122,9 +129,8 @@ func (op *Operations) requeue(
 				encodings[encoding]++
 			}
 		}
-		for _, why := range r.Edit.Warnings(ctx, content, op.Account.Rules.Content(step.Text())) {
-			*warnings = addWarning(*warnings, why, Name{Queue: f.Queue, ID: f.ID, RequestID: f.RequestID})
-		}
+		noted.add(ctx, r.Edit, content, op.Account.Rules.Content(step.Text()),
+			Name{Queue: f.Queue, ID: f.ID, RequestID: f.RequestID})
 		return step, nil
 	}, nil
 }
@@ -141,14 +147,16 @@ func Target(from, to string) (string, error) {
 }
 
 // Preview shows what requeueing would change, without changing anything. For a message that would be refused, why
-// is the reason, and the queue and the content mean nothing. The warnings are those that the plan would have.
+// is the reason, and the queue and the content mean nothing. The warnings are those that the plan would have, and the
+// error is an [ErrNoEffect] if it would be refused for that.
 func (op *Operations) Preview(
 	ctx context.Context, s account.Source, r Requeue, visit func(f account.Found, to string, after []byte, why error),
 ) (listed account.Listed, warnings []Warning, err error) {
 	if _, err := op.CheckRequeue(ctx, r); err != nil {
 		return account.Listed{}, nil, err
 	}
-	requeue, err := op.requeue(ctx, s, r, &warnings, map[string]int{})
+	var noted notes
+	requeue, err := op.requeue(ctx, s, r, &noted, map[string]int{})
 	if err != nil {
 		return account.Listed{}, nil, err
 	}
@@ -160,5 +168,8 @@ func (op *Operations) Preview(
 		}
 		visit(f, step.Put.Queue, op.Account.Rules.Content(step.Text()), nil)
 	})
+	if err == nil {
+		warnings, err = noted.judge(r.Force)
+	}
 	return listed, warnings, err
 }

@@ -424,7 +424,7 @@ func TestCancelledInHistory(t *testing.T) {
 			}
 			source := everything()
 			source.IDs = []string{"r1"}
-			execute(t, mustPlan(t)(a.PlanCancel(t.Context(), source, false)))
+			cancelled := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), source, false)))
 			for id, want := range map[string]bool{"r1": isKept, "r2": false} {
 				entries, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, id,
 					func(history.Entry) bool { return true })
@@ -433,6 +433,12 @@ func TestCancelledInHistory(t *testing.T) {
 				if err != nil || found != want || len(entries) > 1 {
 					t.Errorf("history kept %v: %s: %+v, %v", isKept, id, entries, err)
 				}
+			}
+			execute(t, mustPlan(t)(a.PlanUndo(t.Context(), cancelled.Run)))
+			left, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, "r1",
+				func(history.Entry) bool { return true })
+			if len(left) != 0 || err != nil {
+				t.Errorf("history kept %v: after undo %+v, %v", isKept, left, err)
 			}
 			names, err := tables.TableNames(t.Context(), "")
 			if !isKept && len(names) > 0 || err != nil {

@@ -5,18 +5,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/fold"
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // scheduledChange returns the step of a scheduled message. Second says that a second message of the call may exist,
@@ -71,6 +76,7 @@ func (op *Operations) planScheduled(
 		if row.Repeated {
 			p.warn(repeatedWrite, nameOf(row))
 		}
+		p.count(m.Message)
 		return p.add(step)
 	})
 	err = errors.Join(err, p.checkIDs(s.IDs))
@@ -99,9 +105,16 @@ func newRecorder(table storage.Table) *record.Recorder {
 type hooks struct {
 	*watch
 
-	// rows changes the record; nil without one. Cancelled keeps the calls that are cancelled; nil if none are kept.
+	// rows changes the record; nil without one. Cancelled keeps the calls that are cancelled, and removes those whose
+	// cancel is undone; nil if none are kept.
 	rows      *record.Recorder
 	cancelled *history.History
+	// outOfDate counts the edited messages whose rows could not be written, and err is why.
+	mu        sync.Mutex
+	outOfDate int
+	err       error
+	// shownCancelled counts the calls that the history still shows as cancelled although their cancel is undone.
+	shownCancelled int
 }
 
 func (op *Operations) hooks(about journal.Run) run.Hooks {
@@ -109,7 +122,7 @@ func (op *Operations) hooks(about journal.Run) run.Hooks {
 	if op.Account.Table != nil {
 		h.rows = newRecorder(op.Account.Table)
 	}
-	if about.Command == cancelCommand && op.keepsHistory() {
+	if (about.Command == cancelCommand || about.Of != "") && op.keepsHistory() {
 		h.cancelled = history.New(op.History, op.HistoryRetention, zerolog.Nop())
 	}
 	return h
@@ -120,6 +133,10 @@ func (op *Operations) hooks(about journal.Run) run.Hooks {
 func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 	h.keepCancelled(s, p)
 	if h.rows == nil || s.Row == nil || p.Unknown {
+		return
+	}
+	if s.IsEdit() {
+		h.rewrite(s, p)
 		return
 	}
 	row := *s.Row
@@ -141,6 +158,62 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 	}
 }
 
+// rewriteTime limits the write of the row of an edited message, with its repetitions.
+const rewriteTime = 10 * time.Second
+
+// rewrite writes the row of an edited message, if the row is still the one that the edit has used: the handler may have
+// removed or replaced it. The row of a message that was not edited may be another command's. After a table without an
+// answer, no further row is written: the run must not wait for each.
+func (h *hooks) rewrite(s journal.Step, p journal.Progress) {
+	if p.State != journal.Done {
+		return
+	}
+	h.mu.Lock()
+	err := h.err
+	h.mu.Unlock()
+	if err == nil || errors.Is(err, storage.ErrRefused) {
+		err = h.operations.rewriteRow(s, p.NewReceipt)
+	}
+	if err != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.outOfDate++
+		h.err = err
+	}
+}
+
+// rewriteRow writes the row of a message that a step has edited, as its text says.
+func (op *Operations) rewriteRow(s journal.Step, receipt string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), rewriteTime)
+	defer cancel()
+	return storage.Persist(ctx, rewriteTime/3, func(ctx context.Context) error {
+		row, found, err := rows.Get[record.Scheduled](ctx, op.Account.Table, s.Take.Queue, s.Take.ID)
+		if err != nil || !found || row.PopReceipt != s.Take.Receipt {
+			return err
+		}
+		row = op.editedRow(row, op.Account.Rules.Content(s.Take.Text), op.Account.Rules.Content(s.Set.Text))
+		row.PopReceipt = receipt
+		_, err = rows.Replace(ctx, op.Account.Table, row) // it does nothing if another client was first
+		return err
+	}, storage.ErrRefused)
+}
+
+// editedRow returns the row of a message whose content has changed.
+func (op *Operations) editedRow(row record.Scheduled, before, after []byte) record.Scheduled {
+	row.Content = after
+	e, err := envelope.Parse(after)
+	if err != nil {
+		return row
+	}
+	row.RequestID = cmp.Or(e.RequestID, row.RequestID)
+	row.TargetHost, row.PathPattern = record.RowHost(e.Call.Target.Host), fold.Path(e.Call.Target.EscapedPath())
+	row.Organization, row.Environment = e.Tenant.Organization, e.Tenant.Environment
+	if edit.EditsDeadline(before, after) {
+		row.Deadline = e.GiveUpAt(op.Account.Rules.Decision.Expiration)
+	}
+	return row
+}
+
 // historyTime is how long a run waits to learn whether the account has a history.
 const historyTime = 5 * time.Second
 
@@ -155,31 +228,64 @@ func (op *Operations) keepsHistory() bool {
 	return err == nil && len(names) > 0
 }
 
-// keepCancelled keeps in the history that a call was cancelled.
+// keepCancelled keeps in the history that a call was cancelled, until the cancel is undone.
 func (h *hooks) keepCancelled(s journal.Step, p journal.Progress) {
-	if h.cancelled == nil || p.State != journal.Done || s.Take == nil {
+	isUndo := s.Take == nil
+	if h.cancelled == nil || p.State != journal.Done || s.Row == nil || s.Set != nil {
 		return
 	}
+	text := ""
+	if isUndo {
+		text = s.Text()
+	} else {
+		text = s.Take.Text
+	}
 	now := time.Now()
-	in := h.operations.Account.Rules.Open(h.operations.Account.Rules.Content(s.Take.Text), s.Take.ID, now)
+	in := h.operations.Account.Rules.Open(h.operations.Account.Rules.Content(text), s.Row.ID, now)
 	if in.Envelope == nil {
 		return
 	}
 	entry := h.cancelled.NewEntry(in.Envelope, now)
-	entry.Queue, entry.MessageID = s.Take.Queue, s.Take.ID
+	entry.Queue, entry.MessageID = s.Row.Partition, s.Row.ID
 	entry.Action, entry.Reason, entry.Status = cancelCommand, string(decision.Cancelled), in.Envelope.LatestStatus()
 	entry.Attempts, entry.Trail = in.Envelope.Attempts, history.TrailOf(in.Envelope.Trail)
-	h.cancelled.Record(entry)
+	if !isUndo {
+		h.cancelled.Record(entry)
+		return
+	}
+	h.tryWithdraw(entry)
+}
+
+// tryWithdraw removes a call whose cancel was undone from the history. Nothing depends on it, so an error is only a
+// note.
+func (h *hooks) tryWithdraw(entry history.Entry) {
+	h.mu.Lock()
+	isAway := h.shownCancelled > 0
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), historyTime)
+	defer cancel()
+	if !isAway && h.cancelled.Withdraw(ctx, entry) == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shownCancelled++
 }
 
 // Close implements [run.Hooks]. Nothing depends on the record, so an error is only a note.
 func (h *hooks) Close() {
 	h.cancelled.Close(record.RunClose)
+	if h.shownCancelled > 0 {
+		h.operations.observer().Note(fmt.Sprintf("the history still shows %d calls as cancelled, because its table "+
+			"did not answer; the messages are not affected", h.shownCancelled))
+	}
 	if h.rows == nil {
 		return
 	}
 	h.rows.Close(record.RunClose)
-	if lost, err := h.rows.Lost(); lost > 0 {
+	lost, err := h.rows.Lost()
+	if lost += h.outOfDate; lost > 0 {
+		err = cmp.Or(err, h.err)
 		h.operations.observer().Note(fmt.Sprintf("the record of %d messages is out of date: %v; "+
 			"the messages are not affected", lost, cmp.Or(err, errTooSlow)))
 	}

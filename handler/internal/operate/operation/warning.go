@@ -2,12 +2,16 @@ package operation
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/record"
 )
@@ -55,6 +59,41 @@ func addWarning(warnings []Warning, why string, m Name) []Warning {
 	}
 	return warnings
 }
+
+// ErrNoEffect means that an edit does nothing, so that its path is probably misspelt.
+var ErrNoEffect = errors.New("edits without effect are refused without --force")
+
+// notes are what a person should know of edits: warnings, and edits that have no effect.
+type notes struct{ warnings, idle []Warning }
+
+// add notes what a person should know of the edits of one message.
+func (n *notes) add(ctx context.Context, o edit.Options, before, after []byte, m Name) {
+	for _, why := range o.Warnings(before, after) {
+		n.warnings = addWarning(n.warnings, why, m)
+	}
+	for _, why := range o.WithoutEffect(ctx, before, after) {
+		n.idle = addWarning(n.idle, why, m)
+	}
+}
+
+// judge returns the warnings of a plan, and an [ErrNoEffect] if edits do nothing and are not forced.
+func (n *notes) judge(force bool) (warnings []Warning, err error) {
+	warnings = slices.Concat(n.idle, n.warnings)
+	if force || len(n.idle) == 0 {
+		return warnings, nil
+	}
+	var texts []string
+	for _, w := range n.idle[:min(len(n.idle), mostIdle)] {
+		texts = append(texts, w.Why)
+	}
+	if more := len(n.idle) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return warnings, fmt.Errorf("%w: %s", ErrNoEffect, strings.Join(texts, "; "))
+}
+
+// mostIdle is the largest number of edits without effect that an error names.
+const mostIdle = 3
 
 // nameOf returns the name of the message of a row, whose texts are printable.
 func nameOf(row record.Scheduled) Name {

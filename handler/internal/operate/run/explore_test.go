@@ -88,6 +88,16 @@ var kinds = map[string]kind{
 	"set": {live, due, func(m storage.Message) journal.Step {
 		return journal.Step{Take: receipt(live, m), Set: &journal.Set{Text: changed}}
 	}, []string{"consume_taken", "other", "expedite"}},
+	"edit": {live, due, edited, []string{"consume_taken", "other", "expedite"}},
+	// The call is due while operations are repeated.
+	"edit_soon": {live, time.Minute, edited, []string{"consume_taken", "other", "expedite"}},
+}
+
+// edited returns a step that edits a scheduled message.
+func edited(m storage.Message) journal.Step {
+	take := receipt(live, m)
+	take.Due = m.NextVisibleAt
+	return journal.Step{Take: take, Set: &journal.Set{Text: changed, Due: m.NextVisibleAt}}
 }
 
 // putQueue returns the queue to which the step writes.
@@ -216,6 +226,7 @@ func (s schedule) inBubble(t *testing.T) outcome {
 	}
 	c.check("undo", w.runs, undo, undid)
 	c.checkLost(k, did, undid)
+	c.checkText(m)
 	return outcome{w.n, c.problems, c.log.String()}
 }
 
@@ -263,6 +274,8 @@ type checker struct {
 	problems []string
 	// allowed is set if a report admits that the message was deleted, or says that this is not known.
 	allowed bool
+	// set is the text that the reports give a message that was changed in place; empty if they give none.
+	set string
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -333,6 +346,9 @@ func (c *checker) check(who, folder, id string, did *effects) (sure bool) {
 		fmt.Fprintf(&c.log, "\n%s: %s twice=%v unknown=%v %s", who, p.State, p.PossibleDuplicate, p.Unknown, p.Why)
 		fmt.Fprintf(&c.log, "\n    puts %v, deletes %v, sets %v", did.puts, did.deletes, did.sets)
 		fmt.Fprintf(&c.log, "\n    consumed %v", c.w.consumed)
+		if s.Set != nil && who != "other run" {
+			c.noteText(s, p)
+		}
 		c.w.mu.Unlock()
 		for _, f := range found {
 			c.problem("%s: %s", who, f)
@@ -395,6 +411,29 @@ func (c *checker) compare(s journal.Step, p journal.Progress, did *effects) (unt
 	mayDelete := takes && s.Put == nil
 	c.allowed = c.allowed || mayDelete && deleted > 0 && (p.State == journal.Done || p.Unknown)
 	return untrue
+}
+
+// noteText notes the text that a report gives a message that was changed in place.
+func (c *checker) noteText(s journal.Step, p journal.Progress) {
+	switch {
+	case p.State == journal.Done:
+		c.set = s.Set.Text
+	case p.Unknown:
+		c.set = ""
+	}
+}
+
+// checkText checks that a message that was changed in place has the text that the reports give it.
+func (c *checker) checkText(m storage.Message) {
+	got, ok := c.w.consumed[m.ID]
+	for _, left := range c.w.store.All(live) {
+		if left.ID == m.ID {
+			got.text, ok = left.Text, true
+		}
+	}
+	if c.set != "" && (!ok || got.text != c.set) {
+		c.problem("the message has the text %q, and the reports say %q", got.text, c.set)
+	}
 }
 
 // checkLost checks that the message exists, unless a report says that it was deleted.

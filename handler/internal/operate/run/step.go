@@ -110,7 +110,11 @@ func (r *run) change(ctx context.Context, s journal.Step) error {
 		return err
 	}
 	a := ask(ctx, r.Engine, time.Time{}, func(ctx context.Context) (string, error) {
-		return r.Store.Update(ctx, s.Take.Queue, s.Take.ID, p.Receipt, s.Set.Text, 0)
+		delay := time.Duration(0)
+		if s.IsEdit() {
+			delay = max(time.Until(s.Set.Due), 0)
+		}
+		return r.Store.Update(ctx, s.Take.Queue, s.Take.ID, p.Receipt, s.Set.Text, delay)
 	})
 	unknown := tried || a.repeated
 	switch {
@@ -125,10 +129,18 @@ func (r *run) change(ctx context.Context, s journal.Step) error {
 	case !a.refused() || errors.Is(a.err, storage.ErrDenied):
 		return a.err
 	case unknown:
-		why := "not known whether this run has changed it: a try got no answer; it is delivered, or visible again"
-		return r.skip(s, why, true)
+		return r.skip(s, notKnownChanged(s), true)
 	}
 	return r.skip(s, nothingChanged(a.err), false)
+}
+
+// notKnownChanged says what may have become of a message after a change without an answer.
+func notKnownChanged(s journal.Step) string {
+	const why = "not known whether this run has changed it: a try got no answer; "
+	if s.IsEdit() {
+		return why + "it is changed, or unchanged until its next attempt"
+	}
+	return why + "it is delivered, or visible again"
 }
 
 // nothingChanged says why storage has refused the first action on a message.

@@ -208,7 +208,7 @@ func (e *Engine) checkUndo(j *journal.Journal) error {
 // opposite returns the step that restores what a step has changed, or why there is none.
 func opposite(s journal.Step, p journal.Progress, isRead func(string) bool) (back journal.Step, why string) {
 	switch {
-	case s.Set != nil:
+	case s.Set != nil && !s.IsEdit():
 		return back, "its messages are due or delivered, and cannot be scheduled again"
 	case p.Unknown:
 		return back, p.Why
@@ -218,6 +218,13 @@ func opposite(s journal.Step, p journal.Progress, isRead func(string) bool) (bac
 		return back, "no copy was kept"
 	}
 	back.RequestID, back.Row = s.RequestID, s.Row
+	if s.IsEdit() {
+		back.Take = &journal.Take{
+			Queue: s.Take.Queue, ID: p.NewID, Receipt: p.NewReceipt, ByReceipt: true, Text: s.Set.Text, Due: s.Set.Due,
+		}
+		back.Set = &journal.Set{Text: s.Take.Text, Due: s.Take.Due}
+		return back, ""
+	}
 	if s.Put != nil {
 		back.Take = &journal.Take{
 			Queue: s.Put.Queue, ID: p.NewID, Receipt: p.NewReceipt, ByReceipt: isRead(s.Put.Queue), Text: s.Text(),

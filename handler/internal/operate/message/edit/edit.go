@@ -114,9 +114,7 @@ func Prepare(
 	if err := e.Accept(now, messageID, r.Encoding.MaxContentBytes()); err != nil {
 		return "", err
 	}
-	editedDeadline := o.Edits.setDeadline(content) ||
-		!bytes.Equal(envelope.RawDeadline(original), envelope.RawDeadline(content))
-	if editedDeadline {
+	if o.Edits.setDeadline(content) || EditsDeadline(original, content) {
 		e.Deadline = deadline
 	}
 	e.Run = o.Run
@@ -125,7 +123,7 @@ func Prepare(
 	if err != nil {
 		return "", err
 	}
-	if err := check(r, written.Bytes, messageID, o, now); err != nil {
+	if err := check(r, written.Bytes, messageID, o.Run, now); err != nil {
 		return "", err
 	}
 	newText = r.Encoding.Encode(written.Bytes)
@@ -179,19 +177,11 @@ func FixEncoding(r message.Rules, text string, isRaw bool) (content []byte, chan
 	return content, strings.Join(changes, ", ")
 }
 
-// Warnings returns what a person who edits a message probably did not intend: members without effect that were added,
-// headers that the C# app cannot read or send, and jq expressions that miss the members of a Nexus message. Before is
-// the content of the message, and after that of the text that Prepare returned for it.
-func (o Options) Warnings(ctx context.Context, before, after []byte) (warnings []string) {
+// Warnings returns the headers that the edits have added and that the C# app cannot read or send. Before is the content
+// of the message, and after the edited one.
+func (o Options) Warnings(before, after []byte) (warnings []string) {
 	if o.Edited == nil && len(o.Edits) == 0 {
 		return nil
-	}
-	known := envelope.UnknownMembers(before)
-	for _, u := range envelope.UnknownMembers(after) {
-		isOld := slices.ContainsFunc(known, func(old envelope.Unknown) bool { return old.Path == u.Path })
-		if !isOld {
-			warnings = append(warnings, u.String())
-		}
 	}
 	wrong := envelope.NexusWarnings(before)
 	for _, warning := range envelope.NexusWarnings(after) {
@@ -199,21 +189,37 @@ func (o Options) Warnings(ctx context.Context, before, after []byte) (warnings [
 			warnings = append(warnings, warning)
 		}
 	}
+	return warnings
+}
+
+// WithoutEffect names the edits that do nothing, probably by mistake: members without effect that were added, and jq
+// expressions that miss the members of a Nexus message. Before is the content of the message, and after the edited one.
+func (o Options) WithoutEffect(ctx context.Context, before, after []byte) (idle []string) {
+	if o.Edited == nil && len(o.Edits) == 0 {
+		return nil
+	}
+	known := envelope.UnknownMembers(before)
+	for _, u := range envelope.UnknownMembers(after) {
+		isOld := slices.ContainsFunc(known, func(old envelope.Unknown) bool { return old.Path == u.Path })
+		if !isOld {
+			idle = append(idle, u.String())
+		}
+	}
 	programs := slices.DeleteFunc(slices.Clone(o.Edits), func(e Edit) bool { return e.flag != jqFlag })
 	members := nexusHint(after)
 	if members == "" || len(programs) == 0 {
-		return warnings
+		return idle
 	}
 	if o.Edited != nil {
 		before = o.Edited
 	}
 	if edited, err := programs.Apply(ctx, before); err == nil && bytes.Equal(edited, before) {
-		return append(warnings, jqFlag+" changes nothing: "+members)
+		return append(idle, jqFlag+" changes nothing: "+members)
 	}
-	if len(warnings) > 0 {
-		warnings = append(warnings, jqFlag+": "+members)
+	if len(idle) > 0 {
+		idle = append(idle, jqFlag+": "+members)
 	}
-	return warnings
+	return idle
 }
 
 // nexusHint tells a person who edits JSON which members a Nexus message has. It is empty for another content.
@@ -226,8 +232,8 @@ func nexusHint(content []byte) string {
 		"; its calls are HTTP requests in base64, which --set call.url=URL and so on change"
 }
 
-// check applies the rules that the handler applies when the content arrives.
-func check(r message.Rules, content []byte, messageID string, o Options, now time.Time) error {
+// check applies the rules that the handler applies when the content of a message of a run arrives.
+func check(r message.Rules, content []byte, messageID, run string, now time.Time) error {
 	in := r.Open(content, messageID, now)
 	switch {
 	case in.Envelope == nil:
@@ -236,7 +242,7 @@ func check(r message.Rules, content []byte, messageID string, o Options, now tim
 		return fmt.Errorf("the retry policy is not usable: %w: choose one with --set retry=NAME, such as exponential",
 			in.Malformed)
 	}
-	if in.Envelope.Run != o.Run {
+	if in.Envelope.Run != run {
 		return ErrNoRoomForRun
 	}
 	if d := r.Decision.Decide(&in, nil, decision.World{Now: now}); d.GivenUp {

@@ -79,7 +79,7 @@ type Step struct {
 	// Put is written before Take is taken away, Then afterwards.
 	Put  *Put `json:"put,omitempty"`
 	Then *Put `json:"then,omitempty"`
-	// Set replaces the text of Take and makes it due.
+	// Set replaces the text of Take in place.
 	Set *Set `json:"set,omitempty"`
 	// Row is the row of a scheduled message, without its content, for those who keep the record.
 	Row *record.Scheduled `json:"row,omitempty"`
@@ -97,7 +97,8 @@ type Take struct {
 	// Text is the message's text, unless NoText says that no copy is kept.
 	Text   string `json:"text,omitempty"`
 	NoText bool   `json:"noText,omitempty"`
-	// Due, unless zero, is when the message becomes visible: a claim of it lasts until then.
+	// Due, unless zero, is when the message becomes visible: a claim of it lasts until then. A change in place has
+	// it for its undo.
 	Due time.Time `json:"due,omitzero"`
 	// Expires, unless zero, is when storage deletes the message.
 	Expires time.Time `json:"expires,omitzero"`
@@ -111,10 +112,14 @@ type Put struct {
 	Due  time.Time `json:"due,omitzero"`
 }
 
-// Set is the new text of a message, which becomes visible at once.
+// Set is the new text of a message. It is visible from Due on or, if that is zero, at once.
 type Set struct {
-	Text string `json:"text"`
+	Text string    `json:"text"`
+	Due  time.Time `json:"due,omitzero"`
 }
+
+// IsEdit reports whether the step changes a message that stays scheduled.
+func (s Step) IsEdit() bool { return s.Set != nil && !s.Set.Due.IsZero() }
 
 // Text returns the text to write to Put.
 func (s Step) Text() string {
