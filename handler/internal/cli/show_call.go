@@ -87,22 +87,19 @@ func withoutGone(messages []foundMessage) []foundMessage {
 // keysToFind returns the calls to look for in the history: those of messages, and the one with an ID of a tenant.
 func keysToFind(messages []foundMessage, id string, tenant envelope.Tenant) []message.RequestKey {
 	keys := []message.RequestKey{{
-		Organization: tenant.Organization, Environment: tenant.Environment, RequestID: withoutCallback(id),
+		Organization: tenant.Organization, Environment: tenant.Environment,
+		RequestID: envelope.WithoutCallbackSuffix(id),
 	}}
 	for _, m := range messages {
 		key := message.RequestKey{
-			Organization: m.Organization, Environment: m.Environment, RequestID: withoutCallback(m.RequestID),
+			Organization: m.Organization, Environment: m.Environment,
+			RequestID: envelope.WithoutCallbackSuffix(m.RequestID),
 		}
 		if key.RequestID != "" && !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}
 	return keys
-}
-
-// withoutCallback returns the request id of the call that a callback reports on.
-func withoutCallback(requestID string) string {
-	return strings.TrimSuffix(requestID, envelope.CallbackSuffix)
 }
 
 // foundCall is a call that an ID names.
@@ -130,7 +127,8 @@ func joinCalls(messages []foundMessage, entries []history.Entry, id string) []fo
 		}
 	}
 	for _, e := range entries {
-		isNamed := withoutCallback(e.RequestID) == withoutCallback(id) || e.OriginalRequestID == id
+		isSame := envelope.WithoutCallbackSuffix(e.RequestID) == envelope.WithoutCallbackSuffix(id)
+		isNamed := isSame || e.OriginalRequestID == id
 		if !addEntry(waiting, e) && !addEntry(ended, e) && isNamed {
 			ended = append(ended, foundCall{ended: []history.Entry{e}})
 		}

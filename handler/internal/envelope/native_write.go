@@ -145,6 +145,11 @@ func (n *native) keeps(e *Envelope, name string, l level) bool {
 // a duplicate callback by its Idempotency-Key.
 const CallbackSuffix = ".callback"
 
+// WithoutCallbackSuffix returns the request id of the call on which a native callback reports, and any other unchanged.
+func WithoutCallbackSuffix(requestID string) string {
+	return strings.TrimSuffix(requestID, CallbackSuffix)
+}
+
 // payloadRoom returns spare, because the payload is written as it is.
 func (n *native) payloadRoom(spare int) int { return spare }
 

@@ -2,16 +2,11 @@ package history
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
-
-// maxDeleted is the most rows that a table deletes at once.
-const maxDeleted = 100
 
 // Erase deletes the rows of a tenant's request id: those of its calls and callbacks, and those that Nexus callbacks and
 // their requests have under the id of the other. Without remove it only counts them. Others may write rows meanwhile.
@@ -22,7 +17,7 @@ func Erase(
 	if err != nil {
 		return 0, 0, err
 	}
-	id := withoutSuffix(requestID)
+	id := envelope.WithoutCallbackSuffix(requestID)
 	first := subjectOf(tenant, id)
 	related, err := relatedSubjects(ctx, tables, names, tenant, first)
 	if err != nil {
@@ -33,7 +28,7 @@ func Erase(
 		for subject := range related {
 			err := listSubject(ctx, tables.Table(name), subject, func(row entryRow) {
 				e := row.entry(name)
-				if subject == first || withoutSuffix(e.RequestID) == id || e.OriginalRequestID == id {
+				if subject == first || envelope.WithoutCallbackSuffix(e.RequestID) == id || e.OriginalRequestID == id {
 					found++
 					at := row.Key.Partition
 					keys[at] = append(keys[at], storage.Key{Partition: at, ID: row.ID})
@@ -44,17 +39,13 @@ func Erase(
 			}
 		}
 		for _, ofPartition := range keys {
-			for chunk := range slices.Chunk(ofPartition, maxDeleted) {
-				if !remove {
-					break
-				}
-				_, err := storage.Retry(ctx, func(ctx context.Context) (struct{}, error) {
-					return struct{}{}, tables.Table(name).Delete(ctx, chunk)
-				})
-				if err != nil {
-					return found, deleted, err
-				}
-				deleted += len(chunk)
+			if !remove {
+				break
+			}
+			n, err := rows.Delete(ctx, tables.Table(name), ofPartition)
+			deleted += n
+			if err != nil {
+				return found, deleted, err
 			}
 		}
 	}
@@ -72,7 +63,7 @@ func relatedSubjects(
 			e := row.entry(name)
 			for _, id := range []string{e.RequestID, e.OriginalRequestID} {
 				if id != "" {
-					related[subjectOf(tenant, withoutSuffix(id))] = true
+					related[subjectOf(tenant, envelope.WithoutCallbackSuffix(id))] = true
 				}
 			}
 		})
@@ -81,10 +72,6 @@ func relatedSubjects(
 		}
 	}
 	return related, nil
-}
-
-func withoutSuffix(requestID string) string {
-	return strings.TrimSuffix(requestID, envelope.CallbackSuffix)
 }
 
 // listSubject shows the rows of a subject.

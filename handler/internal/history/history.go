@@ -124,7 +124,7 @@ func (h *History) keyOf(e *envelope.Envelope, now time.Time) key {
 	call := sha256.Sum256(fmt.Appendf(nil, "%q %x", e.RequestID, e.Fingerprint()))
 	return key{
 		table:   tableOf(created),
-		subject: subjectOf(e.Tenant, strings.TrimSuffix(e.RequestID, envelope.CallbackSuffix)),
+		subject: subjectOf(e.Tenant, envelope.WithoutCallbackSuffix(e.RequestID)),
 		call:    hex.EncodeToString(call[:16]),
 	}
 }
@@ -376,7 +376,7 @@ func Find(
 	if err != nil {
 		return nil, 0, err
 	}
-	k := key{subject: subjectOf(tenant, strings.TrimSuffix(requestID, envelope.CallbackSuffix))}
+	k := key{subject: subjectOf(tenant, envelope.WithoutCallbackSuffix(requestID))}
 	q := storage.Query{Partition: k.partition(), IDPrefix: k.row()}
 	read := func(match func(Entry) bool) (found []Entry, matching int, err error) {
 		for _, name := range slices.Backward(names) {

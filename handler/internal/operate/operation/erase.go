@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
@@ -48,7 +47,7 @@ func (e Erasure) selects(m message.Message, content []byte) bool {
 
 // names reports whether a request id is that of the call, or of its callback.
 func (e Erasure) names(requestID string) bool {
-	return e.RequestID == "" || strings.TrimSuffix(requestID, envelope.CallbackSuffix) == e.RequestID
+	return e.RequestID == "" || envelope.WithoutCallbackSuffix(requestID) == e.RequestID
 }
 
 // ErasedPlace is what was found and deleted in one place.
@@ -157,7 +156,7 @@ func (op *Operations) eraseQueue(ctx context.Context, name string, e Erasure, p 
 	return errors.Join(account.IgnoreMissing(err), ctx.Err())
 }
 
-// maxErased is how many scheduled messages are deleted at once. A table deletes as many rows of a partition.
+// maxErased is how many scheduled messages are deleted at once.
 const maxErased = 100
 
 func (op *Operations) eraseScheduled(ctx context.Context, e Erasure, remove bool) ErasedPlace {
@@ -177,15 +176,13 @@ func (op *Operations) eraseScheduled(ctx context.Context, e Erasure, remove bool
 			return nil
 		}
 		isFull := len(batch) == maxErased || len(batch) > 0 && batch[0].Partition != m.Row.Partition
-		batch = append(batch, m.Row)
-		if !isFull {
-			return nil
+		if isFull {
+			if err := flush(); err != nil {
+				return err
+			}
 		}
-		last := batch[len(batch)-1]
-		batch = batch[:len(batch)-1]
-		err := flush()
-		batch = []record.Scheduled{last}
-		return err
+		batch = append(batch, m.Row)
+		return nil
 	})
 	if err == nil && remove {
 		err = flush()
@@ -226,26 +223,13 @@ func (op *Operations) eraseRows(ctx context.Context, batch []record.Scheduled, p
 		}
 		keys = append(keys, changed[n].Key)
 	}
-	err := deleteRows(ctx, op.Account.Table, keys)
+	_, err := rows.Delete(ctx, op.Account.Table, keys)
 	if err == nil {
 		p.Deleted += deleted
 	} else {
 		err = fmt.Errorf("%d messages were deleted, but perhaps not their rows: %w", deleted, err)
 	}
 	return errors.Join(failure, err, ctx.Err())
-}
-
-// deleteRows deletes rows of one partition.
-func deleteRows(ctx context.Context, table storage.Table, keys []storage.Key) error {
-	for chunk := range slices.Chunk(keys, maxErased) {
-		_, err := storage.Retry(ctx, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, table.Delete(ctx, chunk)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // eraseOutcomes deletes the outcomes of messages of runs. They do not say the tenant of a call.
@@ -268,10 +252,9 @@ func (op *Operations) eraseOutcomes(ctx context.Context, e Erasure, remove bool)
 		if err != nil || !remove {
 			break
 		}
-		err = deleteRows(ctx, op.Outcomes, found)
-		if err == nil {
-			p.Deleted += len(found)
-		}
+		n := 0
+		n, err = rows.Delete(ctx, op.Outcomes, found)
+		p.Deleted += n
 	}
 	p.problem(err)
 	return p

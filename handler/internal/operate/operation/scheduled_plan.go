@@ -284,7 +284,8 @@ func (h *hooks) Close() {
 	}
 	h.rows.Close(record.RunClose)
 	lost, err := h.rows.Lost()
-	if lost += h.outOfDate; lost > 0 {
+	lost += h.outOfDate
+	if lost > 0 {
 		err = cmp.Or(err, h.err)
 		h.operations.observer().Note(fmt.Sprintf("the record of %d messages is out of date: %v; "+
 			"the messages are not affected", lost, cmp.Or(err, errTooSlow)))

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -168,6 +169,24 @@ func Put[T any](ctx context.Context, table storage.Table, rows ...T) error {
 		entities[i] = entity
 	}
 	return table.Put(ctx, entities)
+}
+
+// maxDeleted is how many rows of a partition a table deletes at once.
+const maxDeleted = 100
+
+// Delete deletes any number of rows of one partition, and repeats what gets no answer. Deleted is the number of those
+// whose deletion was acknowledged, or which were not there.
+func Delete(ctx context.Context, table storage.Table, keys []storage.Key) (deleted int, err error) {
+	for chunk := range slices.Chunk(keys, maxDeleted) {
+		_, err := storage.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, table.Delete(ctx, chunk)
+		})
+		if err != nil {
+			return deleted, err
+		}
+		deleted += len(chunk)
+	}
+	return deleted, nil
 }
 
 // Replace writes a row under the condition of its version, as [storage.Table] does.
