@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
 )
@@ -38,11 +39,11 @@ func reasonsText(counts []account.ReasonCount) string {
 }
 
 // statusText formats the latest status; 0 means none.
-func statusText(status int) string {
+func statusText(status envelope.StatusCode) string {
 	if status == 0 {
 		return "-"
 	}
-	return strconv.Itoa(status)
+	return strconv.Itoa(int(status))
 }
 
 // remaining formats the time until a moment, which may be unknown or past.
@@ -56,11 +57,14 @@ func remaining(at, now time.Time) string {
 	return age(at.Sub(now))
 }
 
+// callText describes a call in a list. Method and path may be empty, as in rows of earlier versions.
+func callText(method, host, path string) string { return strings.TrimPrefix(method+" "+host+path, " ") }
+
 func tenantText(organization, environment string) string {
 	return strings.Trim(organization+"/"+environment, "/")
 }
 
-func attemptsText(n, latestStatus int) string {
+func attemptsText(n int, latestStatus envelope.StatusCode) string {
 	if latestStatus == 0 {
 		return strconv.Itoa(n)
 	}

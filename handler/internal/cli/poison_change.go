@@ -27,7 +27,7 @@ an envelope, and an envelope to a queue with a route.`,
 	parsed(flags, &to, "to", "`queue` to move to (required)", parseQueue)
 	_ = command.MarkFlagRequired("to") // the flag exists
 	dryRun := shared.addConfirmation(flags)
-	command.RunE = shared.withSelection(requireSelection(flags),
+	command.RunE = shared.withSelection(requirePoison(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			plan, err := s.operations.PlanMove(ctx, source, to)
 			return s.executeOrPreview(ctx, plan, err, *dryRun)
@@ -48,7 +48,7 @@ they cannot be restored. To keep them in a file, use "export" first: "import" re
 	flags := flagsOf(command)
 	flags.BoolVar(&options.NoCopy, "no-backup", false, "do not keep a copy in the journal")
 	dryRun := shared.addConfirmation(flags)
-	command.RunE = shared.withSelection(requireSelection(flags),
+	command.RunE = shared.withSelection(requirePoison(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			plan, err := s.operations.PlanDelete(ctx, source, options)
 			return s.executeOrPreview(ctx, plan, err, *dryRun)

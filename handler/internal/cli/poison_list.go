@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"time"
 
@@ -15,7 +12,6 @@ import (
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/terminal"
 )
 
@@ -35,7 +31,7 @@ request id of an earlier one in the list is marked; the first 50,000 request ids
 	flags := flagsOf(command)
 	var by message.By
 	groupByFlag(flags, &by, message.PoisonCriteria())
-	command.RunE = shared.withSelection(selectMessages(flags),
+	command.RunE = shared.withSelection(selectPoison(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			if by != "" {
 				return s.listGroups(ctx, source, by)
@@ -49,12 +45,10 @@ request id of an earlier one in the list is marked; the first 50,000 request ids
 func (s *session) list(ctx context.Context, source account.Source) error {
 	ids := &message.RequestIDs{}
 	listed, err := s.account.List(ctx, source, s.messagePrinter(source, ids))
-	if err == nil {
-		err = s.summarize(listed)
-	}
 	if err != nil {
 		return err
 	}
+	s.summarize(listed)
 	if ids.Shared > 0 {
 		have := messages(ids.Shared) + " have"
 		if ids.Shared == 1 {
@@ -108,14 +102,14 @@ const reasonColumns = 14
 func newMessageTable(out io.Writer) *terminal.Table {
 	return terminal.NewTable(out,
 		terminal.Left("ID", 8), terminal.Right("AGE", 4), terminal.Left("REASON", reasonColumns),
-		terminal.Right("STATUS", 6), terminal.Right("ATT", 4), terminal.Flex("CALL", 0))
+		terminal.Right("STATUS", 6), terminal.Right("ATT", 4), terminal.Call("CALL"))
 }
 
 // printMessage prints a message as a row. SameAs is the id of an earlier message with its request id, or empty.
 func printMessage(rows *terminal.Table, m message.Message, sameAs string) {
 	call := m.Detail
 	if m.Format != "" && m.Method != "" {
-		call = m.Method + " " + m.Host + m.Path
+		call = callText(m.Method, m.Host, m.Path)
 	}
 	if sameAs != "" {
 		call = "(request id of " + shortID(sameAs) + ") " + call
@@ -133,8 +127,9 @@ func (s *session) listGroups(ctx context.Context, source account.Source, by mess
 	}
 	result := groups.Result()
 	printAll(s, result, printGroups)
-	if err := s.summarize(listed); err != nil || s.json {
-		return err
+	s.summarize(listed)
+	if s.json || len(result) == 0 {
+		return nil
 	}
 	s.progress.printf("list the first group: `async-caller poison list --group %s`",
 		shellWord(fmt.Sprintf("%s=%s", by, result[0].Key)))
@@ -206,90 +201,5 @@ func printQueues(out io.Writer, summaries []account.QueueSummary) {
 			[]string{q.Queue, thousands(q.Messages), oldest, newest, expires, reasonsText(q.Reasons)})
 	}
 	terminal.PrintTable(out, rows, terminal.Name("QUEUE"), terminal.Right("MESSAGES", 0), terminal.Right("OLDEST", 0),
-		terminal.Right("NEWEST", 0), terminal.Left("EXPIRES", 0), terminal.Flex("REASONS", 0))
-}
-
-func newPoisonExport(shared *sharedFlags) *cobra.Command {
-	command := &cobra.Command{
-		Use:   "export [ID]...",
-		Short: "Write messages to a file",
-		Long: `Write whole messages, including secrets, as JSON lines with their properties and, as "text", their
-content on the queue byte for byte. "import" writes them to a queue again. The messages stay on
-their queues. --raw writes only the decoded content of one message.`,
-		Example: `  async-caller poison export --output poison.jsonl
-  async-caller poison export 4f1c2a9e --raw --output order.bin
-  async-caller poison export --reason expired | jq -r .host | sort | uniq -c`,
-	}
-	var path string
-	var raw bool
-	flags := flagsOf(command)
-	flags.BoolVar(&raw, "raw", false, "write only the content of one message, byte for byte")
-	flags.StringVar(&path, "output", "-", "`file` to write to, which must not exist; - is standard output")
-	command.RunE = shared.withSelection(selectMessages(flags),
-		func(ctx context.Context, s *session, source account.Source) error {
-			write := s.export
-			if raw {
-				write = s.exportRaw
-			}
-			if path == "-" {
-				return write(ctx, source, s.out)
-			}
-			return exportFile(path, func(file io.Writer) error { return write(ctx, source, file) })
-		})
-	return command
-}
-
-// exportFile writes an export to a new file. It removes the file if the export is incomplete.
-func exportFile(path string, write func(io.Writer) error) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
-	if err != nil {
-		return usageError(fmt.Errorf("--output: %w", err))
-	}
-	err = cmp.Or(write(file), file.Close())
-	if err != nil {
-		_ = os.Remove(path)
-	}
-	return err
-}
-
-func (s *session) export(ctx context.Context, source account.Source, to io.Writer) error {
-	out := bufio.NewWriter(to)
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var failed error
-	listed, err := s.account.List(ctx, source, func(f account.Found) {
-		if failed != nil {
-			return
-		}
-		failed = operation.WriteRecord(out, f)
-		if failed != nil {
-			stop()
-		}
-	})
-	if failed == nil && err == nil {
-		failed = out.Flush()
-	}
-	if err := cmp.Or(failed, err); err != nil {
-		return err
-	}
-	return s.summarize(listed)
-}
-
-// exportRaw writes the content of the only message of a source.
-func (s *session) exportRaw(ctx context.Context, source account.Source, to io.Writer) error {
-	var found []account.Found
-	if source.Limit != 1 {
-		source.Limit = 2
-	}
-	listed, err := s.account.List(ctx, source, func(f account.Found) { found = append(found, f) })
-	if err == nil && len(found) > 1 {
-		err = usageError(errors.New("--raw: several messages match: give the id of one"))
-	}
-	if err == nil && len(found) == 1 {
-		_, err = to.Write(found[0].Content)
-	}
-	if err != nil {
-		return err
-	}
-	return s.summarize(listed)
+		terminal.Right("NEWEST", 0), terminal.Left("EXPIRES", 0), terminal.List("REASONS"))
 }

@@ -68,7 +68,7 @@ func (f fullDisk) Write([]byte) (int, error) { return 0, f.err }
 func TestExportToFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, full := newTestSession(t, dead(100)...), errors.New("no space left")
-		if err := d.export(t.Context(), account.Source{}, fullDisk{full}); !errors.Is(err, full) {
+		if err := d.writeExport(t.Context(), account.Source{}, d.exportPoison, fullDisk{full}); !errors.Is(err, full) {
 			t.Errorf("%v", err)
 		}
 		if strings.Contains(d.err.String(), "100 messages") {
@@ -95,7 +95,7 @@ func TestExportToTable(t *testing.T) {
 		answered := `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/a"},"trail":[{"status":400}],` +
 			`"deadLetter":{"reason":"rejected","detail":"answered \"400\""}}`
 		d := newTestSession(t, answered, `{"asyncCaller":1,"call":{"ulr":"https://t.example/a"}}`)
-		if err := d.export(t.Context(), account.Source{}, d.out); err != nil {
+		if err := d.writeExport(t.Context(), account.Source{}, d.exportPoison, d.out); err != nil {
 			t.Fatal(err)
 		}
 		var rows []any
@@ -107,7 +107,7 @@ func TestExportToTable(t *testing.T) {
 			row, _ := expression.Run(exported).Next()
 			rows = append(rows, row)
 		}
-		want := []any{`"r1","t.example","/a",400,"answered ""400"""`, `,,,,"call.url: missing"`}
+		want := []any{`"r1","t.example","/a",400,"answered ""400"""`, `"","",,,"call.url: missing"`}
 		if diff := cmp.Diff(want, rows); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}

@@ -44,7 +44,7 @@ limits the load on the target, and --stop-at-failure-ratio stops if too many cal
 	var o requeueOptions
 	flags := flagsOf(command)
 	o.addTo(flags, shared)
-	selected := requireSelection(flags)
+	selected := requirePoison(flags)
 	flags.Lookup("force").Usage += ", and allow edits without effect"
 	selected.check = func(ids []string) { o.check(flags, ids) }
 	command.RunE = shared.withSelection(selected, func(ctx context.Context, s *session, source account.Source) error {

@@ -107,7 +107,7 @@ func TestSelection(t *testing.T) {
 		"bounds": {[]string{"--limit", "3", "--force"}, account.Source{Limit: 3, Force: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := parsedSelection(t, selectMessages, test.args...).source(nil)
+			got, err := parsedSelection(t, selectPoison, test.args...).source(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestSelection(t *testing.T) {
 
 // TestSelectionRefused checks that all problems are reported at once, with the exit code for wrong usage.
 func TestSelectionRefused(t *testing.T) {
-	_, err := parsedSelection(t, selectMessages, "--status", "5x,99,xxx,5xxx,504-500,-1", "--since", "soon",
+	_, err := parsedSelection(t, selectPoison, "--status", "5x,99,xxx,5xxx,504-500,-1", "--since", "soon",
 		"--until", "-1h", "--limit", "-1",
 		"--group", "x", "--queue", "UP", "--host", "", "--method", "GET,", "--text", "").source([]string{""})
 	if err == nil {
@@ -152,7 +152,7 @@ func TestSelectionRefused(t *testing.T) {
 
 // TestSelectionText checks that a journal says how messages were selected, except the text that they contain.
 func TestSelectionText(t *testing.T) {
-	selected := parsedSelection(t, requireSelection, "--status", "503,none", "--host", "a.example", "--status",
+	selected := parsedSelection(t, requirePoison, "--status", "503,none", "--host", "a.example", "--status",
 		"429", "--text", "CANARY",
 		"--all", "--method", "GET,PUT", "--force")
 	want := "r1 --status 503,none,429 --host a.example --text … --all --method GET,PUT"
@@ -187,7 +187,7 @@ func TestRequireSelection(t *testing.T) {
 		"all_and_id":     {[]string{"--all"}, []string{"r1"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := parsedSelection(t, requireSelection, test.args...).source(test.ids); (err == nil) != test.ok {
+			if _, err := parsedSelection(t, requirePoison, test.args...).source(test.ids); (err == nil) != test.ok {
 				t.Errorf("%v", err)
 			}
 		})

@@ -86,7 +86,7 @@ func (s *session) listRuns(ctx context.Context, filter runFilter) error {
 	listed := slices.DeleteFunc(runs.All, func(r operation.RunSummary) bool { return !filter.selects(r) })
 	if s.json {
 		for _, r := range listed {
-			_ = printJSON(s.out, jsonOf(r)) // output keeps the error
+			_ = printJSON(s.out, r) // output keeps the error
 		}
 	} else if len(listed) > 0 {
 		printRuns(s.out, listed, now)
@@ -102,27 +102,6 @@ func (s *session) listRuns(ctx context.Context, filter runFilter) error {
 		return &codeError{exitPartly, fmt.Errorf("only the runs of this machine: %w", runs.Missing)}
 	}
 	return nil
-}
-
-// runJSON is a run in JSON, with null for a time that is not known.
-type runJSON struct {
-	operation.RunSummary
-
-	At   *time.Time `json:"at"`
-	End  *time.Time `json:"end"`
-	Seen *time.Time `json:"seen"`
-}
-
-func jsonOf(r operation.RunSummary) runJSON {
-	return runJSON{RunSummary: r, At: timeOrNull(r.At), End: timeOrNull(r.End), Seen: timeOrNull(r.Seen)}
-}
-
-// timeOrNull returns nil for the zero time.
-func timeOrNull(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
 
 func printRuns(out io.Writer, summaries []operation.RunSummary, now time.Time) {
@@ -201,7 +180,7 @@ whether and where it can be resumed or undone.`,
 
 // runDetailJSON is a run in JSON with its counts, which are null for a run of another machine.
 type runDetailJSON struct {
-	runJSON
+	operation.RunSummary
 
 	Counts  *runCounts   `json:"counts"`
 	Reasons []reasonText `json:"reasons"`
@@ -221,7 +200,7 @@ type runCounts struct {
 func detailJSON(d operation.RunDetail) runDetailJSON {
 	r := d.Result
 	described := runDetailJSON{
-		runJSON: jsonOf(d.RunSummary), Reasons: groupReasons(r.Why), Next: nextForRun(d),
+		RunSummary: d.RunSummary, Reasons: groupReasons(r.Why), Next: nextForRun(d),
 	}
 	if d.Here {
 		described.Counts = &runCounts{r.Done, r.Skipped, r.Unknown, r.NotDeleted, r.Left, r.PossibleDuplicates}

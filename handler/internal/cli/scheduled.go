@@ -2,12 +2,10 @@ package cli
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/operate/account"
-	"asynccaller/handler/internal/operate/message"
 )
 
 func newScheduled(env Env) *cobra.Command {
@@ -30,48 +28,25 @@ Journals contain whole messages; only their owner can read them.`,
 	onlyCommands(command)
 	shared.declare(command)
 	command.AddCommand(
-		newScheduledList(shared),
+		newScheduledList(shared), newScheduledExport(shared),
 		newScheduledEdit(shared), newScheduledExpedite(shared), newScheduledCancel(shared),
 	)
 	return command
 }
 
-// scheduledSelection is the flags that select scheduled messages.
-type scheduledSelection struct {
-	*selection
-	selected account.ScheduledSource
-}
-
-// selectScheduled declares the flags that select scheduled messages.
-func selectScheduled(flags *flagSet) *scheduledSelection {
-	s := &scheduledSelection{selection: &selection{flags: flags}}
-	s.addQueue("`queue` to look at; may be repeated (default all)")
-	s.addFilters(message.ScheduledReasons(), message.ScheduledCriteria(), "created")
-	filterFlag(s.selection, &s.selected.DueBefore, "due-within",
-		"only messages whose next attempt is due within this `duration`, such as 1h",
-		func(text string) (time.Time, error) {
-			d, err := durationFrom(0)(text)
-			return time.Now().Add(d), err
-		})
-	return s
-}
-
-// requireScheduled declares the flags that select scheduled messages, and --all for all of them.
-func requireScheduled(flags *flagSet) *scheduledSelection {
-	s := selectScheduled(flags)
-	s.require("select all scheduled messages")
-	return s
+// requireScheduled is [selectScheduled] for commands that change messages.
+func requireScheduled(flags *flagSet) *selection {
+	return selectScheduled(flags).require("select all scheduled messages")
 }
 
 // withScheduled returns the RunE of a command that works on the selected scheduled messages.
 func (shared *sharedFlags) withScheduled(
-	selected *scheduledSelection, work func(context.Context, *session, account.ScheduledSource) error,
+	selected *selection, work func(context.Context, *session, account.Source) error,
 ) runFunc {
-	return shared.withSelection(selected.selection, func(ctx context.Context, s *session, source account.Source) error {
-		selected.selected.Source = source
-		if err := s.account.CheckScheduledQueues(ctx, selected.selected); err != nil {
+	return shared.withSelection(selected, func(ctx context.Context, s *session, source account.Source) error {
+		if err := s.account.CheckScheduledQueues(ctx, source); err != nil {
 			return err
 		}
-		return work(ctx, s, selected.selected)
+		return work(ctx, s, source)
 	})
 }

@@ -31,7 +31,7 @@ is then 4. Messages that were expedited cannot be scheduled again.`,
 	var pace journal.Pace
 	declare := func(flags *flagSet) { addPace(flags, &pace) }
 	check := func(flags *flagSet) { checkPace(flags, pace) }
-	plan := func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
+	plan := func(ctx context.Context, s *session, source account.Source) (*operation.Plan, error) {
 		return s.operations.PlanExpedite(ctx, source, pace)
 	}
 	return shared.changeScheduled(command, declare, check, plan)
@@ -53,7 +53,7 @@ code is then 4.`,
 		flags.BoolVar(&callback, "callback", false, "send the callbacks of the calls, with reason cancelled")
 	}
 	check := func(*flagSet) {}
-	plan := func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
+	plan := func(ctx context.Context, s *session, source account.Source) (*operation.Plan, error) {
 		return s.operations.PlanCancel(ctx, source, callback)
 	}
 	return shared.changeScheduled(command, declare, check, plan)
@@ -62,7 +62,7 @@ code is then 4.`,
 // changeScheduled completes a command that changes scheduled messages.
 func (shared *sharedFlags) changeScheduled(
 	command *cobra.Command, declare, check func(*flagSet),
-	plan func(context.Context, *session, account.ScheduledSource) (*operation.Plan, error),
+	plan func(context.Context, *session, account.Source) (*operation.Plan, error),
 ) *cobra.Command {
 	flags := flagsOf(command)
 	dryRun := shared.addConfirmation(flags)
@@ -70,7 +70,7 @@ func (shared *sharedFlags) changeScheduled(
 	selected := requireScheduled(flags)
 	selected.check = func([]string) { check(flags) }
 	command.RunE = shared.withScheduled(selected,
-		func(ctx context.Context, s *session, source account.ScheduledSource) error {
+		func(ctx context.Context, s *session, source account.Source) error {
 			plan, err := plan(ctx, s, source)
 			return s.executeOrPreview(ctx, plan, err, *dryRun)
 		})

@@ -78,7 +78,7 @@ func TestChangeScheduled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newScheduledSession(t, test.n, test.stale)
-				plan, err := d.operations.PlanCancel(t.Context(), account.ScheduledSource{}, test.callback)
+				plan, err := d.operations.PlanCancel(t.Context(), account.Source{}, test.callback)
 				err = d.execute(t.Context(), plan, err)
 				if codeOf(err) != test.code || err != nil && !strings.Contains(err.Error(), test.failure) {
 					t.Errorf("exit code %d, want %d: %v", codeOf(err), test.code, err)
@@ -106,7 +106,7 @@ func TestWarnings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source := account.ScheduledSource{Source: account.Source{IDs: ids[:1]}}
+		source := account.Source{IDs: ids[:1]}
 		plan, err := d.operations.PlanCancel(t.Context(), source, true)
 		if err != nil {
 			t.Fatal(err)
@@ -154,7 +154,7 @@ func TestUndoPartlySkippedCancel(t *testing.T) {
 					<-time.After(time.Hour)
 					d.account.Store = &lostAnswer{Queues: d.account.Store}
 				}
-				plan, err := d.operations.PlanCancel(t.Context(), account.ScheduledSource{}, false)
+				plan, err := d.operations.PlanCancel(t.Context(), account.Source{}, false)
 				err = d.execute(t.Context(), plan, err)
 				if codeOf(err) != exitPartly {
 					t.Fatalf("cancel: %v", err)
@@ -196,7 +196,7 @@ func TestExpediteScheduledJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 30)
 		d.json = true
-		plan, err := d.operations.PlanExpedite(t.Context(), account.ScheduledSource{}, journal.Pace{})
+		plan, err := d.operations.PlanExpedite(t.Context(), account.Source{}, journal.Pace{})
 		err = d.execute(t.Context(), plan, err)
 		var got struct {
 			Command       string
@@ -218,7 +218,7 @@ func TestPreviewScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 0)
 		d.json = true
-		plan, err := d.operations.PlanCancel(t.Context(), account.ScheduledSource{}, false)
+		plan, err := d.operations.PlanCancel(t.Context(), account.Source{}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestPreviewScheduled(t *testing.T) {
 func TestPreviewCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 0)
-		plan, err := d.operations.PlanExpedite(t.Context(), account.ScheduledSource{}, journal.Pace{})
+		plan, err := d.operations.PlanExpedite(t.Context(), account.Source{}, journal.Pace{})
 		if err != nil {
 			t.Fatal(err)
 		}

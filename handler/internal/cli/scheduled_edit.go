@@ -54,7 +54,7 @@ If storage does not answer, a message is changed, or unchanged until its next at
 	selected := requireScheduled(flags)
 	selected.check = func(ids []string) { o.check(flags, ids) }
 	command.RunE = shared.withScheduled(selected,
-		func(ctx context.Context, s *session, source account.ScheduledSource) error {
+		func(ctx context.Context, s *session, source account.Source) error {
 			return s.editScheduled(ctx, source, o)
 		})
 	command.MarkFlagsMutuallyExclusive("edit", "dry-run")
@@ -71,7 +71,7 @@ func (o *scheduledEdit) check(flags *flagSet, ids []string) {
 	checkPace(flags, o.Pace)
 }
 
-func (s *session) editScheduled(ctx context.Context, source account.ScheduledSource, o scheduledEdit) error {
+func (s *session) editScheduled(ctx context.Context, source account.Source, o scheduledEdit) error {
 	if o.inEditor {
 		found, err := s.account.FindScheduled(ctx, source, source.IDs[0])
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/strictjson"
@@ -34,6 +35,7 @@ and LAST are the times until the first and the last next attempt. --group-by hos
 since when each target fails, as ` + "`async-caller status`" + ` does. --json has the whole texts.`,
 		Example: `  async-caller scheduled list --group-by host
   async-caller scheduled list --host '*.example.com' --due-within 1h
+  async-caller scheduled list --method POST --path '/orders/*' --text C069
   async-caller scheduled list --queue async-caller-1 --status 503,none --json`,
 		Args: cobra.NoArgs,
 	}
@@ -41,7 +43,7 @@ since when each target fails, as ` + "`async-caller status`" + ` does. --json ha
 	var by message.By
 	groupByFlag(flags, &by, message.ScheduledCriteria())
 	command.RunE = shared.withScheduled(selectScheduled(flags),
-		func(ctx context.Context, s *session, source account.ScheduledSource) error {
+		func(ctx context.Context, s *session, source account.Source) error {
 			if by != "" {
 				return s.groupScheduled(ctx, source, by)
 			}
@@ -50,24 +52,15 @@ since when each target fails, as ` + "`async-caller status`" + ` does. --json ha
 	return command
 }
 
-// scheduledLine is a scheduled message in JSON.
+// scheduledLine is a scheduled message in JSON. Its Since is the same as CreatedAt.
 type scheduledLine struct {
-	Queue       string `json:"queue"`
-	ID          string `json:"id"`
-	RequestID   string `json:"requestId,omitempty"`
-	Host        string `json:"host,omitempty"`
-	PathPattern string `json:"pathPattern,omitempty"`
-	Reason      string `json:"reason"`
-	// Cause says in a few words why the message waits, and Answer is the beginning of the target's latest answer.
-	Cause         string    `json:"cause,omitempty"`
-	Answer        string    `json:"answer,omitempty"`
-	Status        int       `json:"status,omitempty"`
-	Attempts      int       `json:"attempts"`
+	message.Message
+
 	CreatedAt     time.Time `json:"createdAt"`
 	NextAttemptAt time.Time `json:"nextAttemptAt"`
 	Deadline      time.Time `json:"deadline"`
-	Organization  string    `json:"organization,omitempty"`
-	Environment   string    `json:"environment,omitempty"`
+	// Answer is the beginning of the target's latest answer.
+	Answer string `json:"answer,omitempty"`
 	// State is waiting, due or stale.
 	State string `json:"state"`
 	// Repeated says that there may be a second message of the call, because storage did not answer when this one
@@ -83,21 +76,11 @@ func newScheduledLine(m message.Scheduled, stale bool, now time.Time) scheduledL
 		state = "due"
 	}
 	return scheduledLine{
-		Queue:         m.Queue,
-		ID:            m.ID,
-		RequestID:     m.RequestID,
-		Host:          m.Host,
-		PathPattern:   m.PathPattern,
-		Reason:        m.Reason,
-		Cause:         m.Cause,
-		Answer:        m.Answered,
-		Status:        m.Status,
-		Attempts:      m.Attempts,
+		Message:       m.Message,
 		CreatedAt:     m.Since,
 		NextAttemptAt: m.Row.NextAttemptAt.UTC(),
 		Deadline:      m.Row.Deadline.UTC(),
-		Organization:  m.Organization,
-		Environment:   m.Environment,
+		Answer:        m.Answered,
 		State:         state,
 		Repeated:      m.Row.Repeated,
 	}
@@ -115,12 +98,12 @@ func (l scheduledLine) next(now time.Time) string {
 const listedRequest = 14
 
 // listScheduled prints scheduled messages, one per line.
-func (s *session) listScheduled(ctx context.Context, source account.ScheduledSource) error {
+func (s *session) listScheduled(ctx context.Context, source account.Source) error {
 	now := time.Now()
 	isStale := s.account.StaleCheck(ctx, now)
 	rows := terminal.Layout(s.out, terminal.Left("ID", 8), terminal.Right("NEXT", 5), terminal.Right("ATT", 3),
 		terminal.Left("REASON", len(decision.Status)), terminal.Right("STATUS", 6), terminal.Right("ENDS", 4),
-		terminal.Flex("REQUEST", listedRequest), terminal.Flex("TARGET", 0))
+		terminal.Flex("REQUEST", listedRequest), terminal.Call("CALL"))
 	line := func(m message.Scheduled) (string, error) {
 		line := newScheduledLine(m, isStale(m.Row), now)
 		if s.json {
@@ -129,7 +112,7 @@ func (s *session) listScheduled(ctx context.Context, source account.ScheduledSou
 		}
 		return rows.Format(shortID(line.ID), line.next(now), strconv.Itoa(line.Attempts),
 			terminal.Cut(line.Reason, len(decision.Status)), statusText(line.Status), remaining(line.Deadline, now),
-			line.RequestID, line.Host+line.PathPattern), nil
+			line.RequestID, callText(line.Method, line.Host, line.PathPattern)), nil
 	}
 	hasHeadings := s.json
 	matched, err := s.account.ListByNextAttempt(ctx, source, line, func(text string) error {
@@ -143,11 +126,12 @@ func (s *session) listScheduled(ctx context.Context, source account.ScheduledSou
 	if err != nil {
 		return err
 	}
-	return s.summarize(account.Listed{Matched: matched})
+	s.summarize(account.Listed{Matched: matched})
+	return nil
 }
 
 // groupScheduled counts scheduled messages by a property.
-func (s *session) groupScheduled(ctx context.Context, source account.ScheduledSource, by message.By) error {
+func (s *session) groupScheduled(ctx context.Context, source account.Source, by message.By) error {
 	groups := message.ScheduledGroups{By: by, Now: time.Now()}
 	isStale := s.account.StaleCheck(ctx, groups.Now)
 	matched, err := s.account.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
@@ -169,7 +153,8 @@ func (s *session) groupScheduled(ctx context.Context, source account.ScheduledSo
 			printScheduledGroups(out, rows, groups.Now)
 		})
 	}
-	return s.summarize(account.Listed{Matched: matched})
+	s.summarize(account.Listed{Matched: matched})
+	return nil
 }
 
 func printScheduledGroups(out io.Writer, groups []message.ScheduledGroup, now time.Time) {
@@ -189,7 +174,7 @@ func statusesText(counts map[int]int) string {
 	statuses := slices.SortedFunc(maps.Keys(counts), mostFrequentFirst)
 	var parts []string
 	for _, status := range statuses[:min(len(statuses), most)] {
-		parts = append(parts, statusText(status))
+		parts = append(parts, statusText(envelope.StatusCode(status)))
 	}
 	if len(statuses) > most {
 		parts = append(parts, "…")

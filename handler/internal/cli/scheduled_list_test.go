@@ -58,10 +58,10 @@ func TestListScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
 			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", -time.Hour))
-		if err := d.listScheduled(t.Context(), account.ScheduledSource{}); err != nil {
+		if err := d.listScheduled(t.Context(), account.Source{}); err != nil {
 			t.Fatal(err)
 		}
-		want := "ID         NEXT  ATT  REASON            STATUS  ENDS  REQUEST         TARGET\n" +
+		want := "ID         NEXT  ATT  REASON            STATUS  ENDS  REQUEST         CALL\n" +
 			"cccccccc  stale    2  temporary_status     503    2d  r-cccccccc-3    two.example/orders/{n}\n" +
 			"bbbbbbbb    due    2  temporary_status     503    2d  r-bbbbbbbb-2    two.example/orders/{n}\n" +
 			"aaaaaaaa    30m    2  temporary_status     503    2d  r-aaaaaaaa-1    one.example/orders/{n}\n"
@@ -79,7 +79,7 @@ func TestListScheduledJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute))
 		d.json = true
-		if err := d.listScheduled(t.Context(), account.ScheduledSource{}); err != nil {
+		if err := d.listScheduled(t.Context(), account.Source{}); err != nil {
 			t.Fatal(err)
 		}
 		var line map[string]any
@@ -110,7 +110,7 @@ func TestGroupScheduled(t *testing.T) {
 			rowAt("bbbbbbbb-2", "two.example", -time.Minute),
 			rowAt("cccccccc-3", "two.example", -time.Hour), rowAt("dddddddd-4", "two.example", time.Minute), other)
 		d.json = true
-		if err := d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByHost); err != nil {
+		if err := d.groupScheduled(t.Context(), account.Source{}, message.ByHost); err != nil {
 			t.Fatal(err)
 		}
 		var got []message.ScheduledGroup
@@ -152,10 +152,10 @@ func TestHostileRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, print := range map[string]func() error{
-			"list":   func() error { return d.listScheduled(t.Context(), account.ScheduledSource{}) },
-			"group":  func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByPath) },
-			"hosts":  func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByHost) },
-			"cause":  func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByCause) },
+			"list":   func() error { return d.listScheduled(t.Context(), account.Source{}) },
+			"group":  func() error { return d.groupScheduled(t.Context(), account.Source{}, message.ByPath) },
+			"hosts":  func() error { return d.groupScheduled(t.Context(), account.Source{}, message.ByHost) },
+			"cause":  func() error { return d.groupScheduled(t.Context(), account.Source{}, message.ByCause) },
 			"show":   func() error { return d.show(t.Context(), "r", showOptions{}) },
 			"status": func() error { return d.showStatus(t.Context(), false, false) },
 		} {
@@ -203,7 +203,7 @@ func TestShowScheduled(t *testing.T) {
 			t.Errorf("%v, the secret is not revealed:\n%s", err, d.stdout.String())
 		}
 		for id, want := range map[string]error{"aaaaaaaa": account.ErrAmbiguous, "bbbbbbbb": account.ErrNothing} {
-			if _, err := d.account.FindScheduled(t.Context(), account.ScheduledSource{}, id); !errors.Is(err, want) {
+			if _, err := d.account.FindScheduled(t.Context(), account.Source{}, id); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", id, err, want)
 			}
 		}
@@ -237,7 +237,7 @@ func TestManyRows(t *testing.T) {
 	var before, memory runtime.MemStats // other tests have left something on the heap
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	_, err := d.account.ListScheduled(t.Context(), account.ScheduledSource{}, false, func(m message.Scheduled) error {
+	_, err := d.account.ListScheduled(t.Context(), account.Source{}, false, func(m message.Scheduled) error {
 		groups.Add(m, false)
 		return nil
 	})
@@ -264,7 +264,7 @@ func TestScheduledQueueThatIsGone(t *testing.T) {
 	d := newRowsSession(t, row)
 	check := func(names ...string) error {
 		return d.account.CheckScheduledQueues(t.Context(),
-			account.ScheduledSource{Source: account.Source{Queues: names}})
+			account.Source{Queues: names})
 	}
 	if err := check("deleted", "async-caller"); err != nil {
 		t.Error(err)

@@ -295,7 +295,8 @@ func putScheduled(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 		ts.Check(rows.Put(ctx, a.table, record.Scheduled{
 			Key: storage.Key{Partition: args[0], ID: m.ID}, PopReceipt: m.PopReceipt, RequestID: e.RequestID,
-			TargetHost: e.Call.Target.Host, PathPattern: fold.Path(e.Call.Target.Path), Reason: "temporary_status",
+			Method: e.Call.Method, TargetHost: e.Call.Target.Host, PathPattern: fold.Path(e.Call.Target.Path),
+			Reason: "temporary_status",
 			Status: http.StatusServiceUnavailable, Attempts: 1, CreatedAt: now, NextAttemptAt: now.Add(delay),
 			Deadline: e.GiveUpAt(week), Content: content.Bytes,
 		}))

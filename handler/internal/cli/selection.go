@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -35,10 +36,10 @@ type selection struct {
 	check func(ids []string)
 }
 
-// selectQueues declares the flags that select messages by queue.
+// selectQueues declares the flags that select messages on poison queues by queue.
 func selectQueues(flags *flagSet) *selection {
 	s := &selection{flags: flags}
-	s.addQueue("`queue` to read; may be repeated (default every poison queue)")
+	filterCSV(s, &s.selected.Queues, "queue", "`queue` to read; may be repeated (default every poison queue)", parseQueue)
 	flags.BoolVar(&s.selected.Force, "force", false, "also read queues that a function app reads")
 	var names []string
 	for _, name := range envelope.Queues() {
@@ -48,30 +49,41 @@ func selectQueues(flags *flagSet) *selection {
 	return s
 }
 
-// selectMessages declares all flags that select messages.
-func selectMessages(flags *flagSet) *selection {
+// selectPoison declares all flags that select messages on poison queues.
+func selectPoison(flags *flagSet) *selection {
 	s := selectQueues(flags)
 	s.addFilters(message.Reasons(), message.PoisonCriteria(), "given up")
-	filter := &s.selected.Filter
-	filterCSV(s, &filter.Methods, "method", "only calls with this `method`; may be repeated", parseText)
-	filterFlag(s, &filter.Text, textFlag, "only messages that contain this `text`, ignoring case", parseText)
 	return s
 }
 
-func (s *selection) addQueue(usage string) {
-	filterCSV(s, &s.selected.Queues, "queue", usage, parseQueue)
+// selectScheduled declares the flags that select scheduled messages.
+func selectScheduled(flags *flagSet) *selection {
+	s := &selection{flags: flags}
+	filterCSV(s, &s.selected.Queues, "queue", "`queue` to look at; may be repeated (default all)", parseQueue)
+	s.addFilters(message.ScheduledReasons(), message.ScheduledCriteria(), "created")
+	filterFlag(s, &s.selected.DueBefore, "due-within",
+		"only messages whose next attempt is due within this `duration`, such as 1h",
+		func(text string) (time.Time, error) {
+			d, err := durationFrom(0)(text)
+			return time.Now().Add(d), err
+		})
+	return s
 }
 
-// addFilters declares the filters of poison and of scheduled messages, for which Since has a different meaning.
-// Criteria are those by which the messages can be grouped.
+// addFilters declares the filters of poison and of scheduled messages. Criteria are those by which the messages can be
+// grouped, and since is what --since and --until are about.
 func (s *selection) addFilters(reasons []string, criteria []message.By, since string) {
 	filter := &s.selected.Filter
 	filterCSV(s, &filter.Reasons, "reason",
 		"only messages with this `reason`, such as timeout; may be repeated", message.ParseReason(reasons))
 	filterCSV(s, &filter.Statuses, "status",
 		"only messages with this latest `status`, or 5xx, 500-504 or none; may be repeated", parseStatuses)
+	filterCSV(s, &filter.Methods, "method", "only calls with this `method`; may be repeated", parseText)
 	filterCSV(s, &filter.Hosts, "host",
 		"only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
+	filterCSV(s, &filter.Paths, "path",
+		"only calls to this `path`, or one such as /orders/{n} or /orders/*; may be repeated", parsePath)
+	filterFlag(s, &filter.Text, textFlag, "only messages that contain this `text`, ignoring case", parseText)
 	filterFlag(s, &filter.Since, "since",
 		"only messages "+since+" after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
 	filterFlag(s, &filter.Until, "until", "only messages "+since+" before this `time`", parseAgo)
@@ -102,17 +114,16 @@ func filterCSV[T any](s *selection, target *[]T, name, usage string, parse func(
 	parsedCSV(s.flags, target, name, usage, parse)
 }
 
-// requireSelection declares the flags that select messages, and --all for all of them.
-func requireSelection(flags *flagSet) *selection {
-	s := selectMessages(flags)
-	s.require("select all messages on all poison queues")
+// require declares --all, without which a selection must not be empty. Usage says what --all selects.
+func (s *selection) require(usage string) *selection {
+	s.required = true
+	s.flags.BoolVar(&s.all, allFlag, false, usage)
 	return s
 }
 
-// require declares --all, without which a selection must not be empty.
-func (s *selection) require(usage string) {
-	s.required = true
-	s.flags.BoolVar(&s.all, allFlag, false, usage)
+// requirePoison is [selectPoison] for commands that change messages.
+func requirePoison(flags *flagSet) *selection {
+	return selectPoison(flags).require("select all messages on all poison queues")
 }
 
 // withSelection returns the RunE of a command that works on the selected messages.
@@ -176,6 +187,15 @@ func parseHost(text string) (string, error) {
 	if text == "" || strings.ContainsAny(text, "/@?# \t") {
 		// a URL may hold a secret
 		return "", errors.New("want a host such as example.com, example.com:8443 or *.example.com")
+	}
+	return text, nil
+}
+
+// parsePath reads a path, which begins with a slash.
+func parsePath(text string) (string, error) {
+	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "?#") {
+		// a query may hold a secret
+		return "", errors.New("want a path such as /orders/4711, /orders/{n} or /orders/*")
 	}
 	return text, nil
 }

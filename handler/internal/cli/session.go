@@ -159,17 +159,16 @@ func withExitCode(ctx context.Context, err error) error {
 	return err
 }
 
-// summarize ends a listing with the number of messages.
-func (s *session) summarize(listed account.Listed) error {
-	if listed.Matched == 0 {
-		return s.nothingMatched(listed.Hidden)
-	}
+// summarize ends a listing with the number of messages. An empty list is no error.
+func (s *session) summarize(listed account.Listed) {
 	text := messages(listed.Matched)
+	if listed.Matched == 0 {
+		text = fmt.Sprintf("%v in %s", account.ErrNothing, s.account.Name)
+	}
 	if listed.Hidden > 0 {
 		text += ", " + hiddenText(listed.Hidden)
 	}
 	s.progress.printf("%s", text)
-	return nil
 }
 
 // nothingMatched returns the error of a command that found no message.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/mask"
@@ -35,22 +36,22 @@ type callPage struct {
 	Queue string `json:"queue"`
 	ID    string `json:"id"`
 	// Reason is why the call waits, is a poison message or has ended. Detail and Cause explain it.
-	Reason   string `json:"reason"`
-	Detail   string `json:"detail,omitempty"`
-	Cause    string `json:"cause,omitempty"`
-	Status   *int   `json:"status"`
-	Attempts int    `json:"attempts"`
+	Reason   string              `json:"reason"`
+	Detail   string              `json:"detail,omitempty"`
+	Cause    string              `json:"cause,omitempty"`
+	Status   envelope.StatusCode `json:"status"`
+	Attempts int                 `json:"attempts"`
 
-	CreatedAt     *time.Time `json:"createdAt"`
-	NextAttemptAt *time.Time `json:"nextAttemptAt"`
-	Deadline      *time.Time `json:"deadline"`
-	DeadAt        *time.Time `json:"deadAt"`
-	ExpiresAt     *time.Time `json:"expiresAt"`
-	EndedAt       *time.Time `json:"endedAt"`
+	CreatedAt     time.Time `json:"createdAt"`
+	NextAttemptAt time.Time `json:"nextAttemptAt"`
+	Deadline      time.Time `json:"deadline"`
+	DeadAt        time.Time `json:"deadAt"`
+	ExpiresAt     time.Time `json:"expiresAt"`
+	EndedAt       time.Time `json:"endedAt"`
 
 	Timeline []event `json:"timeline,omitempty"`
 	// Target is how the target fails, in the eyes of each app that calls it.
-	Target []failingTarget `json:"target,omitempty"`
+	Target []record.Target `json:"target,omitempty"`
 	// Warnings say where the row of a scheduled message contradicts its content.
 	Warnings []string `json:"warnings,omitempty"`
 	contentDetails
@@ -67,31 +68,18 @@ type callPage struct {
 	at time.Time
 }
 
-// failingTarget is a failing target whose status is null if there is none.
-type failingTarget struct {
-	record.Target
-
-	Status *int `json:"status"`
-}
-
-// endedEntry is an entry of the history whose unknown members are null.
+// endedEntry is an entry of the history with its attempts as events.
 type endedEntry struct {
 	history.Entry
 
-	CreatedAt *time.Time `json:"createdAt"`
-	EndedAt   *time.Time `json:"endedAt"`
-	Status    *int       `json:"status"`
-	Trail     []event    `json:"trail"`
+	Trail []event `json:"trail"`
 }
 
 // newCallPage returns the page of a call without what only a single one has.
 func newCallPage(c foundCall, unread []account.UnreadError) callPage {
 	p := callPage{History: []endedEntry{}, TraceID: c.trace(), call: c}
 	for _, e := range c.ended {
-		p.History = append(p.History, endedEntry{
-			Entry: e, CreatedAt: knownTime(e.CreatedAt), EndedAt: knownTime(e.EndedAt), Status: knownStatus(e.Status),
-			Trail: attemptEvents(e.Trail),
-		})
+		p.History = append(p.History, endedEntry{Entry: e, Trail: attemptEvents(e.Trail)})
 	}
 	for _, u := range unread {
 		p.NotLookedAt = append(p.NotLookedAt, text.Printable(u.Error()))
@@ -108,8 +96,8 @@ func (p *callPage) describeEnded(e history.Entry) {
 	p.RequestID, p.Organization, p.Environment = e.RequestID, e.Organization, e.Environment
 	p.Host, p.PathPattern = e.TargetHost, e.PathPattern
 	p.State, p.Queue, p.ID, p.Reason = isEnded, e.Queue, e.MessageID, e.Reason
-	p.Status, p.Attempts = knownStatus(e.Status), e.Attempts
-	p.CreatedAt, p.EndedAt, p.at = knownTime(e.CreatedAt), knownTime(e.EndedAt), e.EndedAt
+	p.Status, p.Attempts = e.Status, e.Attempts
+	p.CreatedAt, p.EndedAt, p.at = e.CreatedAt, e.EndedAt, e.EndedAt
 }
 
 func (p *callPage) describeMessage(m foundMessage) {
@@ -117,15 +105,14 @@ func (p *callPage) describeMessage(m foundMessage) {
 	p.Host, p.PathPattern = m.Host, m.PathPattern
 	p.State, p.Queue, p.ID = m.state, m.Queue, m.ID
 	p.Reason, p.Detail, p.Cause = m.Reason, m.Detail, m.Cause
-	p.Status, p.Attempts = knownStatus(m.Status), m.Attempts
-	p.CreatedAt, p.ExpiresAt, p.at = knownTime(m.createdAt), knownTime(m.ExpiresAt), m.Since
+	p.Status, p.Attempts = m.Status, m.Attempts
+	p.CreatedAt, p.ExpiresAt, p.at = m.createdAt, m.ExpiresAt, m.Since
 	switch {
 	case m.scheduled != nil:
-		p.NextAttemptAt = knownTime(m.scheduled.line.NextAttemptAt)
-		p.Deadline = knownTime(m.scheduled.Row.Deadline)
+		p.NextAttemptAt, p.Deadline = m.scheduled.line.NextAttemptAt, m.scheduled.line.Deadline
 		p.Warnings = message.CheckRow(m.scheduled.Row)
 	case m.state == isPoison:
-		p.DeadAt = knownTime(m.Since)
+		p.DeadAt = m.Since
 	}
 }
 
@@ -165,8 +152,8 @@ func (s *session) completeMessage(ctx context.Context, p *callPage, secrets mask
 		return
 	case !m.Raw && (m.queued == nil || m.Reason != message.Undecodable): // explain --queue describes what a route calls
 		at := now
-		if next := p.NextAttemptAt; next != nil && next.After(now) {
-			at = *next
+		if p.NextAttemptAt.After(now) {
+			at = p.NextAttemptAt
 		}
 		p.Next = new(s.explain(ctx, m.Queue, m.ID, m.content, at))
 	}
@@ -177,7 +164,7 @@ func (s *session) completeMessage(ctx context.Context, p *callPage, secrets mask
 	host := record.RowHost(m.Host)
 	for _, t := range failing {
 		if t.Host == host {
-			p.Target = append(p.Target, failingTarget{t, knownStatus(t.Status)})
+			p.Target = append(p.Target, t)
 		}
 	}
 }
@@ -228,18 +215,18 @@ func (p callPage) printScheduled(out io.Writer, line scheduledLine, now time.Tim
 	terminal.PrintField(out, "cause", p.Cause)
 	terminal.PrintField(out, "answer", line.Answer)
 	for _, t := range p.Target {
-		terminal.PrintLine(out, "target fails", "%s", failureText(t.Target, now))
+		terminal.PrintLine(out, "target fails", "%s", failureText(t, now))
 	}
 	terminal.PrintLine(out, "attempts", "%s", attemptsText(p.Attempts, line.Status))
-	if p.NextAttemptAt != nil {
-		terminal.PrintLine(out, "next attempt", "%s, %s", moment(*p.NextAttemptAt), fromNow(*p.NextAttemptAt, now))
+	if !p.NextAttemptAt.IsZero() {
+		terminal.PrintLine(out, "next attempt", "%s, %s", moment(p.NextAttemptAt), fromNow(p.NextAttemptAt, now))
 	}
 	if line.Repeated {
 		terminal.PrintLine(out, "written",
 			"repeatedly, because storage did not answer: there may be a second message of the call")
 	}
-	if p.Deadline != nil {
-		terminal.PrintLine(out, "deadline", "%s, %s", moment(*p.Deadline), fromNow(*p.Deadline, now))
+	if !p.Deadline.IsZero() {
+		terminal.PrintLine(out, "deadline", "%s, %s", moment(p.Deadline), fromNow(p.Deadline, now))
 	}
 }
 

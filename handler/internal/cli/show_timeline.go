@@ -18,13 +18,13 @@ import (
 
 // event is something that happened to a call, or will happen.
 type event struct {
-	// At is nil if the time is not known.
-	At *time.Time `json:"at"`
+	// At is zero if the time is not known.
+	At time.Time `json:"at"`
 	// Event is the kind: created, attempt, dead_letter, written, run, ended, callback or next_attempt.
 	Event string `json:"event"`
-	// Status is the target's answer to an attempt or at an end, or nil.
-	Status *int   `json:"status"`
-	Text   string `json:"text"`
+	// Status is the target's answer to an attempt or at an end.
+	Status envelope.StatusCode `json:"status"`
+	Text   string              `json:"text"`
 	// Error, TookMs and Run are of an attempt and of what a run did.
 	Error  string `json:"error,omitempty"`
 	TookMs int64  `json:"tookMs,omitempty"`
@@ -32,25 +32,7 @@ type event struct {
 }
 
 func newEvent(at time.Time, kind, format string, args ...any) event {
-	return event{At: knownTime(at), Event: kind, Text: text.Printable(fmt.Sprintf(format, args...))}
-}
-
-// knownTime returns a time in UTC. It returns nil for the zero time, which means that it is not known, and for a time
-// that JSON cannot write.
-func knownTime(at time.Time) *time.Time {
-	at = at.UTC()
-	if at.IsZero() || at.Year() < 1 || at.Year() > 9999 {
-		return nil
-	}
-	return &at
-}
-
-// knownStatus returns a status, or nil for 0, which means that there is none.
-func knownStatus(status int) *int {
-	if status == 0 {
-		return nil
-	}
-	return &status
+	return event{At: at.UTC(), Event: kind, Text: text.Printable(fmt.Sprintf(format, args...))}
 }
 
 // timeline returns what is known of a call in the order of time: first what has no time.
@@ -72,31 +54,15 @@ func timeline(c foundCall, handled []operation.Handled) (events []event) {
 		e.Run = h.Run
 		events = append(events, e)
 	}
-	slices.SortStableFunc(events, func(a, b event) int {
-		switch {
-		case a.At == nil || b.At == nil:
-			return cmp.Compare(isKnown(a.At), isKnown(b.At))
-		}
-		return a.At.Compare(*b.At)
-	})
+	slices.SortStableFunc(events, func(a, b event) int { return a.At.Compare(b.At) })
 	return withoutRepeated(events)
-}
-
-func isKnown(at *time.Time) int {
-	if at == nil {
-		return 0
-	}
-	return 1
 }
 
 // withoutRepeated leaves out what two sources say: the history and the message.
 func withoutRepeated(events []event) (rest []event) {
 	seen := map[string]bool{}
 	for _, e := range events {
-		key := e.Event + " " + e.Text
-		if e.At != nil {
-			key += " " + moment(*e.At)
-		}
+		key := e.Event + " " + e.Text + " " + moment(e.At)
 		if !seen[key] {
 			rest = append(rest, e)
 		}
@@ -140,7 +106,7 @@ func callbackEvent(m foundMessage) event {
 		e = newEvent(m.scheduled.line.NextAttemptAt, "callback",
 			"callback: next attempt, it waits because of %s", m.Reason)
 	}
-	e.Status = knownStatus(m.Status)
+	e.Status = m.Status
 	return e
 }
 
@@ -151,7 +117,7 @@ func attemptEvents(trail []history.Attempt) (events []event) {
 			result = strings.TrimSuffix(fmt.Sprintf("answered %d, %s", a.Status, a.Error), ", ")
 		}
 		e := newEvent(a.At, "attempt", "%s, took %v", result, time.Duration(a.TookMs)*time.Millisecond)
-		e.Status, e.Error, e.TookMs = knownStatus(a.Status), text.Printable(a.Error), a.TookMs
+		e.Status, e.Error, e.TookMs = envelope.StatusCode(a.Status), text.Printable(a.Error), a.TookMs
 		events = append(events, e)
 	}
 	return events
@@ -164,12 +130,12 @@ func endedEvents(e history.Entry) []event {
 	case e.IsCallback():
 		end = newEvent(e.EndedAt, "callback", "callback: %s, to %s, attempts %d",
 			resultText(e), e.TargetHost, e.Attempts)
-		end.Status = knownStatus(e.Status)
+		end.Status = e.Status
 		return []event{end}
 	case e.Action == string(decision.DeadLetter):
 		end = newEvent(e.EndedAt, "dead_letter", "dead letter: %s", resultText(e))
 	}
-	end.Status = knownStatus(e.Status)
+	end.Status = e.Status
 	events := []event{newEvent(e.CreatedAt, "created", "created")}
 	return append(append(events, attemptEvents(e.Trail)...), end)
 }
@@ -188,8 +154,8 @@ func printTimeline(out io.Writer, events []event, now time.Time) {
 	}
 	for _, e := range events {
 		label, at := "", "at an unknown time"
-		if e.At != nil {
-			label, at = "  "+age(now.Sub(*e.At))+" ago", moment(*e.At)
+		if !e.At.IsZero() {
+			label, at = "  "+age(now.Sub(e.At))+" ago", moment(e.At)
 			if e.At.After(now) {
 				label = "  in " + age(e.At.Sub(now))
 			}

@@ -12,7 +12,7 @@ func TestAttemptEvents(t *testing.T) {
 		"answered 200, body_cut, took 0s": {Status: 200, Error: "body_cut"}, "no answer, took 0s": {},
 	} {
 		events := attemptEvents([]history.Attempt{a})
-		if len(events) != 1 || events[0].Text != want || events[0].At != nil {
+		if len(events) != 1 || events[0].Text != want || !events[0].At.IsZero() {
 			t.Errorf("%+v, want %q", events, want)
 		}
 	}

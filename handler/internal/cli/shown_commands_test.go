@@ -47,7 +47,7 @@ func TestShownCommandsOfRows(t *testing.T) {
 				t.Errorf("%q on %q shows\n%s", row.ID, row.Partition, printed)
 			}
 			d.stdout.Reset()
-			if err := d.listScheduled(t.Context(), account.ScheduledSource{}); err != nil {
+			if err := d.listScheduled(t.Context(), account.Source{}); err != nil {
 				t.Fatal(err)
 			}
 			listed := strings.Fields(d.stdout.String())

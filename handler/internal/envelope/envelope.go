@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"asynccaller/handler/internal/bounds"
@@ -209,6 +210,17 @@ var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // DueAt returns the time before which no call may be made, or zero.
 func (e *Envelope) DueAt() time.Time { return bounds.Later(e.NextAttemptAt, e.NotBefore) }
+
+// StatusCode is the status of an answer; 0 means that there was none, and is null in JSON.
+type StatusCode int
+
+// MarshalJSON implements [json.Marshaler].
+func (c StatusCode) MarshalJSON() ([]byte, error) {
+	if c == 0 {
+		return []byte("null"), nil
+	}
+	return strconv.AppendInt(nil, int64(c), 10), nil
+}
 
 // LatestStatus returns the status of the target's latest answer that the state knows, or 0. A 2xx in the trail is
 // no answer: it broke off.

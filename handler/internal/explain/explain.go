@@ -339,7 +339,7 @@ type Envelope struct {
 	Attempts  int       `json:"attempts"`
 	CreatedAt time.Time `json:"createdAt"`
 	// LatestStatus is the status of the target's latest response, or 0.
-	LatestStatus int `json:"latestStatus,omitempty"`
+	LatestStatus envelope.StatusCode `json:"latestStatus"`
 	// Due is false while no call may be made. DueAt is the end of that time, or nil if there is none.
 	Due      bool       `json:"due"`
 	DueAt    *time.Time `json:"dueAt,omitempty"`
@@ -408,7 +408,7 @@ func (m message) describe() *Envelope {
 		Bytes:             len(m.Content),
 		Attempts:          e.Attempts,
 		CreatedAt:         e.CreatedAt,
-		LatestStatus:      e.LatestStatus(),
+		LatestStatus:      envelope.StatusCode(e.LatestStatus()),
 		Due:               !due.After(m.Now),
 		Deadline:          deadline,
 		Profile:           profileText(m.in.Profile),

@@ -63,9 +63,9 @@ type Entry struct {
 	EndedAt     time.Time `json:"endedAt" row:"at"`
 	Attempts    int       `json:"attempts" row:"attempts"`
 	// Action, Reason and Status are those of the last decision.
-	Action string `json:"action" row:"action"`
-	Reason string `json:"reason" row:"reason"`
-	Status int    `json:"status,omitempty" row:"status"`
+	Action string              `json:"action" row:"action"`
+	Reason string              `json:"reason" row:"reason"`
+	Status envelope.StatusCode `json:"status" row:"status"`
 	// OriginalRequestID is that of a Nexus callback: the id of the request that it reports on.
 	OriginalRequestID string    `json:"originalRequestId,omitempty"`
 	TraceID           string    `json:"traceId"`

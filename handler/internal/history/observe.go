@@ -7,6 +7,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -46,7 +47,7 @@ func (d Deliveries) Observe(r *delivery.Report) func(context.Context, *delivery.
 		return nil
 	}
 	entry := d.NewEntry(e, r.World.Now)
-	entry.Action, entry.Reason, entry.Status = string(action), string(reason), r.Status
+	entry.Action, entry.Reason, entry.Status = string(action), string(reason), envelope.StatusCode(r.Status)
 	entry.Attempts, entry.Trail = r.State.Attempts, TrailOf(r.State.Trail)
 	entry.Queue, entry.MessageID = r.Message.Queue, r.Message.ID
 	mustNotRepeat := reason == decision.Delivered && d.keeps(r.Intake.Profile) == targets.HistoryCheck

@@ -24,12 +24,12 @@ type App struct {
 	// Name is that of [functionapp.Name], at most 300 bytes.
 	Name string `json:"app"`
 	// Since is when they began to run, after the first start or a pause.
-	Since time.Time `json:"since,omitzero"`
+	Since time.Time `json:"since"`
 	// Version is that of the handler when the later of them ran.
 	Version string `json:"version,omitempty"`
 	// Monitor and Keeper are when AC-monitor and AC-poison-keeper last ran; zero if not yet.
-	Monitor time.Time `json:"monitor,omitzero"`
-	Keeper  time.Time `json:"keeper,omitzero"`
+	Monitor time.Time `json:"monitor"`
+	Keeper  time.Time `json:"keeper"`
 	// Problem is why the app made no calls when the later of them ran; empty if it made them.
 	Problem string `json:"problem,omitempty"`
 }

@@ -52,6 +52,7 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	target := r.Intake.Envelope.Call.Target
 	row := Scheduled{
 		Key: storage.Key{Partition: r.Write.Queue}, RequestID: r.Intake.Envelope.RequestID,
+		Method:     text.Clip(r.Intake.Envelope.Call.Method, maxMethod),
 		TargetHost: text.Clip(target.Host, maxHost), PathPattern: target.EscapedPath(),
 		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
 		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
@@ -117,7 +118,7 @@ func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *deliv
 		return nil
 	}
 	failed := Target{
-		Host: host, Reason: string(r.Outcome), Cause: o.Cause(), Status: o.Status,
+		Host: host, Reason: string(r.Outcome), Cause: o.Cause(), Status: envelope.StatusCode(o.Status),
 		Since: r.World.Arrived, Latest: r.World.Arrived, Answer: mask.AnswerText(o.Answer()),
 	}
 	if t.IsOpen(target) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/text"
@@ -21,14 +22,14 @@ type Target struct {
 	Host string `json:"host" row:"targetHost"`
 	// Reason is why the latest call failed, and Cause says so in a few words. Status is that of the answer, 0 if there
 	// was none.
-	Reason string `json:"reason" row:"reason"`
-	Cause  string `json:"cause" row:"cause"`
-	Status int    `json:"status,omitempty" row:"status"`
+	Reason string              `json:"reason" row:"reason"`
+	Cause  string              `json:"cause" row:"cause"`
+	Status envelope.StatusCode `json:"status" row:"status"`
 	// Since is when the first call that failed since the last success began, and Latest when the latest one began.
 	Since  time.Time `json:"since" row:"since"`
 	Latest time.Time `json:"latest" row:"at"`
 	// OpenAt is when an instance last had its circuit breaker open; zero if none had.
-	OpenAt time.Time `json:"openAt,omitzero" row:"openAt"`
+	OpenAt time.Time `json:"openAt" row:"openAt"`
 	// Answer is the beginning of the latest answer, with its secrets masked.
 	Answer string `json:"answer,omitempty" row:"answer"`
 }
@@ -43,9 +44,10 @@ const maxBreakerAge = 2 * time.Minute
 // IsOpen reports whether an instance had its circuit breaker open when the target last failed.
 func (t Target) IsOpen() bool { return !t.OpenAt.IsZero() && t.Latest.Sub(t.OpenAt) <= maxBreakerAge }
 
-// maxHost and maxTenant are the lengths to which hosts and texts that the sender can choose freely are cut in rows.
+// maxHost, maxMethod and maxTenant are the lengths to which texts that the sender can choose freely are cut in rows.
 const (
 	maxHost   = 128
+	maxMethod = 32
 	maxTenant = 128
 )
 

@@ -8,13 +8,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"asynccaller/handler/internal/bom"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // Names reports whether two names mean the same member. It says how a format compares names.
@@ -205,13 +208,25 @@ func EscapeUnprintable(text []byte) []byte {
 	return escaped
 }
 
-// Line returns a value as one line of printable JSON, without the escapes that only HTML needs.
+// lineOptions are those of encoding/json, but for characters that only HTML must escape, and for times.
+var lineOptions = jsonv2.JoinOptions(
+	jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false), jsonv2.WithMarshalers(jsonv2.MarshalToFunc(appendTime)),
+)
+
+// appendTime writes a time in UTC. Zero means that it is not known, and is null.
+func appendTime(to *jsontext.Encoder, at time.Time) error {
+	at = at.UTC()
+	if at.IsZero() || at.Year() < 1 || at.Year() > 9999 { // RFC 3339 has no other years
+		return to.WriteToken(jsontext.Null)
+	}
+	return to.WriteToken(jsontext.String(at.Format(time.RFC3339Nano)))
+}
+
+// Line returns a value as one line of printable JSON, without the escapes that only HTML needs. A time that is zero, or
+// that RFC 3339 cannot express, is null.
 func Line(value any) ([]byte, error) {
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(value)
-	return EscapeUnprintable(line.Bytes()), err
+	line, err := jsonv2.Marshal(value, lineOptions)
+	return EscapeUnprintable(append(line, '\n')), err
 }
 
 // AppendString appends a text as a JSON string, without the escapes that only HTML needs. It replaces each byte

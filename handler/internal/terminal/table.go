@@ -26,6 +26,10 @@ type Column struct {
 	right, flexible bool
 	// isName says that the texts are names, which a person copies: other flexible columns are cut first.
 	isName bool
+	// isList says that the texts are lists, which lose whole members.
+	isList bool
+	// isCall says that the texts are calls, whose hosts are cut last.
+	isCall bool
 }
 
 // Left returns a column of a fixed width. A wider text is not cut: the flexible columns after it lose the space.
@@ -49,6 +53,21 @@ func Flex(heading string, most int) Column {
 func Name(heading string) Column {
 	c := Flex(heading, 0)
 	c.isName = true
+	return c
+}
+
+// Call returns a flexible column of calls, for the last column of a table: other flexible columns are cut first, and
+// then the paths of the calls.
+func Call(heading string) Column {
+	c := Flex(heading, 0)
+	c.isCall = true
+	return c
+}
+
+// List returns a flexible column of lists with commas.
+func List(heading string) Column {
+	c := Flex(heading, 0)
+	c.isList = true
 	return c
 }
 
@@ -86,11 +105,12 @@ func Layout(out io.Writer, columns ...Column) *Table {
 	columns = slices.Clone(columns)
 	t := &Table{out: out, width: Width(out), columns: columns}
 	rest := t.width - len(columnGap)*(len(columns)-1)
-	flexible, later := 0, 0
+	flexible, later, hasCall := 0, 0, false
 	for _, c := range columns {
 		if c.flexible {
 			flexible++
 			later += min(c.width, roomForOthers)
+			hasCall = hasCall || c.isCall
 		} else {
 			rest -= c.width
 		}
@@ -101,8 +121,11 @@ func Layout(out io.Writer, columns ...Column) *Table {
 		}
 		later -= min(c.width, roomForOthers)
 		share := max(rest/flexible, rest-later, minFlexible)
-		if c.isName {
+		switch {
+		case c.isName:
 			share = max(rest-(flexible-1)*roomBesideName, minFlexible)
+		case hasCall && !c.isCall:
+			share = max(rest-later, minFlexible)
 		}
 		columns[i].width = min(c.width, share)
 		rest -= columns[i].width
@@ -138,7 +161,7 @@ func (t *Table) Format(cells ...string) string {
 		text := Text(cells[i])
 		if c.flexible {
 			room := t.width - DisplayWidth(line) - after
-			text = CutMiddle(text, min(c.width, max(room, minFlexible)))
+			text = c.cut(text, min(c.width, max(room, minFlexible)))
 		}
 		padding := strings.Repeat(" ", max(c.width-DisplayWidth(text), 0))
 		if c.right {
@@ -149,6 +172,17 @@ func (t *Table) Format(cells ...string) string {
 		line += text
 	}
 	return Cut(strings.TrimRight(line, " "), t.width) + "\n"
+}
+
+// cut shortens a text to a number of columns.
+func (c Column) cut(text string, columns int) string {
+	switch {
+	case c.isCall:
+		return CutCall(text, columns)
+	case c.isList:
+		return CutList(text, columns)
+	}
+	return CutMiddle(text, columns)
 }
 
 // Widest returns the width of the widest text of some values.

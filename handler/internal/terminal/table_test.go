@@ -103,6 +103,23 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// TestCutToWholeParts checks what calls and lists lose first.
+func TestCutToWholeParts(t *testing.T) {
+	const call, list = "POST crm.example.com/orders/4711", "expired 42, rejected 9, malformed 3"
+	for columns, want := range map[int][2]string{
+		40: {call, list},
+		30: {"POST crm.example.com/order…711", "expired 42, rejected 9, …"},
+		22: {"POST crm.example.com/…", "expired 42, …"},
+		14: {"POST crm.exam…", "expired 42, …"},
+		9:  {"POST crm…", "expired …"},
+	} {
+		got := [2]string{CutCall(call, columns), CutList(list, columns)}
+		if got != want {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+	}
+}
+
 // TestWidthOf checks that output to a file or a pipe has a fixed width.
 func TestWidthOf(t *testing.T) {
 	file, err := os.Create(t.TempDir() + "/file")

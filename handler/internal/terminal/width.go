@@ -100,6 +100,36 @@ func CutMiddle(text string, columns int) string {
 	return head + "…" + end(text, columns-1-DisplayWidth(head))
 }
 
+// roomForPath is the width from which on both ends of a path are shown.
+const roomForPath = 8
+
+// CutCall shortens a call, a method and a URL without its scheme. What it cuts first is the path.
+func CutCall(call string, columns int) string {
+	host, path, hasPath := strings.Cut(call, "/")
+	room := columns - DisplayWidth(host)
+	switch {
+	case !hasPath:
+		return CutMiddle(call, columns)
+	case room < roomForPath:
+		return Cut(call, columns)
+	}
+	return host + CutMiddle("/"+path, room)
+}
+
+// CutList shortens a list with commas by whole members.
+func CutList(list string, columns int) string {
+	const more = ", …"
+	rest := list
+	for DisplayWidth(rest) > columns {
+		comma := strings.LastIndex(strings.TrimSuffix(rest, more), ", ")
+		if comma < 0 {
+			return Cut(rest, columns)
+		}
+		rest = list[:comma] + more
+	}
+	return rest
+}
+
 // beginning returns the longest beginning of a text that fits a number of columns.
 func beginning(text string, columns int) string {
 	for i, r := range text {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
@@ -20,6 +21,8 @@ type Source struct {
 	// IDs, unless empty, limit the messages, as [message.MatchID] does; Filter limits them further.
 	IDs    []string
 	Filter message.Filter
+	// DueBefore, unless zero, limits scheduled messages to those whose next attempt is earlier.
+	DueBefore time.Time
 	// Limit is the largest number of messages; 0 for all.
 	Limit int
 	// Force allows queues that a function app reads.

@@ -71,7 +71,7 @@ func (a *Account) LookUp(ctx context.Context, queues, ids []string) (Lookup, err
 	case err != nil:
 		return Lookup{}, err
 	default:
-		err = a.CheckScheduledQueues(ctx, ScheduledSource{Source: Source{Queues: queues}})
+		err = a.CheckScheduledQueues(ctx, Source{Queues: queues})
 		if errors.Is(err, storage.ErrNoQueue) {
 			return Lookup{}, err
 		}
@@ -99,7 +99,7 @@ func (l *Lookup) addUnread(part string, err error) {
 // lookUpRows looks into the record.
 func (a *Account) lookUpRows(ctx context.Context, l *Lookup, queues, ids []string) {
 	const part = "scheduled messages"
-	source := ScheduledSource{Source: Source{Queues: queues, IDs: ids}}
+	source := Source{Queues: queues, IDs: ids}
 	var keys []storage.Key
 	_, err := a.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
 		if len(keys) == MaxMatches {

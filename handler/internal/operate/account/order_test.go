@@ -42,7 +42,7 @@ func TestListByNextAttempt(t *testing.T) {
 			line := func(m message.Scheduled) (string, error) {
 				return m.Row.NextAttemptAt.Format(time.RFC3339) + " " + m.Queue + " " + m.RequestID, nil
 			}
-			source := ScheduledSource{Source: Source{Limit: limit}}
+			source := Source{Limit: limit}
 			matched, err := a.listByNextAttempt(t.Context(), source, most, line,
 				func(text string) error { got = append(got, text); return nil })
 			wanted := want

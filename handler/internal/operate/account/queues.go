@@ -24,12 +24,12 @@ type QueueSummary struct {
 	Messages int `json:"messages"`
 	Hidden   int `json:"hidden,omitempty"`
 	// Oldest and Newest are when the first and the last message arrived; zero for an empty queue.
-	Oldest time.Time `json:"oldest,omitzero"`
-	Newest time.Time `json:"newest,omitzero"`
+	Oldest time.Time `json:"oldest"`
+	Newest time.Time `json:"newest"`
 	// Expiring is how many messages storage will delete, the first of them at NextExpiry. These are the messages
 	// that the host moved, 7 days after it wrote them.
 	Expiring   int       `json:"expiring,omitempty"`
-	NextExpiry time.Time `json:"nextExpiry,omitzero"`
+	NextExpiry time.Time `json:"nextExpiry"`
 	// Reasons counts the messages by reason, the most frequent first.
 	Reasons []ReasonCount `json:"reasons"`
 }

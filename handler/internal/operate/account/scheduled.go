@@ -20,21 +20,15 @@ import (
 var ErrNoTable = errors.New("the record of scheduled messages is not available: " +
 	"the storage connection names no table service, or ASYNC_CALLER_SCHEDULED is off")
 
-// ScheduledSource selects scheduled messages.
-type ScheduledSource struct {
-	Source
-	// DueBefore, unless zero, limits the time of the next attempt.
-	DueBefore time.Time
-}
-
-func (s ScheduledSource) selects(m message.Scheduled) bool {
+// selects reports whether a scheduled message is one of the source.
+func (s Source) selects(m message.Scheduled) bool {
 	fromQueue := len(s.Queues) == 0 || slices.Contains(s.Queues, m.Queue)
 	return fromQueue && s.names(m.Message) && s.Filter.Match(m.Message, m.Row.Content)
 }
 
 // CheckScheduledQueues returns a [storage.ErrNoQueue] for a queue of the source that does not exist and of which the
 // record has no row: its name is probably misspelt.
-func (a *Account) CheckScheduledQueues(ctx context.Context, s ScheduledSource) error {
+func (a *Account) CheckScheduledQueues(ctx context.Context, s Source) error {
 	if len(s.Queues) == 0 {
 		return nil
 	}
@@ -49,7 +43,7 @@ func (a *Account) CheckScheduledQueues(ctx context.Context, s ScheduledSource) e
 		if slices.Contains(all, name) {
 			continue
 		}
-		one := ScheduledSource{Source: Source{Queues: []string{name}, Limit: 1}}
+		one := Source{Queues: []string{name}, Limit: 1}
 		found, err := a.ListScheduled(ctx, one, false, func(message.Scheduled) error { return nil })
 		if err != nil && !errors.Is(err, ErrNoTable) {
 			return err
@@ -73,14 +67,14 @@ func (a *Account) appQueues() (names []string) {
 }
 
 // ListScheduled shows the selected scheduled messages in the order of queue and ID, and returns their number. It keeps
-// none in memory. Content says whether their rows have the content.
+// none in memory. Content says whether their rows have the content, which a search for a text reads in any case.
 func (a *Account) ListScheduled(
-	ctx context.Context, s ScheduledSource, content bool, visit func(message.Scheduled) error,
+	ctx context.Context, s Source, content bool, visit func(message.Scheduled) error,
 ) (matched int, err error) {
 	if a.Table == nil {
 		return 0, ErrNoTable
 	}
-	query := record.ScheduledQuery{Content: content, DueBefore: s.DueBefore}
+	query := record.ScheduledQuery{Content: content || s.Filter.NeedsContent(), DueBefore: s.DueBefore}
 	if len(s.Queues) == 1 {
 		query.Queue = s.Queues[0]
 	}
@@ -127,13 +121,13 @@ func (l dueLine) bytes() int { return lineBytes + len(l.text) }
 // order of the next attempts. If there are more lines than the memory allows, it reads the record again for each
 // further part: a message that is rescheduled meanwhile can be printed twice.
 func (a *Account) ListByNextAttempt(
-	ctx context.Context, s ScheduledSource, line func(message.Scheduled) (string, error), print func(string) error,
+	ctx context.Context, s Source, line func(message.Scheduled) (string, error), print func(string) error,
 ) (matched int, err error) {
 	return a.listByNextAttempt(ctx, s, maxSorted, line, print)
 }
 
 func (a *Account) listByNextAttempt(
-	ctx context.Context, s ScheduledSource, most int, line func(message.Scheduled) (string, error),
+	ctx context.Context, s Source, most int, line func(message.Scheduled) (string, error),
 	print func(string) error,
 ) (matched int, err error) {
 	limit := s.Limit
@@ -162,7 +156,7 @@ func (a *Account) listByNextAttempt(
 
 // nextLines returns the first lines after the latest one, as many as fit into most bytes, and whether these are all.
 func (a *Account) nextLines(
-	ctx context.Context, s ScheduledSource, latest dueLine, most int, line func(message.Scheduled) (string, error),
+	ctx context.Context, s Source, latest dueLine, most int, line func(message.Scheduled) (string, error),
 ) (lines []dueLine, isAll bool, err error) {
 	size := 0
 	var left *dueLine // the first line that is left for later

@@ -55,7 +55,7 @@ func (a *Account) waitingSince(ctx context.Context, name string, now time.Time) 
 }
 
 // FindScheduled returns the one scheduled message with the given ID, with its content. See [Account.Find].
-func (a *Account) FindScheduled(ctx context.Context, s ScheduledSource, id string) (message.Scheduled, error) {
+func (a *Account) FindScheduled(ctx context.Context, s Source, id string) (message.Scheduled, error) {
 	s.IDs, s.Limit = []string{id}, 2
 	var matches []message.Scheduled
 	_, err := a.ListScheduled(ctx, s, false, func(m message.Scheduled) error {

@@ -78,7 +78,7 @@ type QueueStatus struct {
 	// Messages is the approximate length, invisible messages included; nil if it is unknown.
 	Messages *int `json:"messages"`
 	// Oldest is when the oldest of the first 32 visible messages was created; zero if none is visible.
-	Oldest time.Time `json:"oldest,omitzero"`
+	Oldest time.Time `json:"oldest"`
 	// Scheduled is nil if the record cannot be read.
 	Scheduled *message.ScheduledGroup `json:"scheduled"`
 	// Poison is the approximate number of messages on the poison queue; nil if it is unknown. Sample counts the first
@@ -246,7 +246,7 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	queues := message.ScheduledGroups{By: message.ByQueue, Now: s.At}
 	hosts := message.ScheduledGroups{By: message.ByHost, Now: s.At}
 	stale := a.StaleCheck(limited, s.At)
-	_, err = a.ListScheduled(limited, ScheduledSource{}, false, func(m message.Scheduled) error {
+	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Scheduled) error {
 		gone := stale(m.Row)
 		queues.Add(m, gone)
 		hosts.Add(m, gone)

@@ -25,6 +25,8 @@ type Filter struct {
 	// Hosts and Methods match in any letter case. A host is a name or an address, which matches every port unless it
 	// has one, or "*.suffix", which matches every name below the suffix. A paused host matches what the pause stops.
 	Hosts, Methods []string
+	// Paths are paths or patterns of them; one that ends in * matches everything that begins with the rest.
+	Paths []string
 	// Since and Until limit Message.Since; Until is exclusive.
 	Since, Until time.Time
 	RequestID    string
@@ -35,17 +37,22 @@ type Filter struct {
 	Group *Group
 }
 
+// NeedsContent reports whether the filter needs the content of a scheduled message, of which lists read only the row.
+func (f Filter) NeedsContent() bool { return f.Text != "" || len(f.Paths) > 0 }
+
 // Match reports whether the filter selects a message. Content is the result of [Rules.Content]; it may be nil if Text
 // is empty.
 func (f Filter) Match(m Message, content []byte) bool {
 	isMethod := func(method string) bool { return strings.EqualFold(method, m.Method) }
 	isHost := func(host string) bool { return matchHost(host, m.Host) }
-	isStatus := func(statuses bounds.Range[int]) bool { return statuses.Contains(m.Status) }
+	isPath := func(path string) bool { return matchPath(path, m.Path) || matchPath(path, m.PathPattern) }
+	isStatus := func(statuses bounds.Range[int]) bool { return statuses.Contains(int(m.Status)) }
 	switch {
 	case len(f.Reasons) > 0 && !slices.Contains(f.Reasons, m.Reason),
 		len(f.Statuses) > 0 && !slices.ContainsFunc(f.Statuses, isStatus),
 		len(f.Methods) > 0 && !slices.ContainsFunc(f.Methods, isMethod),
 		len(f.Hosts) > 0 && !slices.ContainsFunc(f.Hosts, isHost),
+		len(f.Paths) > 0 && !slices.ContainsFunc(f.Paths, isPath),
 		!f.Since.IsZero() && m.Since.Before(f.Since),
 		!f.Until.IsZero() && !m.Since.Before(f.Until),
 		f.RequestID != "" && f.RequestID != m.RequestID,
@@ -97,6 +104,11 @@ func matchHost(pattern, host string) bool {
 		return name != "" && strings.HasSuffix(host, "."+name) && len(host) > len(name)+1
 	}
 	return name != "" && name == host
+}
+
+func matchPath(wanted, path string) bool {
+	beginning, isOpen := strings.CutSuffix(wanted, "*")
+	return path == wanted || isOpen && path != "" && strings.HasPrefix(path, beginning)
 }
 
 // contains searches all parts of the message that a person may have seen. JSON escapes quotes, and a Nexus envelope has

@@ -11,7 +11,7 @@ import (
 func TestFilter(t *testing.T) {
 	m := message.Message{
 		ID: "550e8400-e29b-41d4-a716-446655440000", RequestID: "order-42", Reason: "expired", Status: 503, Attempts: 3,
-		Host: "api.target.example:8443", Method: "POST", Since: inserted,
+		Host: "api.target.example:8443", Method: "POST", Path: "/orders/7", PathPattern: "/orders/{n}", Since: inserted,
 	}
 	silent := message.Message{Reason: "malformed"}
 	group := func(by message.By, key string) message.Filter {
@@ -85,6 +85,11 @@ func TestFilter(t *testing.T) {
 			message.Message{Host: "127.0.0.1:7071"},
 			false,
 		},
+		"path":                  {message.Filter{Paths: []string{"/items", "/orders/7"}}, m, true},
+		"path_pattern":          {message.Filter{Paths: []string{"/orders/{n}"}}, m, true},
+		"path_beginning":        {message.Filter{Paths: []string{"/ord*"}}, m, true},
+		"other_path":            {message.Filter{Paths: []string{"/orders", "/order/*"}}, m, false},
+		"path_of_silent":        {message.Filter{Paths: []string{"/*", "*"}}, silent, false},
 		"since":                 {message.Filter{Since: inserted}, m, true},
 		"since_later":           {message.Filter{Since: inserted.Add(time.Second)}, m, false},
 		"until":                 {message.Filter{Until: inserted.Add(time.Second)}, m, true},

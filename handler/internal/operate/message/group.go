@@ -77,7 +77,7 @@ func (b By) Key(m Message) string {
 		if m.Status == 0 {
 			return keyNoAnswer
 		}
-		return strconv.Itoa(m.Status)
+		return strconv.Itoa(int(m.Status))
 	case ByHost:
 		return cmp.Or(m.Host, keyNoEnvelope)
 	case ByPath:
@@ -88,7 +88,7 @@ func (b By) Key(m Message) string {
 		return m.Queue
 	case ByCause:
 		if m.Cause == "" && m.Status != 0 {
-			return strconv.Itoa(m.Status)
+			return strconv.Itoa(int(m.Status))
 		}
 		return cmp.Or(m.Cause, m.Reason)
 	case ByAnswer:
@@ -104,7 +104,7 @@ func errorKey(m Message) string {
 	case !diagnosed && m.Error != "":
 		return fold.Text(m.Error)
 	case !diagnosed && m.Status != 0:
-		return "answered " + strconv.Itoa(m.Status)
+		return "answered " + strconv.Itoa(int(m.Status))
 	case m.Detail != "" && slices.Contains(decision.Failures(), decision.Failure(m.Reason)): // as in Message.Error
 		return fold.Text(m.Reason + ": " + withoutReason(m.Reason, m.Detail))
 	case m.Detail != "":

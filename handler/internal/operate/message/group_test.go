@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/fold"
 	"asynccaller/handler/internal/operate/message"
 )
@@ -49,7 +50,7 @@ func messageFor(t *testing.T, by message.By, input string) message.Message {
 	switch by {
 	case message.ByReason, message.ByQueue, message.ByCause:
 	case message.ByStatus:
-		m.Status = mustInt(t, input)
+		m.Status = envelope.StatusCode(mustInt(t, input))
 	case message.ByHost:
 		m.Host = input
 	case message.ByPath:
@@ -64,7 +65,7 @@ func messageFor(t *testing.T, by message.By, input string) message.Message {
 		fields := strings.SplitN(input, "|", 4)
 		m = message.Message{Reason: fields[0], Error: fields[1], Detail: fields[3]}
 		if fields[2] != "" {
-			m.Status = mustInt(t, fields[2])
+			m.Status = envelope.StatusCode(mustInt(t, fields[2]))
 		}
 	}
 	return m

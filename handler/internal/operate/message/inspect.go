@@ -59,7 +59,7 @@ type Message struct {
 	InsertedAt time.Time `json:"insertedAt"`
 	// ExpiresAt is when storage deletes the message; zero means never. Messages that the host moved expire after 7
 	// days.
-	ExpiresAt    time.Time `json:"expiresAt,omitzero"`
+	ExpiresAt    time.Time `json:"expiresAt"`
 	DequeueCount int64     `json:"dequeueCount"`
 	// Main is the queue that the message came from: the queue of the dead letter if that is a valid main queue,
 	// otherwise Queue without the suffix.
@@ -74,29 +74,30 @@ type Message struct {
 	// Format is empty if the content is not an envelope. It is set if the text itself is an envelope without base64.
 	Format envelope.Format `json:"format,omitempty"`
 	// RequestID is the sender's, or empty. For a malformed message it is a guess.
-	RequestID    string `json:"requestId,omitempty"`
+	RequestID    string `json:"requestId"`
 	Organization string `json:"organization,omitempty"`
 	Environment  string `json:"environment,omitempty"`
 	// Attempts is the number of calls made. Status is the latest answer; 0 means none. Error is the short error of the
 	// latest attempt if that had no answer.
-	Attempts int    `json:"attempts"`
-	Status   int    `json:"status,omitempty"`
-	Error    string `json:"error,omitempty"`
+	Attempts int                 `json:"attempts"`
+	Status   envelope.StatusCode `json:"status"`
+	Error    string              `json:"error,omitempty"`
 	// Cause says in a few words why a scheduled message waits, without an attempt of its own why its target fails.
 	Cause string `json:"cause,omitempty"`
 	// Method, Host, Path and PathPattern describe the call; empty if there is no envelope. Host is in lower case, with
 	// a port if the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/".
 	// PathPattern is the path without ids and numbers, see [fold.Path].
 	Method      string `json:"method,omitempty"`
-	Host        string `json:"host,omitempty"`
+	Host        string `json:"host"`
 	Path        string `json:"path,omitempty"`
 	PathPattern string `json:"pathPattern,omitempty"`
 	// Answer is the first line of the target's latest answer with its secrets masked and without the parts that differ
 	// from message to message; empty if no answer is known. Masking finds only secrets with a name, so lists do not
 	// print it.
 	Answer string `json:"-"`
-	// Bytes is the size of the decoded content, or of the text if it cannot be decoded.
-	Bytes int `json:"bytes"`
+	// Bytes is the size of the decoded content, or of the text if it cannot be decoded; 0 if it was not
+	// read.
+	Bytes int `json:"bytes,omitempty"`
 }
 
 // Rules are the rules of the handler that decide whether a message can be delivered.
@@ -206,15 +207,19 @@ func ReadWaiting(r Rules, queueName string, m storage.Message) Message {
 
 // describe adds the fields that come from the envelope.
 func (m *Message) describe(e *envelope.Envelope) {
-	m.Format, m.Attempts, m.Status = e.Format(), e.Attempts, e.LatestStatus()
+	m.Format, m.Attempts, m.Status = e.Format(), e.Attempts, envelope.StatusCode(e.LatestStatus())
 	if n := len(e.Trail); n > 0 {
 		m.Error = text.Line(e.Trail[n-1].Error, maxError)
 	}
 	m.Answer = mask.AnswerLine(e)
-	m.Method = text.Line(e.Call.Method, maxMethod)
-	path := cmp.Or(e.Call.Target.EscapedPath(), "/")
 	m.Host = text.Line(strings.ToLower(e.Call.Target.Host), maxHost)
-	m.Path, m.PathPattern = text.Line(path, maxPath), fold.Path(path)
+	m.describePath(e)
+}
+
+// describePath adds the method and the path of the call.
+func (m *Message) describePath(e *envelope.Envelope) {
+	path := cmp.Or(e.Call.Target.EscapedPath(), "/")
+	m.Method, m.Path, m.PathPattern = text.Line(e.Call.Method, maxMethod), text.Line(path, maxPath), fold.Path(path)
 }
 
 // applyDeadLetter adds the fields that come from the dead letter. Any sender can have written it, so it ignores

@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/text"
 )
 
@@ -293,8 +294,8 @@ func TestReadSenderOfMalformed(t *testing.T) {
 func TestMessageNeverExpires(t *testing.T) {
 	m := message.Read(rules(), "async-caller-poison",
 		storage.Message{ExpiresAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)})
-	printed, err := json.Marshal(m)
-	if err != nil || !m.ExpiresAt.IsZero() || strings.Contains(string(printed), "expiresAt") {
+	printed, err := strictjson.Line(m)
+	if err != nil || !m.ExpiresAt.IsZero() || !strings.Contains(string(printed), `"expiresAt":null`) {
 		t.Errorf("expires at %v: %s, %v", m.ExpiresAt, printed, err)
 	}
 }

@@ -19,7 +19,7 @@ type ScheduledGroup struct {
 	Next time.Time `json:"next"`
 	Last time.Time `json:"last"`
 	// Oldest is when the oldest call was created.
-	Oldest time.Time `json:"oldest,omitzero"`
+	Oldest time.Time `json:"oldest"`
 	// Statuses is the number of messages by their latest answer; 0 means none.
 	Statuses map[int]int `json:"statuses"`
 }
@@ -65,8 +65,9 @@ func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 	case wait <= time.Hour:
 		g.DueInHour++
 	}
-	if g.Statuses[m.Status] > 0 || len(g.Statuses) < maxStatuses {
-		g.Statuses[m.Status]++
+	status := int(m.Status)
+	if g.Statuses[status] > 0 || len(g.Statuses) < maxStatuses {
+		g.Statuses[status]++
 	}
 }
 

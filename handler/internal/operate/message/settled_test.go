@@ -37,7 +37,7 @@ func TestReadSettled(t *testing.T) {
 	check := func(text, problem string, status int) {
 		t.Helper()
 		m := read(text)
-		if m.Attempts != 1 || m.Status != status || m.Error != problem || !m.Since.Equal(givenUp) ||
+		if m.Attempts != 1 || int(m.Status) != status || m.Error != problem || !m.Since.Equal(givenUp) ||
 			m.Main != "async-caller" {
 			t.Errorf("%+v", m)
 		}

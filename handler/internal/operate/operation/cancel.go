@@ -15,7 +15,7 @@ const cancelCommand = "cancel"
 
 // PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
 // unless a second message of the call may exist, so that the call may still be made.
-func (op *Operations) PlanCancel(ctx context.Context, s account.ScheduledSource, callback bool) (*Plan, error) {
+func (op *Operations) PlanCancel(ctx context.Context, s account.Source, callback bool) (*Plan, error) {
 	now := time.Now()
 	cancel := func(p *Plan, in decision.Intake, row record.Scheduled, second bool) (journal.Step, error) {
 		step := journal.Step{Take: &journal.Take{Due: row.NextAttemptAt}}

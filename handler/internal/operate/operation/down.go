@@ -51,7 +51,7 @@ const mostHosts = 3
 func (p *Plan) warnDown(ctx context.Context, used hosts) error {
 	now := time.Now()
 	open := map[string]time.Time{}
-	s := account.ScheduledSource{}
+	s := account.Source{}
 	s.Filter.Reasons = []string{string(decision.TargetDown)}
 	_, err := p.operations.Account.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
 		if used[m.Host] != nil && !m.Row.IsStale(now) && m.Row.WrittenAt.After(open[m.Host]) {

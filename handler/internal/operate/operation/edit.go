@@ -40,7 +40,7 @@ var (
 // PlanEdit prepares to edit scheduled messages in place. Attempts, trail and the time of the next attempt stay. It
 // refuses messages that the handler would refuse. The error is an [ErrNoEffect] if edits do nothing. A plan that makes
 // the messages due cannot be undone.
-func (op *Operations) PlanEdit(ctx context.Context, s account.ScheduledSource, e Edit) (p *Plan, err error) {
+func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (p *Plan, err error) {
 	const command = "edit"
 	run := paced(command, e.Pace)
 	var noted notes
@@ -75,7 +75,7 @@ func (op *Operations) PlanEdit(ctx context.Context, s account.ScheduledSource, e
 
 // planEdit plans edits of messages that stay scheduled.
 func (op *Operations) planEdit(
-	ctx context.Context, s account.ScheduledSource, run journal.Run, apply preparation,
+	ctx context.Context, s account.Source, run journal.Run, apply preparation,
 ) (*Plan, error) {
 	change := func(p *Plan, in decision.Intake, row record.Scheduled, _ bool) (journal.Step, error) {
 		due := row.NextAttemptAt

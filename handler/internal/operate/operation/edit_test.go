@@ -275,7 +275,7 @@ func TestEditRefusedMessages(t *testing.T) {
 			t.Errorf("%+v", p.Refusals)
 		}
 		a.Account.Rules.Routed = []string{mainQueue}
-		source := account.ScheduledSource{Source: account.Source{IDs: []string{n.ID}}}
+		source := account.Source{IDs: []string{n.ID}}
 		routed := mustPlan(t)(a.PlanEdit(t.Context(), source, setting(t, "call.method=PUT")))
 		defer routed.Discard(context.Background())
 		if routed.Refused != 1 || !strings.Contains(routed.Refusals[0].Why, "route") {

@@ -167,7 +167,7 @@ func (op *Operations) eraseScheduled(ctx context.Context, e Erasure, remove bool
 		batch = nil
 		return err
 	}
-	_, err := op.Account.ListScheduled(ctx, account.ScheduledSource{}, true, func(m message.Scheduled) error {
+	_, err := op.Account.ListScheduled(ctx, account.Source{}, true, func(m message.Scheduled) error {
 		if !e.selects(m.Message, m.Row.Content) {
 			return nil
 		}

@@ -17,7 +17,7 @@ import (
 
 // PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are down or paused:
 // their calls are not made then.
-func (op *Operations) PlanExpedite(ctx context.Context, s account.ScheduledSource, pace journal.Pace) (*Plan, error) {
+func (op *Operations) PlanExpedite(ctx context.Context, s account.Source, pace journal.Pace) (*Plan, error) {
 	return op.planExpedite(ctx, s, paced("expedite", pace), op.pausesInForce(ctx), asItIs)
 }
 
@@ -38,7 +38,7 @@ func asItIs(*Plan, *decision.Intake, *record.Scheduled) error { return nil }
 
 // planExpedite plans the run with the pauses in force.
 func (op *Operations) planExpedite(
-	ctx context.Context, s account.ScheduledSource, run journal.Run, paused pause.ByHost, prepare preparation,
+	ctx context.Context, s account.Source, run journal.Run, paused pause.ByHost, prepare preparation,
 ) (*Plan, error) {
 	if err := op.checkOutcomes(ctx, run.Pace); err != nil {
 		return nil, err

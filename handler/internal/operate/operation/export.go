@@ -16,10 +16,10 @@ import (
 // maxRecord exceeds a text of 64 KiB, each byte taking up to six in JSON, with its description.
 const maxRecord = 1 << 20
 
-// WriteRecord writes a message as one line of printable JSON. Content that is not UTF-8 is base64 in the text, so
-// nothing is lost.
-func WriteRecord(out io.Writer, f account.Found) error {
-	line, err := strictjson.Line(f)
+// WriteRecord writes a message as one line of printable JSON: an [account.Found], or a value with its members. Content
+// that is not UTF-8 is base64 in the text, so nothing is lost.
+func WriteRecord(out io.Writer, record any) error {
+	line, err := strictjson.Line(record)
 	if err == nil {
 		_, err = out.Write(line)
 	}

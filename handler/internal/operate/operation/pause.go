@@ -27,7 +27,7 @@ type PauseResult struct {
 	// message on its queue that is not scheduled is not among them.
 	Scheduled    *int      `json:"scheduled,omitempty"`
 	Expiring     *int      `json:"expiring,omitempty"`
-	FirstExpiry  time.Time `json:"firstExpiry,omitzero"`
+	FirstExpiry  time.Time `json:"firstExpiry"`
 	CountProblem string    `json:"countProblem,omitempty"`
 	// CountedUntil is Until or, without an end, a day from now.
 	CountedUntil time.Time `json:"countedUntil"`
@@ -102,7 +102,7 @@ func (op *Operations) checkRead(ctx context.Context, p pause.Pause, now time.Tim
 }
 
 // scheduledFor selects the scheduled messages for a host in the form of [targets.ParseHost].
-func scheduledFor(host string) (s account.ScheduledSource) {
+func scheduledFor(host string) (s account.Source) {
 	s.Filter.Hosts = []string{host}
 	return s
 }

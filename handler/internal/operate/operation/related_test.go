@@ -14,8 +14,8 @@ import (
 	"asynccaller/handler/internal/storage/rows"
 )
 
-func byID(ids ...string) account.ScheduledSource {
-	return account.ScheduledSource{Source: account.Source{IDs: ids}}
+func byID(ids ...string) account.Source {
+	return account.Source{IDs: ids}
 }
 
 // warned returns the ids of the messages that warnings with this text name.
@@ -47,16 +47,16 @@ func TestSecondMessage(t *testing.T) {
 		if err := rows.Put(t.Context(), table, foreign); err != nil {
 			t.Fatal(err)
 		}
-		for name, plan := range map[string]func(s account.ScheduledSource) (*operation.Plan, error){
-			"expedite": func(s account.ScheduledSource) (*operation.Plan, error) {
+		for name, plan := range map[string]func(s account.Source) (*operation.Plan, error){
+			"expedite": func(s account.Source) (*operation.Plan, error) {
 				return a.PlanExpedite(t.Context(), s, journal.Pace{})
 			},
-			"cancel": func(s account.ScheduledSource) (*operation.Plan,
+			"cancel": func(s account.Source) (*operation.Plan,
 				error,
 			) {
 				return a.PlanCancel(t.Context(), s, false)
 			},
-			"callback": func(s account.ScheduledSource) (*operation.Plan,
+			"callback": func(s account.Source) (*operation.Plan,
 				error,
 			) {
 				return a.PlanCancel(t.Context(), s, true)
@@ -64,7 +64,7 @@ func TestSecondMessage(t *testing.T) {
 		} {
 			limited := everything()
 			limited.Limit = 1
-			for selection, source := range map[string]account.ScheduledSource{"id": byID(first.ID), "limit": limited} {
+			for selection, source := range map[string]account.Source{"id": byID(first.ID), "limit": limited} {
 				p := mustPlan(t)(plan(source))
 				if got := warned(p.Warnings, "request id"); p.Total != 1 ||
 					fmt.Sprint(got) != fmt.Sprint([]string{second.ID}) {
@@ -76,7 +76,7 @@ func TestSecondMessage(t *testing.T) {
 				}
 				p.Discard(t.Context())
 			}
-			for selection, source := range map[string]account.ScheduledSource{
+			for selection, source := range map[string]account.Source{
 				"request_id": byID("r0"),
 				"all":        everything(),
 			} {

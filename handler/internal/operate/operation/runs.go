@@ -22,10 +22,10 @@ import (
 type RunSummary struct {
 	run.Summary
 	// End is when the run ended or was interrupted; zero if that is not known.
-	End time.Time `json:"end,omitzero"`
+	End time.Time `json:"end"`
 	// Seen is when the row of the run was last written, by storage's clock; zero without one. A running run writes it
 	// about once a minute.
-	Seen time.Time `json:"seen,omitzero"`
+	Seen time.Time `json:"seen"`
 	// Here says that this machine has the journal, so that the run can be resumed and undone here.
 	Here bool `json:"here"`
 }

@@ -91,7 +91,7 @@ func allRows(t *testing.T, table storage.Table) (all []record.Scheduled) {
 	return all
 }
 
-func everything() account.ScheduledSource { return account.ScheduledSource{} }
+func everything() account.Source { return account.Source{} }
 
 func planExpedite(ctx context.Context, a *operation.Operations, pace journal.Pace) (*operation.Plan, error) {
 	return a.PlanExpedite(ctx, everything(), pace)

@@ -34,7 +34,7 @@ var errLeftOut = errors.New("not selected")
 // planScheduled plans the change of each selected message. The app reads the queues, so that only the receipts of the
 // rows claim messages.
 func (op *Operations) planScheduled(
-	ctx context.Context, about journal.Run, s account.ScheduledSource, change scheduledChange,
+	ctx context.Context, about journal.Run, s account.Source, change scheduledChange,
 ) (*Plan, error) {
 	if _, err := op.Account.Reach(ctx); err != nil {
 		return nil, err
@@ -206,6 +206,7 @@ func (op *Operations) editedRow(row record.Scheduled, before, after []byte) reco
 		return row
 	}
 	row.RequestID = cmp.Or(e.RequestID, row.RequestID)
+	row.Method = e.Call.Method
 	row.TargetHost, row.PathPattern = record.RowHost(e.Call.Target.Host), fold.Path(e.Call.Target.EscapedPath())
 	row.Organization, row.Environment = e.Tenant.Organization, e.Tenant.Environment
 	if edit.EditsDeadline(before, after) {
@@ -247,7 +248,8 @@ func (h *hooks) keepCancelled(s journal.Step, p journal.Progress) {
 	}
 	entry := h.cancelled.NewEntry(in.Envelope, now)
 	entry.Queue, entry.MessageID = s.Row.Partition, s.Row.ID
-	entry.Action, entry.Reason, entry.Status = cancelCommand, string(decision.Cancelled), in.Envelope.LatestStatus()
+	entry.Action, entry.Reason = cancelCommand, string(decision.Cancelled)
+	entry.Status = envelope.StatusCode(in.Envelope.LatestStatus())
 	entry.Attempts, entry.Trail = in.Envelope.Attempts, history.TrailOf(in.Envelope.Trail)
 	if !isUndo {
 		h.cancelled.Record(entry)

@@ -108,7 +108,7 @@ func callOf(row record.Scheduled) message.RequestKey {
 
 // findSecond warns of the messages that are not selected although they have the request id of one that is, and
 // returns the keys of their calls.
-func (p *Plan) findSecond(ctx context.Context, s account.ScheduledSource) (
+func (p *Plan) findSecond(ctx context.Context, s account.Source) (
 	found map[message.RequestKey]bool, err error,
 ) {
 	if reflect.ValueOf(s).IsZero() { // all are selected
@@ -126,7 +126,7 @@ func (p *Plan) findSecond(ctx context.Context, s account.ScheduledSource) (
 	}
 	found = map[message.RequestKey]bool{}
 	stale := p.operations.Account.StaleCheck(ctx, time.Now())
-	_, err = p.operations.Account.ListScheduled(ctx, account.ScheduledSource{}, false, func(m message.Scheduled) error {
+	_, err = p.operations.Account.ListScheduled(ctx, account.Source{}, false, func(m message.Scheduled) error {
 		call := callOf(m.Row)
 		isSecond := call.RequestID != "" && calls[call] && !selected[key{m.Row.Partition, m.Row.ID}]
 		if isSecond && !stale(m.Row) {

@@ -34,7 +34,7 @@ type Result struct {
 type Name struct {
 	Queue     string `json:"queue"`
 	ID        string `json:"id"`
-	RequestID string `json:"requestId,omitempty"`
+	RequestID string `json:"requestId"`
 }
 
 // mostNames limits the messages that a result names.
