@@ -79,31 +79,18 @@ If messages are left, run it again.`,
 // keep does what the keeper of the app does, after a confirmation. It has no journal: the next command
 // keeps the messages that are left.
 func (s *session) keep(ctx context.Context, source account.Source, dryRun bool) error {
-	counts, hidden, err := operation.Expiring(ctx, s.account, source)
-	if err != nil {
+	plan, err := operation.PlanKeep(ctx, s.account, source)
+	switch {
+	case err != nil:
 		return err
-	}
-	plan := &operation.Plan{From: counts, Hidden: hidden}
-	plan.Command = "keep"
-	plan.Account = s.account.Name
-	for _, n := range counts {
-		plan.Total += n
-	}
-	if plan.Total == 0 {
-		return s.nothingMatched(hidden)
+	case dryRun || plan.Total == 0:
+		return s.showPreview(plan)
 	}
 	s.announce(plan)
-	if dryRun {
-		s.progress.printf("dry run: nothing was changed")
-		if s.json {
-			return printJSON(s.out, plan.Result)
-		}
-		return nil
-	}
 	if err := s.confirm(ctx, plan); err != nil {
 		return err
 	}
-	queues := slices.Sorted(maps.Keys(counts))
+	queues := slices.Sorted(maps.Keys(plan.From))
 	plan.Done, err = operation.NewKeeper(s.account, queues).Run(ctx)
 	s.progress.printf("kept %s of %s in %s", thousands(plan.Done), thousands(plan.Total), plan.Account)
 	if plan.Done > 0 {

@@ -326,14 +326,15 @@ func newRunsUndo(shared *sharedFlags) *cobra.Command {
 		Long: `Restore the messages of a run to their queues, byte for byte, if they are still where the run put
 them. Messages that were delivered, received or moved since cannot be restored: they are counted. If
 there are no others, the exit code is 3 and the state of the run does not change.`,
-		Example:           "  async-caller runs undo 20261121-091500-requeue-k3xw",
+		Example: `  async-caller runs undo 20261121-091500-requeue-k3xw --dry-run
+  async-caller runs undo 20261121-091500-requeue-k3xw`,
 		Args:              oneRun,
 		ValidArgsFunction: shared.completeRuns,
 	}
-	shared.addYes(flagsOf(command))
+	dryRun := shared.addConfirmation(flagsOf(command))
 	command.RunE = shared.withSession(func(ctx context.Context, s *session, args []string) error {
 		plan, err := s.operations.PlanUndo(ctx, args[0])
-		return s.execute(ctx, plan, s.explainNoRun(ctx, args[0], err))
+		return s.executeOrPreview(ctx, plan, s.explainNoRun(ctx, args[0], err), *dryRun)
 	})
 	return command
 }
@@ -349,7 +350,8 @@ because calls failed.`,
 		ValidArgsFunction: shared.completeRuns,
 		RunE: shared.withSession(func(ctx context.Context, s *session, args []string) error {
 			result, err := s.operations.Resume(ctx, args[0])
-			return s.report(ctx, result, false, s.explainNoRun(ctx, args[0], err))
+			isFinal := !s.operations.CanUndo(args[0])
+			return s.report(ctx, result, isFinal, s.explainNoRun(ctx, args[0], err))
 		}),
 	}
 }

@@ -89,6 +89,11 @@ func (s *session) executeOrPreview(ctx context.Context, plan *operation.Plan, er
 // preview shows a plan and discards it.
 func (s *session) preview(ctx context.Context, plan *operation.Plan) error {
 	defer plan.Discard(ctx)
+	return s.showPreview(plan)
+}
+
+// showPreview shows a plan that nobody executes.
+func (s *session) showPreview(plan *operation.Plan) error {
 	if plan.Total+plan.Refused == 0 {
 		return s.nothingMatched(plan.Hidden)
 	}
@@ -99,7 +104,7 @@ func (s *session) preview(ctx context.Context, plan *operation.Plan) error {
 	}
 	s.progress.printf("dry run: nothing was changed")
 	if s.json {
-		return printJSON(s.out, previewResult{planResult(plan), plan.Reasons, plan.Hosts, plan.Untold})
+		return printJSON(s.out, previewResult{planResult(plan), plan.Counts, plan.Untold})
 	}
 	return nil
 }
@@ -107,9 +112,9 @@ func (s *session) preview(ctx context.Context, plan *operation.Plan) error {
 // previewResult is the result of a dry run, with the numbers of messages by reason and by host.
 type previewResult struct {
 	operation.Result
-	Reasons map[string]int `json:"reasons"`
-	Hosts   map[string]int `json:"hosts"`
-	Untold  int            `json:"untold,omitempty"`
+	operation.Counts
+
+	Untold int `json:"untold,omitempty"`
 }
 
 // mostCounts is the largest number of reasons or hosts that a dry run prints.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/storage"
 )
@@ -45,6 +46,7 @@ func (op *Operations) PlanImport(ctx context.Context, in io.Reader, o Import) (*
 		if err := storage.CheckText(r.Text); err != nil {
 			return fmt.Errorf("text: %w", err)
 		}
+		p.count(message.Read(op.Account.Rules, to, storage.Message{Text: r.Text}))
 		return p.add(journal.Step{RequestID: r.RequestID, Put: &journal.Put{Queue: to, Text: r.Text}})
 	})
 	if err == nil && p.Total == 0 {

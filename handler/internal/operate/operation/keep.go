@@ -53,15 +53,18 @@ func NewKeeper(a *account.Account, queues []string) *Keeper {
 	return &Keeper{account: a, queues: queues, permanent: make(map[string]readQueue)}
 }
 
-// Expiring counts the messages of a source that storage will delete, by queue, and returns how many messages are
-// hidden.
-func Expiring(ctx context.Context, a *account.Account, s account.Source) (
-	counts map[string]int, hidden int, err error,
-) {
+// PlanKeep finds the messages of a source that storage will delete, for a [Keeper]. The plan can be neither executed nor
+// discarded: a keeper has no journal.
+func PlanKeep(ctx context.Context, a *account.Account, s account.Source) (*Plan, error) {
 	s.Expiring = true
-	counts = map[string]int{}
-	listed, err := a.List(ctx, s, func(f account.Found) { counts[f.Queue]++ })
-	return counts, listed.Hidden, err
+	p := &Plan{From: map[string]int{}, Counts: newCounts()}
+	p.Command, p.Account = "keep", a.Name
+	listed, err := a.List(ctx, s, func(f account.Found) {
+		p.From[f.Queue]++
+		p.count(f.Message)
+	})
+	p.Total, p.Hidden = listed.Matched, listed.Hidden
+	return p, err
 }
 
 // Run reads the queues, and returns the number of messages that it has kept. The error joins what is incomplete;

@@ -29,8 +29,7 @@ type Plan struct {
 	Hidden int
 	// Final says that the run cannot be undone.
 	Final bool
-	// Reasons and Hosts are the numbers of messages by reason and by host.
-	Reasons, Hosts map[string]int
+	Counts
 	// Untold is how many messages have a callback that a cancel does not send, because it was not asked for.
 	Untold int
 }
@@ -106,9 +105,17 @@ func (op *Operations) planOf(p *run.Plan) *Plan {
 	planned := run.Result{Run: p.Run.ID, Command: p.Run.Command, Account: p.Run.Account, Total: p.Total, Left: p.Total}
 	return &Plan{
 		operations: op, run: p, matches: map[string][]string{}, From: p.From, To: p.To, Result: Result{Result: planned},
-		Reasons: map[string]int{}, Hosts: map[string]int{},
+		Counts: newCounts(),
 	}
 }
+
+// Counts are the numbers of a plan's messages by reason and by host.
+type Counts struct {
+	Reasons map[string]int `json:"reasons"`
+	Hosts   map[string]int `json:"hosts"`
+}
+
+func newCounts() Counts { return Counts{map[string]int{}, map[string]int{}} }
 
 // mostCounted limits the reasons and the hosts that a plan counts, because anyone can have written them. The others
 // count as otherKeys.
@@ -118,9 +125,9 @@ const (
 )
 
 // count counts a message that the plan changes.
-func (p *Plan) count(m message.Message) {
-	countKey(p.Reasons, m.Reason)
-	countKey(p.Hosts, cmp.Or(m.Host, "no host"))
+func (c Counts) count(m message.Message) {
+	countKey(c.Reasons, m.Reason)
+	countKey(c.Hosts, cmp.Or(m.Host, "no host"))
 }
 
 func countKey(counts map[string]int, key string) {
@@ -278,11 +285,15 @@ func (op *Operations) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 		return nil, err
 	}
 	isRead := func(name string) bool { return op.Account.IsRead(all, name) }
-	undo, refused, callbacks, err := op.engine().Undo(ctx, id, isRead)
+	counts := newCounts()
+	undo, refused, callbacks, err := op.engine().Undo(ctx, id, isRead, func(s journal.Step) {
+		counts.count(op.describeStep(s))
+	})
 	if err != nil {
 		return nil, err
 	}
 	p := op.planOf(undo)
+	p.Counts = counts
 	for _, r := range refused {
 		p.refuse(messageOf(r.Step), r.Why)
 	}
@@ -290,6 +301,17 @@ func (op *Operations) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 		p.Warnings = append(p.Warnings, Warning{Why: callbackSent, Count: callbacks})
 	}
 	return p, nil
+}
+
+// describeStep describes the message that a step writes, or takes away.
+func (op *Operations) describeStep(s journal.Step) message.Message {
+	switch {
+	case s.Row != nil:
+		return message.FromRow(*s.Row).Message
+	case s.Put != nil:
+		return message.Read(op.Account.Rules, s.Put.Queue, storage.Message{Text: s.Text()})
+	}
+	return message.Read(op.Account.Rules, s.Take.Queue, storage.Message{Text: s.Take.Text})
 }
 
 // messageOf names the message of a step.

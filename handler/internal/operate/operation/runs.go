@@ -192,6 +192,12 @@ func (op *Operations) Run(ctx context.Context, id string) (RunDetail, error) {
 	return RunDetail{}, err
 }
 
+// CanUndo reports whether the journal of a run has messages that an undo would restore.
+func (op *Operations) CanUndo(id string) bool {
+	_, _, undoable, err := run.Describe(op.Journals, id)
+	return err == nil && undoable > 0
+}
+
 // otherAccount is the error for a run of another account.
 func (op *Operations) otherAccount(id, other string) error {
 	return fmt.Errorf("%s: %w: %s, and this is %s", id, run.ErrOtherAccount, other, op.Account.Name)

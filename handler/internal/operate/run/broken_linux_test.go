@@ -218,12 +218,12 @@ func TestUnwritableUndo(t *testing.T) {
 		_, _, _, err = e.Undo(t.Context(), r.Run, func(string) bool {
 			breakJournals(t, w.runs, "undo")
 			return true
-		})
+		}, unseen)
 		if ids, _ := e.Runs.List(); !errors.Is(err, syscall.EBADF) || len(ids) != 1 {
 			t.Errorf("planned: %v; journals: %q", err, ids)
 		}
 		plan := func() *run.Plan {
-			undo, _, _, err := e.Undo(t.Context(), r.Run, func(string) bool { return true })
+			undo, _, _, err := e.Undo(t.Context(), r.Run, func(string) bool { return true }, unseen)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -269,7 +269,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		failures := 0
 		for n := uint64(3); ; n++ {
 			setLimit(n)
-			p, _, _, err := e.Undo(t.Context(), r.Run, func(string) bool { return true })
+			p, _, _, err := e.Undo(t.Context(), r.Run, func(string) bool { return true }, unseen)
 			setLimit(limit.Cur)
 			if err == nil {
 				if done, err := p.Execute(t.Context()); err != nil || done.Done != 1 {

@@ -252,7 +252,7 @@ func mustPut(t *testing.T, w *world, name, text string, delay time.Duration) sto
 }
 
 func undoRun(e *run.Engine, id string) error {
-	p, refused, _, err := e.Undo(context.Background(), id, func(name string) bool { return name == live })
+	p, refused, _, err := e.Undo(context.Background(), id, func(name string) bool { return name == live }, unseen)
 	if err != nil {
 		return err
 	}

@@ -444,7 +444,7 @@ func TestUndoInterrupted(t *testing.T) {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		advance(time.Second)
-		undo, _, _, err := e.Undo(t.Context(), r.Run, func(name string) bool { return name == live })
+		undo, _, _, err := e.Undo(t.Context(), r.Run, func(name string) bool { return name == live }, unseen)
 		if err != nil {
 			t.Fatal(err)
 		}

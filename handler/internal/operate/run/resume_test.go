@@ -362,7 +362,7 @@ func FuzzEditedJournal(f *testing.F) {
 			return &hooks{canaries: func(context.Context) error { return nil }}
 		}
 		_, _ = e.Resume(ctx, id)
-		if p, _, _, err := e.Undo(ctx, id, func(name string) bool { return name == live }); err == nil {
+		if p, _, _, err := e.Undo(ctx, id, func(name string) bool { return name == live }, unseen); err == nil {
 			_, _ = p.Execute(ctx)
 		}
 		_, _ = run.Summaries(e.Runs)
@@ -402,7 +402,7 @@ func TestResumeRefused(t *testing.T) {
 
 		// The undo of a run keeps others from resuming the run, and is not resumed beside them.
 		advance(time.Second)
-		p, _, _, err := e.Undo(t.Context(), id, func(string) bool { return false })
+		p, _, _, err := e.Undo(t.Context(), id, func(string) bool { return false }, unseen)
 		if err != nil || p.Total != 2 {
 			t.Fatalf("%+v, %v", p, err)
 		}

@@ -141,8 +141,9 @@ type Refused struct {
 
 // Undo plans the opposite of a finished run: of each step that is done, unless its message is perhaps in two
 // places. What became of the messages since shows when the plan is executed. IsRead reports whether a function
-// reads a queue. Callbacks is the number of messages for which the run has sent a callback.
-func (e *Engine) Undo(ctx context.Context, id string, isRead func(queue string) bool) (
+// reads a queue, and see is called with each step of the undo. Callbacks is the number of messages for which the run
+// has sent a callback.
+func (e *Engine) Undo(ctx context.Context, id string, isRead func(queue string) bool, see func(journal.Step)) (
 	p *Plan, refused []Refused, callbacks int, err error,
 ) {
 	undone, err := e.Runs.Reopen(id)
@@ -178,6 +179,7 @@ func (e *Engine) Undo(ctx context.Context, id string, isRead func(queue string) 
 			p.Discard(ctx)
 			return nil, nil, 0, err
 		}
+		see(back)
 	}
 	if p.Total == 0 {
 		why := "it has changed nothing"
