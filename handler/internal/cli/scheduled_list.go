@@ -94,8 +94,8 @@ func (l scheduledLine) next(now time.Time) string {
 	return age(l.NextAttemptAt.Sub(now))
 }
 
-// listedRequest is the width of request ids. It leaves 30 columns of 100 to the target.
-const listedRequest = 14
+// listedRequest is the largest width of request ids, enough for a GUID.
+const listedRequest = 36
 
 // listScheduled prints scheduled messages, one per line.
 func (s *session) listScheduled(ctx context.Context, source account.Source) error {

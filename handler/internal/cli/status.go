@@ -220,7 +220,7 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 	}
 	terminal.PrintTable(out, rows, terminal.Name("QUEUE"), terminal.Right("MESSAGES", 0), terminal.Right("OLDEST", 0),
 		terminal.Right("SCHEDULED", 0), terminal.Right("1 MIN", 0), terminal.Right("STALE", 0),
-		terminal.Right("POISON", 0), terminal.Flex("REASONS (SAMPLE)", 0))
+		terminal.Right("POISON", 0), terminal.List("REASONS"))
 	if unread > 0 {
 		first := s.Queues[slices.IndexFunc(s.Queues, func(q account.QueueStatus) bool { return q.Problem != "" })]
 		notes = append(notes, plural(unread, "queue")+" not fully read: "+text.Printable(first.Problem))

@@ -11,6 +11,8 @@ import (
 const (
 	// roomForOthers is the width that a flexible column leaves to each one after it, if there is room for both.
 	roomForOthers = 25
+	// roomForCall is the width that a call has before others are wider than minFlexible: enough for most hosts.
+	roomForCall = 30
 	// minFlexible is the width that a flexible column has in any case: what follows may not fit.
 	minFlexible = 10
 	// roomBesideName is the width that a name leaves to each other flexible column, enough for "answered 503".
@@ -109,7 +111,7 @@ func Layout(out io.Writer, columns ...Column) *Table {
 	for _, c := range columns {
 		if c.flexible {
 			flexible++
-			later += min(c.width, roomForOthers)
+			later += c.room()
 			hasCall = hasCall || c.isCall
 		} else {
 			rest -= c.width
@@ -119,7 +121,7 @@ func Layout(out io.Writer, columns ...Column) *Table {
 		if !c.flexible {
 			continue
 		}
-		later -= min(c.width, roomForOthers)
+		later -= c.room()
 		share := max(rest/flexible, rest-later, minFlexible)
 		switch {
 		case c.isName:
@@ -132,6 +134,14 @@ func Layout(out io.Writer, columns ...Column) *Table {
 		flexible--
 	}
 	return t
+}
+
+// room returns the width that the flexible columns before this one leave to it.
+func (c Column) room() int {
+	if c.isCall {
+		return roomForCall
+	}
+	return min(c.width, roomForOthers)
 }
 
 // Headings writes the headings.
