@@ -39,7 +39,8 @@ type selection struct {
 // selectQueues declares the flags that select messages on poison queues by queue.
 func selectQueues(flags *flagSet) *selection {
 	s := &selection{flags: flags}
-	filterCSV(s, &s.selected.Queues, "queue", "`queue` to read; may be repeated (default every poison queue)", parseQueue)
+	filterCSV(s, &s.selected.Queues, "queue",
+		"`queue` to read; may be repeated (default every poison queue)", parseQueue)
 	flags.BoolVar(&s.selected.Force, "force", false, "also read queues that a function app reads")
 	var names []string
 	for _, name := range envelope.Queues() {

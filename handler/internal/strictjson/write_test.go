@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"asynccaller/handler/internal/strictjson"
 )
@@ -42,4 +43,20 @@ func asJSON(t *testing.T, text string) (read string) {
 		t.Fatal(err)
 	}
 	return read
+}
+
+// TestLineTimes checks that a line has only times that a reader takes for one.
+func TestLineTimes(t *testing.T) {
+	noon := time.Date(2026, 1, 31, 13, 0, 0, 500_000_000, time.FixedZone("CET", 3600))
+	for want, at := range map[string]any{
+		`"2026-01-31T12:00:00.5Z"`: noon,
+		`{"at":null}`:              map[string]time.Time{"at": {}},
+		`null`:                     time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC),
+		`[null]`:                   []*time.Time{nil},
+		`"a<b"`:                    "a<b",
+	} {
+		if got, err := strictjson.Line(at); err != nil || string(got) != want+"\n" {
+			t.Errorf("%v: %s, %v, want %s", at, got, err, want)
+		}
+	}
 }
