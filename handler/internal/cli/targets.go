@@ -220,7 +220,7 @@ func (s *session) listPauses(ctx context.Context) error {
 	now := time.Now()
 	listed := slices.DeleteFunc(pauses, func(p pause.Pause) bool { return p.Problem == "" && !p.IsInForce(now) })
 	if len(listed) == 0 {
-		return &codeError{exitNothing, fmt.Errorf("no target is paused in %s", s.account.Name)}
+		s.progress.printf("no target is paused in %s", s.account.Name)
 	}
 	printAll(s, listed, func(out io.Writer, pauses []pause.Pause) { printPauses(out, pauses, now) })
 	return nil

@@ -178,7 +178,7 @@ func TestRunbook(t *testing.T) {
 // examples runs the commands whose output is in a page, and compares it.
 func (o *operator) examples(t *testing.T) {
 	ran := 0
-	for _, page := range []string{"docs/operating.md", "docs/scheduled.md", "docs/poison.md", "docs/preview.md"} {
+	for _, page := range []string{"docs/operating.md", "docs/poison.md", "docs/messages.md", "docs/preview.md"} {
 		for _, s := range steps(strings.ReplaceAll(read(t, page), " \\\n    ", " ")) {
 			// TestChangeRaces, the tutorial, and the scripts of edits: here only rows are there, and no messages
 			isChange := strings.Contains(s.command, "scheduled expedite") ||
