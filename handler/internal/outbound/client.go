@@ -54,6 +54,7 @@ var errTimeout = errors.New("no answer in time")
 type Client struct {
 	timeout   time.Duration
 	profiles  targets.Profiles
+	tokens    Tokens
 	transport *guardedTransport
 }
 
@@ -192,6 +193,7 @@ func failure(ctx context.Context, err error) decision.Outcome {
 func classify(cause, err error) (kind decision.Failure, detail string) {
 	refused, isRefused := errors.AsType[*refusedError](err)
 	proxy, isProxy := errors.AsType[*proxyError](err)
+	noToken, isNoToken := errors.AsType[*NoTokenError](err)
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	certificate, _ := errors.AsType[x509.CertificateInvalidError](err)
 	op := ""
@@ -205,6 +207,8 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureInterrupted, ""
 	case isRefused:
 		return decision.FailureTargetRefused, refused.detail
+	case isNoToken:
+		return decision.FailureAuth, noToken.Cause
 	// The operator can fix failures at the proxy, so all of them are temporary.
 	case isProxy:
 		return decision.FailureConnect, proxy.Error()

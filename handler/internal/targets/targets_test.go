@@ -215,10 +215,9 @@ func TestProblems(t *testing.T) {
 		"profile":        {`{"*":"off"}`, `"*": want an object, not a string`},
 		"unknown": {
 			`{"*":{"concurency":2}}`,
-			`"*": concurency: unknown member: the members are breaker, concurrency, headers, history, per, rate, ` +
+			`"*": concurency: unknown member: the members are auth, breaker, concurrency, headers, history, per, rate, ` +
 				`retry, statuses, timeout; did you mean concurrency?`,
 		},
-		"later_issue":      {`{"*":{"auth":{}}}`, `"*": auth: unknown member: `},
 		"member_twice":     {`{"*":{"rate":"1/s","rate":"2/s"}}`, `"*": rate: appears twice`},
 		"concurrency_0":    {`{"*":{"concurrency":0}}`, `"*": concurrency: want a whole number from 1 to 10000`},
 		"concurrency_many": {`{"*":{"concurrency":10001}}`, `"*": concurrency: want`},
