@@ -28,8 +28,8 @@ const (
 	// message for which there is no token.
 	minDelay = 5 * time.Second
 	maxDelay = 15 * time.Minute
-	// remindEvery is the shortest time between two lines of the log about a credential, and between two tokens of it
-	// that are dropped because a target refuses them.
+	// remindEvery is the shortest time between two lines of the log about a credential, between two of its ends that
+	// [Config.Fetched] is told, and between two of its tokens that are dropped because a target refuses them.
 	remindEvery = time.Minute
 )
 
@@ -42,8 +42,8 @@ type Token struct {
 // Config is what a store needs.
 type Config struct {
 	Fetch Fetch
-	// Fetched, unless nil, is told the end of each token. It must not wait.
-	Fetched func(c targets.Credential, end time.Time)
+	// Fetched, unless nil, is told the ends of tokens, of each credential at most once a minute.
+	Fetched func(ctx context.Context, c targets.Credential, end time.Time)
 	// Now is the clock. Random returns random numbers from 0 up to, not including, 1.
 	Now    func() time.Time
 	Random func() float64
@@ -70,8 +70,8 @@ type source struct {
 	// problem is why the latest request failed; nil if it did not. No request is made before retryAt.
 	problem *outbound.NoTokenError
 	retryAt time.Time
-	// loggedAt is when the log last had a line about a problem.
-	loggedAt time.Time
+	// loggedAt is when the log last had a line about a problem, and toldAt when [Config.Fetched] was last called.
+	loggedAt, toldAt time.Time
 	// refused is the latest token that was dropped, at refusedAt, because a target refused it.
 	refused   secret.Text
 	refusedAt time.Time
@@ -123,44 +123,57 @@ func (s *Store) source(c targets.Credential) *source {
 	return src
 }
 
-// fetch makes a request, and keeps its result.
+// fetch makes a request, keeps its result, and tells of it.
 func (s *Store) fetch(ctx context.Context, c targets.Credential, src *source) {
 	token, err := s.Fetch(ctx, c)
-	now := s.Now()
-	if err == nil && !token.End.After(now) {
-		err = &Problem{Text: "the token has ended already"}
+	if s.keep(c, src, token, err) && s.Fetched != nil {
+		s.Fetched(ctx, c, token.End)
 	}
+}
+
+// keep keeps the result of a request, and reports whether the end of the token should be told.
+func (s *Store) keep(c targets.Credential, src *source, token Token, err error) (tells bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(src.fetching)
 	src.fetching = nil
+	now := s.Now()
+	if err == nil && !token.End.After(now) {
+		err = &Problem{Text: "the token has ended already"}
+	}
 	if err != nil {
 		s.failed(c, src, err, now)
-		return
+		return false
 	}
 	src.token, src.problem, src.retryAt = token, nil, time.Time{}
 	src.renewAt = token.End.Add(-min(maxRenewal, token.End.Sub(now)/renewalShare))
-	if s.Fetched != nil {
-		s.Fetched(c, token.End)
+	return onceAMinute(&src.toldAt, now)
+}
+
+// onceAMinute reports whether something that is said once a minute may be said now, and keeps that time.
+func onceAMinute(latest *time.Time, now time.Time) bool {
+	if !latest.IsZero() && now.Sub(*latest) < remindEvery {
+		return false
 	}
+	*latest = now
+	return true
 }
 
 func (s *Store) failed(c targets.Credential, src *source, err error, now time.Time) {
-	problem := &outbound.NoTokenError{Cause: Cause(c, err), Failures: 1}
+	failures := 1
 	if src.problem != nil {
-		problem.Failures += src.problem.Failures
+		failures += src.problem.Failures
 	}
-	src.problem = problem
-	src.retryAt = now.Add(delay(problem.Failures, s.Random()))
-	if !src.loggedAt.IsZero() && now.Sub(src.loggedAt) < remindEvery {
+	src.problem = &outbound.NoTokenError{Cause: Cause(c, err), Failures: failures}
+	src.retryAt = now.Add(delay(failures, s.Random()))
+	if !onceAMinute(&src.loggedAt, now) {
 		return
 	}
-	src.loggedAt = now
 	level := zerolog.WarnLevel
 	if known, ok := errors.AsType[*Problem](err); ok && known.ByOperator {
 		level = zerolog.ErrorLevel
 	}
-	s.Log.WithLevel(level).Str(logs.Credential, c.Name).Str(logs.Detail, problem.Cause).
+	s.Log.WithLevel(level).Str(logs.Credential, c.Name).Str(logs.Detail, src.problem.Cause).
 		Msg("no token: the calls that need it wait")
 }
 
@@ -191,10 +204,10 @@ func (s *Store) drop(c targets.Credential, refused secret.Text) bool {
 	if src.token.Value != refused { // another call has dropped it
 		return true
 	}
-	if src.refused == refused || !src.refusedAt.IsZero() && now.Sub(src.refusedAt) < remindEvery {
+	if src.refused == refused || !onceAMinute(&src.refusedAt, now) {
 		return false
 	}
-	src.token, src.refused, src.refusedAt = Token{}, refused, now
+	src.token, src.refused = Token{}, refused
 	return true
 }
 

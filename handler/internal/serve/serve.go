@@ -34,6 +34,7 @@ import (
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/targets"
 )
 
 // Config is the configuration of the handler.
@@ -105,7 +106,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	refusals := &Refusals{}
 	Path{
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
-		Pauses: records.pauses, Credentials: openCredentials(c, client, records.tokenEnds, log),
+		Pauses: records.pauses, Credentials: openCredentials(c, client, records, log),
 		History: records.history, KeepHistory: c.App.Settings.History, Limits: records.limits,
 		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
 		Refusals: refusals, Log: log,
@@ -123,7 +124,6 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	background := c.startBackground(ctx, refusals, log)
 	background.Go(func() { records.targets.Run(ctx) })
-	background.Go(func() { records.tokenEnds.Run(ctx) })
 	background.Go(func() { records.pauses.Run(ctx) })
 	if c.App.Settings.Rules.Profiles.NeedTable() {
 		background.Go(func() { records.limits.Check(ctx) })
@@ -141,10 +141,9 @@ const firstRead = time.Second
 // recorded, but for the limits.
 type records struct {
 	// scheduled is that of scheduled messages, outcomes that of messages of runs. In the table app, targets has the
-	// targets that fail, tokenEnds the ends of tokens, and pauses the targets that are paused.
+	// targets that fail, and pauses those that are paused.
 	scheduled, outcomes *record.Recorder
 	targets             *record.Targets
-	tokenEnds           *record.TokenEnds
 	pauses              *pause.Watcher
 	limits              *limit.Limits
 	app                 storage.Table
@@ -164,16 +163,20 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 	return history.New(tables, c.App.Settings.HistoryRetention, log)
 }
 
-// openCredentials returns the tokens for the calls of a client, or nil if no target has a credential.
-func openCredentials(
-	c Config, client *outbound.Client, ends *record.TokenEnds, log zerolog.Logger,
-) *credential.Store {
+// openCredentials returns the tokens for the calls of a client, or nil if no target has a credential. Their ends are
+// recorded.
+func openCredentials(c Config, client *outbound.Client, r records, log zerolog.Logger) *credential.Store {
 	if len(c.App.Settings.Rules.Profiles.Credentials()) == 0 {
 		return nil
 	}
 	store := credential.New(credential.Config{
-		Fetch: credential.NewFetch(client.TokenClient()), Fetched: ends.Fetched, Now: time.Now, Random: rand.Float64,
-		Log: log,
+		Fetch: credential.NewFetch(client.TokenClient()),
+		Fetched: func(ctx context.Context, fetched targets.Credential, end time.Time) {
+			if r.scheduled.Table() != nil {
+				_ = r.scheduled.Check(record.PutTokenEnd(ctx, r.app, c.appName(), fetched.ID, end)) // best effort
+			}
+		},
+		Now: time.Now, Random: rand.Float64, Log: log,
 	})
 	client.WithTokens(store)
 	return store
@@ -207,7 +210,6 @@ func (r *records) openTables(c Config, log zerolog.Logger) (now func() time.Time
 	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
-	r.tokenEnds = record.NewTokenEnds(r.app, c.appName(), r.scheduled)
 	r.pauses = pause.NewWatcher(r.app, log)
 	return now
 }
