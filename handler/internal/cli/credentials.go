@@ -16,7 +16,7 @@ func printCredentials(out io.Writer, credentials []account.Credential) {
 	for _, c := range credentials {
 		rows = append(rows, []string{c.Pattern, text.Printable(c.Credential), tokenText(c.TokenEnds, now)})
 	}
-	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Flex("CREDENTIAL", 20), terminal.Left("TOKEN", 0))
+	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Flex("CREDENTIAL", 40), terminal.Left("TOKEN", 0))
 }
 
 // tokenText says when a token ends. The time is zero if that is unknown.

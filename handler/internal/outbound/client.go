@@ -106,7 +106,7 @@ func (c *Client) do(
 			}
 		},
 	})
-	response, err := c.send(traced, e, profile)
+	response, h, err := c.send(traced, e, profile)
 	if err != nil {
 		return failure(ctx, err)
 	}
@@ -129,6 +129,7 @@ func (c *Client) do(
 		outcome.Failure = failure(ctx, io.ErrUnexpectedEOF).Failure
 		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but " + whyCut(ctx, response, err)
 	}
+	h.hide(&outcome)
 	return outcome
 }
 

@@ -21,17 +21,19 @@ const (
 	maxSkippedBytes = 2 << 10
 )
 
-// send sends the request of a call, follows redirects, at most ten, and returns the answer. Of the chain it keeps
-// only the latest request and answer. [http.Client] would keep them all: with thousands of headers these are
+// send sends the request of a call, follows redirects, at most ten, and returns the answer, and the token of the request
+// that got it. Of the chain it keeps only the latest request and answer. [http.Client] would keep them all: with thousands of headers these are
 // several MiB, for as long as the last target hangs.
-func (c *Client) send(ctx context.Context, e *envelope.Envelope, profile targets.Profile) (*http.Response, error) {
-	h, err := c.hold(ctx, &e.Call)
+func (c *Client) send(
+	ctx context.Context, e *envelope.Envelope, profile targets.Profile,
+) (response *http.Response, h held, err error) {
+	h, err = c.hold(ctx, &e.Call)
 	if err != nil {
-		return nil, err
+		return nil, held{}, err
 	}
 	request, added, err := newRequest(ctx, e, profile, h)
 	if err != nil {
-		return nil, err
+		return nil, held{}, err
 	}
 	for redirects := 0; ; redirects++ {
 		sent, response, err := c.exchange(request, &h)
@@ -39,16 +41,16 @@ func (c *Client) send(ctx context.Context, e *envelope.Envelope, profile targets
 			err = behindRedirect(err)
 		}
 		if err != nil || redirects == maxRedirects {
-			return response, err
+			return response, h, err
 		}
 		next := c.follow(sent, response, added)
 		if next == nil {
-			return response, nil
+			return response, h, nil
 		}
 		skip(response)
 		h, err = c.holdBehind(sent, next, h)
 		if err != nil {
-			return nil, err
+			return nil, held{}, err
 		}
 		request = next
 	}

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/targets"
@@ -60,6 +62,23 @@ func (c *Client) hold(ctx context.Context, call *envelope.Call) (h held, err err
 func (h held) set(header http.Header) {
 	maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.EqualFold(name, "Authorization") })
 	header["Authorization"] = []string{"Bearer " + string(h.token)}
+}
+
+// hide removes the token from an answer that repeats it: the sender, or an operator, would see it.
+func (h held) hide(o *decision.Outcome) {
+	const hidden = "***"
+	token := []byte(h.token)
+	if len(token) == 0 {
+		return
+	}
+	if bytes.Contains(o.Body, token) {
+		o.Body = bytes.ReplaceAll(o.Body, token, []byte(hidden))
+	}
+	for _, values := range o.Header {
+		for i, value := range values {
+			values[i] = strings.ReplaceAll(value, string(token), hidden)
+		}
+	}
 }
 
 // exchange sends a request. If the target refuses the token of an OAuth 2 credential, it sends the request again with

@@ -155,6 +155,20 @@ func TestCredentialBehindRedirects(t *testing.T) {
 	})
 }
 
+// TestAnswerRepeatsToken: an answer that repeats the token is kept without it.
+func TestAnswerRepeatsToken(t *testing.T) {
+	client, _ := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Got", r.Header.Get("Authorization"))
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, r.Header.Get("Authorization")+" is bad")
+	})
+	client.WithProfiles(mustProfiles(t, "{"+withAuth("")+"}")).WithTokens(tokens{})
+	o := client.Do(t.Context(), mustEnvelope(t, object{"url": "https://a.example"}))
+	if string(o.Body) != "Bearer *** is bad" || o.Header.Get("X-Got") != "Bearer ***" {
+		t.Errorf("got %q with %v", o.Body, o.Header)
+	}
+}
+
 // TestNoToken: a call whose token cannot be had is not made, and fails temporarily.
 func TestNoToken(t *testing.T) {
 	client, server := newSecureNetwork(t, nil)
