@@ -126,7 +126,7 @@ func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *deliv
 		return nil
 	}
 	failed := Target{
-		Host: host, Reason: string(cmp.Or(r.Outcome, r.Reason)), Cause: o.Cause(), Status: o.Status,
+		Host: host, Reason: string(cmp.Or(r.Outcome, decision.Reason(o.Failure))), Cause: o.Cause(), Status: o.Status,
 		Since: r.World.Arrived, Latest: r.World.Arrived, Answer: mask.AnswerText(o.Answer()),
 	}
 	if t.IsOpen(target) {
