@@ -139,7 +139,7 @@ func (s *Store) keep(c targets.Credential, src *source, token Token, err error) 
 	src.fetching = nil
 	now := s.Now()
 	if err == nil && !token.End.After(now) {
-		err = &Problem{Text: "the token has ended already"}
+		err = &ProblemError{Text: "the token has ended already"}
 	}
 	if err != nil {
 		s.failed(c, src, err, now)
@@ -170,7 +170,7 @@ func (s *Store) failed(c targets.Credential, src *source, err error, now time.Ti
 		return
 	}
 	level := zerolog.WarnLevel
-	if known, ok := errors.AsType[*Problem](err); ok && known.ByOperator {
+	if known, ok := errors.AsType[*ProblemError](err); ok && known.ByOperator {
 		level = zerolog.ErrorLevel
 	}
 	s.Log.WithLevel(level).Str(logs.Credential, c.Name).Str(logs.Detail, src.problem.Cause).

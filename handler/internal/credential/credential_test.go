@@ -176,7 +176,7 @@ func TestRenewal(t *testing.T) {
 func TestTokenServerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s := &server{took: 10 * time.Second, problem: &credential.Problem{Text: "status 500"}}
+		s := &server{took: 10 * time.Second, problem: &credential.ProblemError{Text: "status 500"}}
 		store := s.store(&log)
 		var delays []time.Duration
 		for began := time.Now(); time.Since(began) < time.Hour; wait(time.Second) {
@@ -219,7 +219,7 @@ func TestTokenServerDown(t *testing.T) {
 func TestOperatorsFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s := &server{problem: &credential.Problem{Text: "invalid_client, status 401", ByOperator: true}}
+		s := &server{problem: &credential.ProblemError{Text: "invalid_client, status 401", ByOperator: true}}
 		store := s.store(&log)
 		for range 60 {
 			_, _ = store.Token(t.Context(), orders)
@@ -276,7 +276,8 @@ func TestGate(t *testing.T) {
 			t.Errorf("without a credential: %+v", verdict)
 		}
 		_, verdict := store.Enter(t.Context(), due("http://a.example"))
-		if o := verdict.Outcome; o == nil || o.Failure != decision.FailureTargetRefused || o.Detail != targets.PlainRefusal {
+		refused := verdict.Outcome
+		if refused == nil || refused.Failure != decision.FailureTargetRefused || refused.Detail != targets.PlainRefusal {
 			t.Errorf("by http: %+v", verdict)
 		}
 		stopping, stop := context.WithTimeout(t.Context(), time.Second)
@@ -300,7 +301,7 @@ func TestFetched(t *testing.T) {
 		store := credential.New(credential.Config{
 			Fetch: s.fetch, Now: time.Now, Random: func() float64 { return 0 }, Log: zerolog.Nop(),
 			Fetched: func(_ context.Context, c targets.Credential, end time.Time) {
-				if c != orders || end.Sub(time.Now()) != 10*time.Second {
+				if c != orders || time.Until(end) != 10*time.Second {
 					t.Errorf("%s ends at %v", c.Name, end)
 				}
 				told <- time.Since(begin)

@@ -28,14 +28,14 @@ type Fetch func(ctx context.Context, c targets.Credential) (Token, error)
 // defaultLife is the life of a token whose server does not state it.
 const defaultLife = 5 * time.Minute
 
-// Problem is why a token request failed. Its text has nothing that the server wrote, except an error code of OAuth 2.
-type Problem struct {
+// ProblemError says why a token request failed. Its text has nothing that the server wrote, except an error code of OAuth 2.
+type ProblemError struct {
 	Text string
 	// ByOperator says that the operator has to correct a setting, or a permission.
 	ByOperator bool
 }
 
-func (p *Problem) Error() string { return p.Text }
+func (p *ProblemError) Error() string { return p.Text }
 
 // Cause says why there is no token of a credential: the problem, and which server has it.
 func Cause(c targets.Credential, err error) string {
@@ -44,7 +44,7 @@ func Cause(c targets.Credential, err error) string {
 		server = u.Host
 	}
 	text := "the request failed"
-	if problem, ok := errors.AsType[*Problem](err); ok {
+	if problem, ok := errors.AsType[*ProblemError](err); ok {
 		text = problem.Text
 	}
 	return fmt.Sprintf("no token: %s (%s)", text, server)
@@ -63,7 +63,7 @@ func NewFetch(client *http.Client) Fetch {
 		token, err := fetch(ctx, c)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return Token{}, &Problem{Text: "no answer in time"}
+			return Token{}, &ProblemError{Text: "no answer in time"}
 		case err == nil && !isUsable(token.Value):
 			return Token{}, errNoToken
 		}
@@ -71,7 +71,7 @@ func NewFetch(client *http.Client) Fetch {
 	}
 }
 
-var errNoToken = &Problem{Text: "the answer has no bearer token"}
+var errNoToken = &ProblemError{Text: "the answer has no bearer token"}
 
 // isUsable reports whether a token can be sent in a header.
 func isUsable(token secret.Text) bool {
@@ -89,7 +89,7 @@ func fetchIdentity(ctx context.Context, c targets.Credential) (Token, error) {
 	}
 	identity, err := azidentity.NewManagedIdentityCredential(&options)
 	if err != nil {
-		return Token{}, &Problem{Text: "the platform has no such identity", ByOperator: true}
+		return Token{}, &ProblemError{Text: "the platform has no such identity", ByOperator: true}
 	}
 	token, err := identity.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{c.Scope}})
 	if err != nil {
@@ -98,15 +98,15 @@ func fetchIdentity(ctx context.Context, c targets.Credential) (Token, error) {
 	return Token{secret.Text(token.Token), token.ExpiresOn}, nil
 }
 
-func identityProblem(err error) *Problem {
+func identityProblem(err error) *ProblemError {
 	failed, isFailed := errors.AsType[*azidentity.AuthenticationFailedError](err)
 	switch {
 	case isFailed && failed.RawResponse != nil:
 		return statusProblem("", failed.RawResponse.StatusCode)
 	case isFailed:
-		return &Problem{Text: "the identity endpoint gives no usable answer"}
+		return &ProblemError{Text: "the identity endpoint gives no usable answer"}
 	}
-	return &Problem{Text: "the platform has no such identity", ByOperator: true}
+	return &ProblemError{Text: "the platform has no such identity", ByOperator: true}
 }
 
 func fetchOAuth2(ctx context.Context, c targets.Credential) (Token, error) {
@@ -135,27 +135,28 @@ func fetchOAuth2(ctx context.Context, c targets.Credential) (Token, error) {
 
 // errorCodes are those of RFC 6749, 5.2. Each means that the server does not accept what the operator has set.
 var errorCodes = []string{
-	"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope",
+	"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type",
+	"invalid_scope",
 }
 
-func oauth2Problem(err error) *Problem {
+func oauth2Problem(err error) *ProblemError {
 	if answer, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return statusProblem(answer.ErrorCode, answer.Response.StatusCode)
 	}
 	if sent, ok := errors.AsType[*url.Error](err); ok {
 		text, isRefused := outbound.Describe(sent)
-		return &Problem{Text: text, ByOperator: isRefused}
+		return &ProblemError{Text: text, ByOperator: isRefused}
 	}
 	return errNoToken
 }
 
 // statusProblem describes an answer without a token by its code, if that is one of OAuth 2, and its status. A redirect
 // is not followed.
-func statusProblem(code string, status int) *Problem {
+func statusProblem(code string, status int) *ProblemError {
 	text, isCode := fmt.Sprintf("status %d", status), slices.Contains(errorCodes, code)
 	if isCode {
 		text = code + ", " + text
 	}
 	isTemporary := status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
-	return &Problem{Text: text, ByOperator: isCode || !isTemporary}
+	return &ProblemError{Text: text, ByOperator: isCode || !isTemporary}
 }

@@ -81,7 +81,7 @@ func TestManagedIdentityFails(t *testing.T) {
 			}
 			c := targets.Credential{Kind: targets.ManagedIdentity, Scope: "api://" + name}
 			_, err := credential.NewFetch(nil)(ctx, c)
-			problem, ok := errors.AsType[*credential.Problem](err)
+			problem, ok := errors.AsType[*credential.ProblemError](err)
 			if !ok || problem.Text != test.want || problem.ByOperator != test.fault {
 				t.Errorf("got %v, want %s", err, test.want)
 			}

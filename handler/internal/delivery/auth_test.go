@@ -44,7 +44,7 @@ func TestNoToken(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.Rules.Profiles = profiles
-				var problem error = &credential.Problem{Text: "invalid_client, status 401", ByOperator: true}
+				var problem error = &credential.ProblemError{Text: "invalid_client, status 401", ByOperator: true}
 				w.Credentials = credential.New(credential.Config{
 					Fetch: func(context.Context, targets.Credential) (credential.Token, error) {
 						return credential.Token{Value: "token", End: time.Now().Add(time.Hour)}, problem

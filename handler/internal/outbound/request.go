@@ -30,8 +30,8 @@ type draft struct {
 // steps complete the headers of a sender's call, in their order.
 var steps = []func(*draft){addProfile, addToken, addOwn, addTrace, spell}
 
-// newRequest returns the request for the next attempt at an envelope's call, with the token that it holds. Added are the
-// canonical names of the headers that the operator has added.
+// newRequest returns the request for the next attempt at an envelope's call, with the token that it holds. Added are
+// the canonical names of the headers that the operator has added.
 func newRequest(
 	ctx context.Context, e *envelope.Envelope, profile targets.Profile, h held,
 ) (request *http.Request, added []string, err error) {

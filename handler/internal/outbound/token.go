@@ -112,8 +112,8 @@ func (c *Client) exchange(request *http.Request, h *held) (*http.Request, *http.
 // maxTokenBytes is the part of a token server's answer that is read.
 const maxTokenBytes = 64 << 10
 
-// TokenClient returns a client for token servers. The rules and the proxy of calls apply. It follows no redirect, and an
-// answer of more than 64 KiB is an error.
+// TokenClient returns a client for token servers. The rules and the proxy of calls apply. It follows no redirect, and
+// an answer of more than 64 KiB is an error.
 func (c *Client) TokenClient() *http.Client {
 	return &http.Client{
 		Transport:     tokenTransport{c.transport},

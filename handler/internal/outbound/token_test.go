@@ -93,7 +93,8 @@ func TestCredential(t *testing.T) {
 			withAuth(keeps), "https://a.example", object{"headers": object{"authorization": "mine"}}, []string{"mine"},
 		},
 		"other_host_header": {
-			withAuth(""), "https://a.example", object{"headers": object{"Host": "b.example", "Authorization": "mine"}},
+			withAuth(""), "https://a.example",
+			object{"headers": object{"Host": "b.example", "Authorization": "mine"}},
 			[]string{"mine"},
 		},
 	} {
@@ -283,7 +284,8 @@ func TestTokenServers(t *testing.T) {
 		},
 		"unknown_code": {answer(503, isJSON, `{"error":"`+canary+`"}`), "", 0, "status 503", false},
 		"other_type": {
-			answer(200, isJSON, `{"access_token":"abc","token_type":"DPoP"}`), "", 0, "the answer has no bearer token", false,
+			answer(200, isJSON, `{"access_token":"abc","token_type":"DPoP"}`), "", 0,
+			"the answer has no bearer token", false,
 		},
 		"line_break": {
 			answer(200, isJSON, `{"access_token":"a\r\nX-A: b"}`), "", 0, "the answer has no bearer token", false,
@@ -299,7 +301,7 @@ func TestTokenServers(t *testing.T) {
 			c := profiles["*.example"]
 			token, err := credential.NewFetch(client.TokenClient())(t.Context(), c)
 			if test.want != "" {
-				problem, ok := errors.AsType[*credential.Problem](err)
+				problem, ok := errors.AsType[*credential.ProblemError](err)
 				if !ok || problem.Text != test.want || problem.ByOperator != test.fault {
 					t.Errorf("got %v, want %s", err, test.want)
 				}
@@ -341,7 +343,7 @@ func TestTokenServerUnderTheRules(t *testing.T) {
 	c := mustProfiles(t, "{"+withAuth("")+"}").Credentials()["*.example"]
 	denied := outbound.New(longTimeout, mustRules(t, "", "l.example"), outbound.Proxy{})
 	_, err := credential.NewFetch(denied.TokenClient())(t.Context(), c)
-	problem, ok := errors.AsType[*credential.Problem](err)
+	problem, ok := errors.AsType[*credential.ProblemError](err)
 	if !ok || !problem.ByOperator || !strings.Contains(problem.Text, "ASYNC_CALLER_TARGETS_DENY has l.example") {
 		t.Errorf("denied: %v", err)
 	}
@@ -363,8 +365,8 @@ func TestSlowTokenServers(t *testing.T) {
 			client := newPipedClient(t, longTimeout, func(c net.Conn) {
 				_, _ = readHead(c)
 				advance(took)
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+
-					`{"access_token":"abc","expires_in":60}`)
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"+
+					"Connection: close\r\n\r\n"+`{"access_token":"abc","expires_in":60}`)
 			})
 			began := time.Now()
 			_, err := credential.NewFetch(client.TokenClient())(t.Context(),

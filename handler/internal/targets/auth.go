@@ -227,7 +227,8 @@ func (a authTexts) into(field *string, member string) func(json.RawMessage) erro
 		if name, isVariable := strings.CutPrefix(text, "$"); isVariable {
 			resolved, err = variable(name, a.getenv)
 		}
-		if err == nil && (text == "" || len(resolved) > maxAuthText || strings.ContainsFunc(resolved, unicode.IsControl)) {
+		isUsable := text != "" && len(resolved) <= maxAuthText && !strings.ContainsFunc(resolved, unicode.IsControl)
+		if err == nil && !isUsable {
 			err = fmt.Errorf("want 1 to %d bytes without control characters", maxAuthText)
 		}
 		a.found[member], *field = text, resolved

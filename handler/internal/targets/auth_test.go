@@ -43,8 +43,8 @@ func TestAuth(t *testing.T) {
 			}},
 		},
 		"oauth2_all": {
-			`{"oauth2":{"tokenUrl":"https://l.example/t","clientId":"c","clientSecret":"$KEY","scope":"a b","audience":"x",` +
-				`"style":"body"}}`,
+			`{"oauth2":{"tokenUrl":"https://l.example/t","clientId":"c","clientSecret":"$KEY","scope":"a b",` +
+				`"audience":"x","style":"body"}}`,
 			targets.Auth{Credential: targets.Credential{
 				Kind: targets.OAuth2, ClientID: "c", TokenURL: "https://l.example/t", Secret: "the key", Scope: "a b",
 				Audience: "x", InBody: true, Name: "OAuth 2 client c at l.example for a b",
@@ -64,7 +64,8 @@ func TestAuth(t *testing.T) {
 					t.Fatal(err)
 				}
 				there := profileOf(t, tools, "https://a.example:8443").Auth.Credential
-				if c := p.Auth.Credential; c.ID != there.ID || c.Name != there.Name || c.ID == "" || there.Secret != "" {
+				here := p.Auth.Credential
+				if here.ID != there.ID || here.Name != there.Name || here.ID == "" || there.Secret != "" {
 					t.Errorf("without the environment: %+v", there)
 				}
 			}

@@ -220,8 +220,8 @@ func TestProblems(t *testing.T) {
 		"profile":        {`{"*":"off"}`, `"*": want an object, not a string`},
 		"unknown": {
 			`{"*":{"concurency":2}}`,
-			`"*": concurency: unknown member: the members are auth, breaker, concurrency, headers, history, per, rate, ` +
-				`retry, statuses, timeout; did you mean concurrency?`,
+			`"*": concurency: unknown member: the members are auth, breaker, concurrency, headers, history, per, ` +
+				`rate, retry, statuses, timeout; did you mean concurrency?`,
 		},
 		"member_twice":     {`{"*":{"rate":"1/s","rate":"2/s"}}`, `"*": rate: appears twice`},
 		"concurrency_0":    {`{"*":{"concurrency":0}}`, `"*": concurrency: want a whole number from 1 to 10000`},

@@ -245,7 +245,8 @@ func TestCredentials(t *testing.T) {
 	}
 	listed := run("targets", "list") + printed["targets list --json"]
 	for _, text := range []string{
-		`"credential":"managed identity $IDENTITY for api://orders/.default","tokenEnds":"2`, " ends in 23h", " unknown",
+		`"credential":"managed identity $IDENTITY for api://orders/.default","tokenEnds":"2`, " ends in 23h",
+		" unknown",
 	} {
 		if !strings.Contains(listed, text) {
 			t.Errorf("targets list does not have %q:\n%s", text, listed)

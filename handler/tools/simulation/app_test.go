@@ -37,11 +37,11 @@ var shipped = hostJSON{32, 224}
 // app is a queue, the instances of a Function App that serve it, and the targets that they call, in virtual time. The
 // decisions are those of the product. All times count from begin.
 type app struct {
-	rules  decision.Rules
-	random *rand.Rand
-	now    time.Duration
-	events agenda[func()]
-	queue  agenda[*call]
+	rules     decision.Rules
+	random    *rand.Rand
+	now       time.Duration
+	events    agenda[func()]
+	queue     agenda[*call]
 	instances []*instance
 	// undelivered is the number of calls that were not delivered yet.
 	undelivered int
