@@ -276,8 +276,8 @@ func TestGate(t *testing.T) {
 			t.Errorf("without a credential: %+v", verdict)
 		}
 		_, verdict := store.Enter(t.Context(), due("http://a.example"))
-		refused := verdict.Outcome
-		if refused == nil || refused.Failure != decision.FailureTargetRefused || refused.Detail != targets.PlainRefusal {
+		o := verdict.Outcome
+		if o == nil || o.Failure != decision.FailureTargetRefused || o.Detail != targets.PlainRefusal {
 			t.Errorf("by http: %+v", verdict)
 		}
 		stopping, stop := context.WithTimeout(t.Context(), time.Second)

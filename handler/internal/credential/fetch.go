@@ -28,7 +28,8 @@ type Fetch func(ctx context.Context, c targets.Credential) (Token, error)
 // defaultLife is the life of a token whose server does not state it.
 const defaultLife = 5 * time.Minute
 
-// ProblemError says why a token request failed. Its text has nothing that the server wrote, except an error code of OAuth 2.
+// ProblemError says why a token request failed. Its text has nothing that the server wrote, except an error code of
+// OAuth 2.
 type ProblemError struct {
 	Text string
 	// ByOperator says that the operator has to correct a setting, or a permission.

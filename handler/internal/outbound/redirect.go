@@ -22,8 +22,8 @@ const (
 )
 
 // send sends the request of a call, follows redirects, at most ten, and returns the answer, and the token of the
-// request that got it. Of the chain it keeps only the latest request and answer. [http.Client] would keep them all: with
-// thousands of headers these are several MiB, for as long as the last target hangs.
+// request that got it. Of the chain it keeps only the latest request and answer. [http.Client] would keep them all:
+// with thousands of headers these are several MiB, for as long as the last target hangs.
 func (c *Client) send(
 	ctx context.Context, e *envelope.Envelope, profile targets.Profile,
 ) (response *http.Response, h held, err error) {
