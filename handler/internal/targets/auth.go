@@ -56,9 +56,9 @@ const (
 // PlainRefusal is why a call with a credential is not made by http.
 const PlainRefusal = "its credential in targets.json is sent by https only"
 
-// added are the methods whose calls get the headers and the credential of a profile. A target can return the headers of
+// profiled are the methods whose calls get the headers and the credential of a profile. A target can return the headers of
 // other methods to the sender: TRACE does (RFC 9110, 9.3.8), and so do TRACK and DEBUG of some servers.
-var added = []string{
+var profiled = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 	http.MethodOptions,
 }
@@ -67,7 +67,7 @@ var added = []string{
 // that returns them, nor with a Host header that could lead it to another host. Host is empty if there is none.
 func AddsTo(method string, target *url.URL, host string) bool {
 	leadsAway := host != "" && !SameHost(target, &url.URL{Scheme: target.Scheme, Host: host})
-	return !leadsAway && slices.Contains(added, method)
+	return !leadsAway && slices.Contains(profiled, method)
 }
 
 // SameHost reports whether credentials for one URL may be sent to another: host and port are the same. An upgrade from

@@ -457,6 +457,8 @@ func FuzzParse(f *testing.F) {
 		"https://a.example:8443")
 	f.Add(`{"a.example:080":{"rate":{"limit":"90/m","burst":2},"retry":"fixed"},"*.example":{"breaker":"off"}}`,
 		"http://A.example.")
+	f.Add(`{"a.example":{"auth":{"managedIdentity":"api://x","clientId":"$KEY","override":false}},"*.b.example":`+
+		`{"auth":{"oauth2":`+oauth2+`}}}`, "https://a.example")
 	f.Add(`{"[::1]:7071":{"headers":{"X-a":["$KEY","1"],"Authorization":"$KEY"}},"::1":{}}`, "http://[::1]:7071")
 	f.Fuzz(func(t *testing.T, content, url string) {
 		profiles, err := targets.Parse([]byte(content), nil, getenv)
