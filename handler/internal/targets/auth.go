@@ -56,8 +56,8 @@ const (
 // PlainRefusal is why a call with a credential is not made by http.
 const PlainRefusal = "its credential in targets.json is sent by https only"
 
-// profiled are the methods whose calls get the headers and the credential of a profile. A target can return the headers of
-// other methods to the sender: TRACE does (RFC 9110, 9.3.8), and so do TRACK and DEBUG of some servers.
+// profiled are the methods whose calls get the headers and the credential of a profile. A target can return the headers
+// of other methods to the sender: TRACE does (RFC 9110, 9.3.8), and so do TRACK and DEBUG of some servers.
 var profiled = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 	http.MethodOptions,
