@@ -276,7 +276,7 @@ func judge(o decision.Outcome) state {
 		}
 		return unknown
 	case decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused,
-		decision.FailureCertificate:
+		decision.FailureCertificate, decision.FailureAuth:
 		return unknown
 	case "", decision.FailureRedirected:
 	}

@@ -13,6 +13,7 @@ import (
 
 func newDoctor(env Env) *cobra.Command {
 	shared := &sharedFlags{env: env, group: "doctor"}
+	var auth bool
 	command := &cobra.Command{
 		Use:   shared.group,
 		Short: "Find out why an app delivers nothing, and what to do",
@@ -24,22 +25,30 @@ exit code is 1 if something is broken. A check that depends on a broken one is l
 host.json it checks the queues that we ship.
 
 The settings and the credential are those of this environment and of local.settings.json. It changes
-nothing: it only peeks at messages, and tries writes on messages, rows and blobs that do not exist.`,
+nothing: it only peeks at messages, and tries writes on messages, rows and blobs that do not exist.
+--auth sends the secrets that targets.json refers to to its token servers.`,
 		Example: `  async-caller doctor
+  async-caller doctor --auth
   async-caller doctor --app dist
   async-caller doctor --json | jq -r 'select(.state == "broken") | .next'`,
 		Args: cobra.NoArgs,
 	}
-	shared.addApp(flagsOf(command).FlagSet)
+	flags := flagsOf(command)
+	flags.BoolVar(&auth, "auth", false, "also fetch a token of each credential in targets.json, and drop it")
+	shared.addApp(flags.FlagSet)
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
 		s := shared.newSession()
 		broken := 0
-		doctor.Run(cmd.Context(), shared.app, env.Environ, func(line doctor.Line) {
+		report := func(line doctor.Line) {
 			if line.State == doctor.Broken {
 				broken++
 			}
 			printAll(s, []doctor.Line{line}, printDiagnosis)
-		})
+		}
+		doctor.Run(cmd.Context(), shared.app, env.Environ, report)
+		if auth {
+			doctor.Auth(cmd.Context(), shared.app, env.Environ, report)
+		}
 		if broken > 0 {
 			return &codeError{exitFailed, fmt.Errorf("%s failed", plural(broken, "check"))}
 		}

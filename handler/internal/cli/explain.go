@@ -26,6 +26,7 @@ import (
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/targets"
 	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
@@ -55,7 +56,7 @@ target is refused, or the deadline passes before a call is allowed.
 
 The envelope comes from FILE, or standard input for "-", as JSON or base64; or, with --queue and
 --request-id, from the first 32 visible messages of a queue or of its poison queue. Only then does
-the explanation know whether the target is paused.
+the explanation know whether the target is paused, and when the token of its credential ends.
 
 Settings come from the environment and from local.settings.json, host.json, retry.json, targets.json
 and routes.json in the app folder. Query strings, user info, header values, bodies and the context
@@ -165,7 +166,7 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 		return err
 	}
 	if o.requestID != "" { // otherwise nothing in the account is read
-		o.readPauses(ctx, env, a)
+		o.readTable(ctx, env, a)
 	}
 	explanation := explain.About(a.Settings.Rules, o.Question)
 	if o.json {
@@ -238,9 +239,9 @@ func (o *explainOptions) peek(ctx context.Context, a config.App) (source string,
 	return o.find(ctx, store, a)
 }
 
-// readPauses reads which targets are paused. If that is not known, it says so, and the explanation does not depend on
-// it.
-func (o *explainOptions) readPauses(ctx context.Context, env Env, a config.App) {
+// readTable reads which targets are paused, and when tokens end. If it is not known whether a target is paused, it says
+// so, and the explanation does not depend on it.
+func (o *explainOptions) readTable(ctx context.Context, env Env, a config.App) {
 	app := account.Account{AppTable: operation.OpenTables(a).App}
 	pauses, err := app.Pauses(ctx)
 	if err != nil && !errors.Is(err, account.ErrNoPauses) {
@@ -248,6 +249,8 @@ func (o *explainOptions) readPauses(ctx context.Context, env Env, a config.App) 
 		fmt.Fprintf(env.Stderr, "whether the target is paused is unknown: %s\n", why)
 	}
 	o.Paused = pausedTargets(pauses, o.Now)
+	ends := app.TokenEnds(ctx)
+	o.Token = func(c targets.Credential) string { return tokenText(ends[c.ID], o.Now) }
 }
 
 // pausedTargets returns what an explanation needs to know about pauses.
@@ -382,6 +385,7 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 		terminal.PrintLine(out, "", "if only the handler's search list knows the host, %s", e.RefusedIfShort)
 	}
 	terminal.PrintField(out, "paused", e.Paused)
+	terminal.PrintField(out, "credential", e.Credential)
 	terminal.PrintField(out, "headers", strings.Join(e.Headers, ", "))
 	terminal.PrintLine(out, "body", "%d bytes", e.BodyBytes)
 	terminal.PrintField(out, "callback", e.Callback)

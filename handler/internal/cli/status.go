@@ -141,10 +141,10 @@ func (s *session) printStatus(status account.Status, all bool) {
 	printFurther(out, status)
 }
 
-// mostPauses is the largest number of paused targets, and of apps without calls, that the status names.
+// mostPauses is the largest number of paused targets, of credentials, and of apps without calls, that the status names.
 const mostPauses = 10
 
-// printPaused names the targets that are paused.
+// printPaused names the targets that are paused, and the credentials.
 func printPaused(out io.Writer, s account.Status) {
 	for _, p := range s.Pauses[:min(len(s.Pauses), mostPauses)] {
 		terminal.PrintLine(out, "paused", "%s %s", p.Host, p.Text())
@@ -154,6 +154,13 @@ func printPaused(out io.Writer, s account.Status) {
 	}
 	if s.PauseProblem != "" {
 		terminal.PrintLine(out, "paused", "unknown: %s", text.Printable(s.PauseProblem))
+	}
+	for _, c := range s.Credentials[:min(len(s.Credentials), mostPauses)] {
+		terminal.PrintLine(out, "credential", "%s: %s; token: %s",
+			c.Pattern, text.Printable(c.Credential), tokenText(c.TokenEnds, s.At))
+	}
+	if more := len(s.Credentials) - mostPauses; more > 0 {
+		terminal.PrintLine(out, "credential", "%s more: `async-caller targets list`", thousands(more))
 	}
 	if s.Limits != "" {
 		terminal.PrintLine(out, "limits", "%s", s.Limits)

@@ -202,7 +202,9 @@ func newTargetsList(shared *sharedFlags) *cobra.Command {
 		Use:   "list",
 		Short: "List the targets that are paused",
 		Long: `List the targets that are paused, since when, until when, by whom and why. A host without a port is
-paused on all ports. Rows of the table that are no valid pauses have no effect and are named.`,
+paused on all ports. Rows of the table that are no valid pauses have no effect and are named. Then
+list the patterns of targets.json with a credential, and when the token ends that an instance of
+the app has fetched last.`,
 		Example: "  async-caller targets list --json",
 		Args:    cobra.NoArgs,
 	}
@@ -219,10 +221,12 @@ func (s *session) listPauses(ctx context.Context) error {
 	}
 	now := time.Now()
 	listed := slices.DeleteFunc(pauses, func(p pause.Pause) bool { return p.Problem == "" && !p.IsInForce(now) })
+	credentials := s.account.Credentials(ctx)
 	if len(listed) == 0 {
 		s.progress.printf("no target is paused in %s", s.account.Name)
 	}
 	printAll(s, listed, func(out io.Writer, pauses []pause.Pause) { printPauses(out, pauses, now) })
+	printAll(s, credentials, printCredentials)
 	return nil
 }
 

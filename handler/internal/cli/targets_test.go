@@ -370,3 +370,40 @@ func TestListPauses(t *testing.T) {
 		}
 	})
 }
+
+// TestCredentialsAreShown: targets list and status name the credential of each pattern, and say when its token ends.
+func TestCredentialsAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPauseSession(t, 0)
+		profiles, err := targets.Parse([]byte(`{"a.example":{"auth":{"managedIdentity":"api://a"}},`+
+			`"*.b.example":{"auth":{"oauth2":{"tokenUrl":"https://l.example/t","clientId":"c","clientSecret":"$S"}}}}`),
+			nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.account.Rules.Decision.Profiles = profiles
+		id := profiles.Credentials()["a.example"].ID
+		err = record.PutTokenEnd(t.Context(), d.account.AppTable, "app", id, time.Now().Add(43*time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.listPauses(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.showStatus(t.Context(), false, false); err != nil {
+			t.Error(err)
+		}
+		<-time.After(time.Hour)
+		if err := d.listPauses(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			"*.b.example  OAuth 2 client c at l.example", "  unknown", "a.example    managed identity for api://a",
+			"  ends in 43m", "  ended 17m ago", "a.example: managed identity for api://a; token: ends in 43m",
+		} {
+			if printed := d.stdout.String(); !strings.Contains(printed, want) {
+				t.Errorf("nothing says %q:\n%s", want, printed)
+			}
+		}
+	})
+}

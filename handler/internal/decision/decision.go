@@ -63,11 +63,12 @@ const (
 	Malformed   Reason = "malformed" // not a valid envelope
 	BadSetting  Reason = "bad_setting"
 	HostGone    Reason = "host_gone"
-	Busy        Reason = "busy"        // no slot for the target
-	TargetDown  Reason = "target_down" // the target's circuit breaker is open
-	Paused      Reason = "paused"      // an operator has paused the target
-	Cancelled   Reason = "cancelled"   // an operator has deleted the scheduled message
-	Duplicate   Reason = "duplicate"   // the history says that the call was delivered
+	Busy        Reason = "busy"              // no slot for the target
+	TargetDown  Reason = "target_down"       // the target's circuit breaker is open
+	Auth               = Reason(FailureAuth) // no token for the target
+	Paused      Reason = "paused"            // an operator has paused the target
+	Cancelled   Reason = "cancelled"         // an operator has deleted the scheduled message
+	Duplicate   Reason = "duplicate"         // the history says that the call was delivered
 )
 
 // A message that the handler hands back stays invisible for handBackDelay to handBackDelay + handBackJitter: a host

@@ -588,7 +588,7 @@ func TestNoReasonIsTooLong(t *testing.T) {
 	for _, reason := range []decision.Reason{
 		decision.Delivered, decision.Status, decision.NotDue, decision.Interrupted, decision.Rejected, decision.Expired,
 		decision.Exhausted, decision.Malformed, decision.BadSetting,
-		decision.HostGone, decision.Busy, decision.TargetDown, decision.Paused,
+		decision.HostGone, decision.Busy, decision.TargetDown, decision.Auth, decision.Paused,
 		decision.Reason(decision.FailureRedirected),
 		decision.Reason(decision.FailureCertificate),
 		decision.Reason(decision.FailureTargetRefused),

@@ -32,7 +32,7 @@ type Due struct {
 
 // Refusal says why the call of a message that is due must not begin now.
 type Refusal struct {
-	// Reason is [Busy], [TargetDown] or [Paused]. Detail explains it in a few words.
+	// Reason is [Busy], [TargetDown], [Auth] or [Paused]. Detail explains it in a few words.
 	Reason Reason
 	Detail string
 	// Delay is when the message should come back.

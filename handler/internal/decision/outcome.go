@@ -97,7 +97,7 @@ func (o Outcome) reason(responded Reason) Reason {
 // reasons.
 type Failure string
 
-// The failures. Those down to FailureCertificate are temporary, the last three permanent.
+// The failures. Those down to FailureAuth are temporary, the last three permanent.
 const (
 	// FailureTimeout: the target did not respond in time, or connecting took too long.
 	FailureTimeout Failure = "timeout"
@@ -112,6 +112,8 @@ const (
 	// FailureCertificate: the target's certificate is not trusted, has expired or is for another host. Somebody will
 	// renew it.
 	FailureCertificate Failure = "certificate"
+	// FailureAuth: there is no token to authorize the call with.
+	FailureAuth Failure = "auth"
 	// FailureInterrupted: the handler is stopping; the target is not to blame.
 	FailureInterrupted Failure = "interrupted"
 	// FailureRedirected: the target redirected the call in a way that must not be followed.
@@ -127,7 +129,7 @@ const (
 func Failures() []Failure {
 	return []Failure{
 		FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection,
-		FailureRedirected, FailureCertificate, FailureBadURL, FailureTargetRefused, FailureInterrupted,
+		FailureRedirected, FailureCertificate, FailureAuth, FailureBadURL, FailureTargetRefused, FailureInterrupted,
 	}
 }
 
@@ -159,7 +161,7 @@ func (r Rules) judge(in *Intake, o Outcome, now time.Time) judgement {
 		return judgement{verdict: interrupted, rule: "the handler is stopping"}
 	case FailureRedirected, FailureBadURL, FailureTargetRefused:
 		return judgement{verdict: permanent, rule: "permanent failure: " + string(o.Failure)}
-	case FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection, FailureCertificate:
+	case FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection, FailureCertificate, FailureAuth:
 	}
 	return judgement{verdict: temporary, rule: "no answer: " + string(o.Failure)}
 }

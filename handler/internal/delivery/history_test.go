@@ -312,7 +312,7 @@ func TestHistoryKeeps(t *testing.T) {
 					t.Fatalf("%d entries, %v", len(entries), err)
 				}
 				e := entries[0]
-				got := []any{e.Queue, e.MessageID, e.Action, e.Reason, e.TargetHost, e.Status, len(e.Trail)}
+				got := []any{e.Queue, e.MessageID, e.Action, e.Reason, e.TargetHost, int(e.Status), len(e.Trail)}
 				want := []any{
 					mainQueue, "m1", string(c.action), string(c.reason), "target.example:8443", c.outcome.Status,
 					e.Attempts,

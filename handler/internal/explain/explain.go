@@ -49,6 +49,8 @@ type Question struct {
 	Guard guard.Rules
 	// Paused returns the pause of a target, or the zero value. It is nil if pauses are not known.
 	Paused func(target *url.URL) Pause
+	// Token says when the token of a credential ends. It is nil if that is not known.
+	Token func(c targets.Credential) string
 	// Undelivered, unless nil, is why the host moves the message to the poison queue instead of delivering it.
 	Undelivered *Undelivered
 	// Outcome is the assumed outcome of the call, or nil. It does not matter if the target is refused.
@@ -223,10 +225,31 @@ func (m message) route() *Route {
 // pause returns the pause of the message's target. It does not matter if the target is refused.
 func (m message) pause() Pause {
 	e := m.in.Envelope
-	if m.Paused == nil || e == nil || m.Guard.JudgeCall(e.Call.Target, e.Call.Host) != "" {
+	if m.Paused == nil || e == nil || m.refused() != "" {
 		return Pause{}
 	}
 	return m.Paused(e.Call.Target)
+}
+
+// refused returns why the target of the message's envelope must not be called.
+func (m message) refused() string {
+	call := &m.in.Envelope.Call
+	refused := m.Guard.JudgeCall(call.Target, call.Host)
+	if refused == "" && m.in.Profile.IsPlain(call) {
+		refused = targets.PlainRefusal
+	}
+	return refused
+}
+
+func (m message) credential() string {
+	c := m.in.Profile.CredentialOf(&m.in.Envelope.Call)
+	switch {
+	case c == nil:
+		return ""
+	case m.Token == nil:
+		return text.Printable(c.Name)
+	}
+	return text.Printable(c.Name) + "; token: " + m.Token(*c)
 }
 
 func (m message) afterCall(started time.Time) (step, otherwise *Step) {
@@ -324,14 +347,17 @@ type Envelope struct {
 	// Target and Callback are host and path.
 	Target   string `json:"target"`
 	Callback string `json:"callback,omitempty"`
-	// Refused says why the target must not be called, judged by its host and Host header; the addresses of a name are
-	// judged when it is called.
+	// Refused says why the target must not be called, judged by its host and Host header, or because its credential
+	// would be sent in the clear; the addresses of a name are judged when it is called.
 	Refused string `json:"refused,omitempty"`
 	// RefusedIfShort says why the target is refused if its host, a name without a dot, exists only with the search list
 	// of the handler.
 	RefusedIfShort string `json:"refusedIfShort,omitempty"`
 	// Paused says since when, by whom and until when the target is paused; empty if it is not, or that is not known.
 	Paused string `json:"paused,omitempty"`
+	// Credential names the credential that authorizes the call, and says when its token ends if that is known; empty if
+	// there is none.
+	Credential string `json:"credential,omitempty"`
 	// Headers are names.
 	Headers   []string  `json:"headers,omitempty"`
 	BodyBytes int       `json:"bodyBytes"`
@@ -402,8 +428,9 @@ func (m message) describe() *Envelope {
 		CorrelationID:     e.CorrelationID(),
 		Method:            e.Call.Method,
 		Target:            Target(e.Call.Target.String()),
-		Refused:           m.Guard.JudgeCall(e.Call.Target, e.Call.Host),
+		Refused:           m.refused(),
 		Paused:            m.pause().Why,
+		Credential:        m.credential(),
 		BodyBytes:         len(e.Call.Body),
 		Bytes:             len(m.Content),
 		Attempts:          e.Attempts,

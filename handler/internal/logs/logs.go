@@ -61,6 +61,8 @@ const (
 	Poison    = "poison"
 	Oldest    = "oldest"
 	Age       = "age"
+	// Credential is the name of a credential of targets.json.
+	Credential = "credential"
 	// Dropped is the number of lines that are missing before this one.
 	Dropped = "dropped"
 )

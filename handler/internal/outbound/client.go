@@ -54,6 +54,7 @@ var errTimeout = errors.New("no answer in time")
 type Client struct {
 	timeout   time.Duration
 	profiles  targets.Profiles
+	tokens    Tokens
 	transport *guardedTransport
 }
 
@@ -105,7 +106,7 @@ func (c *Client) do(
 			}
 		},
 	})
-	response, err := c.send(traced, e, profile)
+	response, h, err := c.send(traced, e, profile)
 	if err != nil {
 		return failure(ctx, err)
 	}
@@ -128,6 +129,7 @@ func (c *Client) do(
 		outcome.Failure = failure(ctx, io.ErrUnexpectedEOF).Failure
 		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but " + whyCut(ctx, response, err)
 	}
+	h.hide(&outcome)
 	return outcome
 }
 
@@ -192,6 +194,7 @@ func failure(ctx context.Context, err error) decision.Outcome {
 func classify(cause, err error) (kind decision.Failure, detail string) {
 	refused, isRefused := errors.AsType[*refusedError](err)
 	proxy, isProxy := errors.AsType[*proxyError](err)
+	noToken, isNoToken := errors.AsType[*NoTokenError](err)
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	certificate, _ := errors.AsType[x509.CertificateInvalidError](err)
 	op := ""
@@ -205,6 +208,8 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureInterrupted, ""
 	case isRefused:
 		return decision.FailureTargetRefused, refused.detail
+	case isNoToken:
+		return decision.FailureAuth, noToken.Cause
 	// The operator can fix failures at the proxy, so all of them are temporary.
 	case isProxy:
 		return decision.FailureConnect, proxy.Error()

@@ -11,7 +11,6 @@ import (
 
 	"asynccaller/handler/internal/dotnet"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/targets"
 )
@@ -22,30 +21,70 @@ const (
 	maxSkippedBytes = 2 << 10
 )
 
-// send sends the request of a call, follows redirects, at most ten, and returns the answer. Of the chain it keeps
-// only the latest request and answer. [http.Client] would keep them all: with thousands of headers these are
-// several MiB, for as long as the last target hangs.
-func (c *Client) send(ctx context.Context, e *envelope.Envelope, profile targets.Profile) (*http.Response, error) {
-	request, added, err := newRequest(ctx, e, profile)
+// send sends the request of a call, follows redirects, at most ten, and returns the answer, and the token of the
+// request that got it. Of the chain it keeps only the latest request and answer. [http.Client] would keep them all:
+// with thousands of headers these are several MiB, for as long as the last target hangs.
+func (c *Client) send(
+	ctx context.Context, e *envelope.Envelope, profile targets.Profile,
+) (response *http.Response, h held, err error) {
+	h, err = c.hold(ctx, &e.Call)
 	if err != nil {
-		return nil, err
+		return nil, held{}, err
+	}
+	request, added, err := newRequest(ctx, e, profile, h)
+	if err != nil {
+		return nil, held{}, err
 	}
 	for redirects := 0; ; redirects++ {
-		response, err := c.transport.RoundTrip(request)
-		if refused, ok := errors.AsType[*refusedError](err); ok && redirects > 0 {
-			err = &refusedError{"behind a redirect: " + refused.detail}
+		sent, response, err := c.exchange(request, &h)
+		if redirects > 0 {
+			err = behindRedirect(err)
 		}
 		if err != nil || redirects == maxRedirects {
-			return response, err
+			return response, h, err
 		}
-		next := c.follow(request, response, added)
+		next := c.follow(sent, response, added)
 		if next == nil {
-			return response, nil
+			return response, h, nil
 		}
-		_, _ = io.CopyN(io.Discard, response.Body, maxSkippedBytes)
-		_ = response.Body.Close()
+		skip(response)
+		h, err = c.holdBehind(sent, next, h)
+		if err != nil {
+			return nil, held{}, err
+		}
 		request = next
 	}
+}
+
+// holdBehind gives the request behind a redirect the credential of its own target, unless it is for the same host and
+// port as the request before, whose token it has. Without a credential the request has none.
+func (c *Client) holdBehind(before, next *http.Request, h held) (held, error) {
+	if c.staysInProfile(before.URL, next.URL) {
+		return h, nil
+	}
+	call := envelope.Call{Target: next.URL, Method: next.Method, Host: next.Host, Header: http.Header{}}
+	for name, values := range next.Header {
+		call.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	h, err := c.hold(next.Context(), &call)
+	if h.token != "" {
+		h.set(next.Header)
+	}
+	return h, behindRedirect(err)
+}
+
+// behindRedirect returns the error of a request behind a redirect.
+func behindRedirect(err error) error {
+	if refused, ok := errors.AsType[*refusedError](err); ok {
+		return &refusedError{"behind a redirect: " + refused.detail}
+	}
+	return err
+}
+
+// skip drops an answer, and keeps the connection if the rest of the body is short.
+func skip(response *http.Response) {
+	_, _ = io.CopyN(io.Discard, response.Body, maxSkippedBytes)
+	_ = response.Body.Close()
 }
 
 // follow returns the request that follows a redirect, or nil if the response is the answer. A redirect keeps method and
@@ -74,14 +113,19 @@ func (c *Client) follow(request *http.Request, response *http.Response, added []
 	} else if request.GetBody != nil {
 		next.Body, _ = request.GetBody() // a bytes.Reader, which has no errors
 	}
-	staysOnHost := sameHost(request.URL, target)
-	staysInProfile := staysOnHost && c.profiles.For(request.URL).Scope == c.profiles.For(target).Scope
+	staysOnHost := targets.SameHost(request.URL, target)
+	staysInProfile := c.staysInProfile(request.URL, target)
 	maps.DeleteFunc(next.Header, func(name string, _ []string) bool {
 		isAdded := slices.Contains(added, http.CanonicalHeaderKey(name))
 		return isAdded && !staysInProfile || secret.Is(name) && !staysOnHost
 	})
 	authorize(next)
 	return next
+}
+
+// staysInProfile reports whether a redirect leads to the same host and port, and to the same profile.
+func (c *Client) staysInProfile(from, to *url.URL) bool {
+	return targets.SameHost(from, to) && c.profiles.For(from).Scope == c.profiles.For(to).Scope
 }
 
 // dropContent makes a request the GET or HEAD that follows a 303.
@@ -110,16 +154,6 @@ func location(response *http.Response, base *url.URL) (target *url.URL, relative
 
 // givesUpTLS reports whether a redirect would send in the clear what the sender encrypts.
 func givesUpTLS(from, to *url.URL) bool { return from.Scheme == "https" && to.Scheme == "http" }
-
-// sameHost reports whether credentials for one URL may be sent to another: host and port are the same. An upgrade from
-// http to https on the default ports stays on the same host.
-func sameHost(from, to *url.URL) bool {
-	if from.Hostname() != to.Hostname() {
-		return false
-	}
-	upgrade := from.Scheme == "http" && to.Scheme == "https" && guard.Port(from) == "80" && guard.Port(to) == "443"
-	return upgrade || from.Scheme == to.Scheme && guard.Port(from) == guard.Port(to)
-}
 
 func keepsMethod(status int) bool {
 	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,17 +22,18 @@ type draft struct {
 	header   http.Header
 	envelope *envelope.Envelope
 	profile  targets.Profile
+	held     held
 	// added are the names of the headers that the operator has added: they are only for the targets of the profile.
 	added []string
 }
 
 // steps complete the headers of a sender's call, in their order.
-var steps = []func(*draft){addProfile, addOwn, addTrace, spell}
+var steps = []func(*draft){addProfile, addToken, addOwn, addTrace, spell}
 
-// newRequest returns the request for the next attempt at an envelope's call. Added are the canonical names of the
-// headers that the operator has added.
+// newRequest returns the request for the next attempt at an envelope's call, with the token that it holds. Added are
+// the canonical names of the headers that the operator has added.
 func newRequest(
-	ctx context.Context, e *envelope.Envelope, profile targets.Profile,
+	ctx context.Context, e *envelope.Envelope, profile targets.Profile, h held,
 ) (request *http.Request, added []string, err error) {
 	var body io.Reader
 	if e.Call.Body != nil {
@@ -43,7 +43,7 @@ func newRequest(
 	if err != nil {
 		return nil, nil, err
 	}
-	d := draft{header: endToEnd(e.Call.Header), envelope: e, profile: profile}
+	d := draft{header: endToEnd(e.Call.Header), envelope: e, profile: profile, held: h}
 	for _, step := range steps {
 		step(&d)
 	}
@@ -92,20 +92,10 @@ const idempotencyKey = "Idempotency-Key"
 // recognize them in lower case, and few receivers compare letter case (RFC 9110, 5.1).
 var repeatable = []string{idempotencyKey, "X-Idempotency-Key"}
 
-// profiled are the methods whose calls get the headers of a profile. A target can return the headers of other
-// methods to the sender: TRACE does (RFC 9110, 9.3.8), and so do TRACK and DEBUG of some servers.
-var profiled = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
-	http.MethodOptions,
-}
-
-// addProfile adds the headers of the profile. The envelope's own take precedence. It adds none if a Host header could
-// lead the call to another host than the profile's.
+// addProfile adds the headers of the profile, if that is allowed. The envelope's own take precedence.
 func addProfile(d *draft) {
 	call := d.envelope.Call
-	host := &url.URL{Scheme: call.Target.Scheme, Host: call.Host}
-	leadsAway := host.Host != "" && !sameHost(call.Target, host)
-	if leadsAway || !slices.Contains(profiled, call.Method) {
+	if !targets.AddsTo(call.Method, call.Target, call.Host) {
 		return
 	}
 	for name, values := range d.profile.Headers {
@@ -117,6 +107,14 @@ func addProfile(d *draft) {
 			d.header[name] = values
 			d.added = append(d.added, name)
 		}
+	}
+}
+
+// addToken makes the token the Authorization of the call.
+func addToken(d *draft) {
+	if d.held.token != "" {
+		d.held.set(d.header)
+		d.added = append(d.added, "Authorization")
 	}
 }
 

@@ -63,6 +63,8 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	switch {
 	case r.Verdict != nil && r.Verdict.Outcome != nil:
 		row.Cause = r.Verdict.Outcome.Cause()
+	case r.Reason == decision.Auth:
+		row.Cause = r.Detail
 	case r.Reason == decision.TargetDown: // the message has the cause of its target
 		latest := s.Targets.Latest(RowHost(target.Host))
 		row.Cause, row.Answer = latest.Cause, cmp.Or(row.Answer, latest.Answer)
@@ -92,7 +94,8 @@ func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *deli
 	}
 }
 
-// TargetObserver keeps the targets that fail, also if the message cannot be settled. IsOpen reports whether the circuit
+// TargetObserver keeps the targets that fail, also if the message cannot be settled. One for which there is no token
+// fails too. IsOpen reports whether the circuit
 // breaker of a target is open.
 type TargetObserver struct {
 	*Targets
@@ -101,10 +104,16 @@ type TargetObserver struct {
 
 // Observe implements [delivery.Observer].
 func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
-	if r.Verdict == nil || r.Verdict.Outcome == nil {
+	if r.Verdict == nil {
 		return nil
 	}
 	o := r.Verdict.Outcome
+	if refusal := r.Verdict.Refusal; refusal != nil && refusal.Reason == decision.Auth {
+		o = &decision.Outcome{Failure: decision.FailureAuth, Detail: refusal.Detail}
+	}
+	if o == nil {
+		return nil
+	}
 	notOfTarget := []decision.Failure{
 		decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused,
 	}
@@ -118,8 +127,9 @@ func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *deliv
 		return nil
 	}
 	failed := Target{
-		Host: host, Reason: string(r.Outcome), Cause: o.Cause(), Status: envelope.StatusCode(o.Status),
-		Since: r.World.Arrived, Latest: r.World.Arrived, Answer: mask.AnswerText(o.Answer()),
+		Host: host, Reason: string(cmp.Or(r.Outcome, decision.Reason(o.Failure))), Cause: o.Cause(),
+		Status: envelope.StatusCode(o.Status),
+		Since:  r.World.Arrived, Latest: r.World.Arrived, Answer: mask.AnswerText(o.Answer()),
 	}
 	if t.IsOpen(target) {
 		failed.OpenAt = r.World.Now

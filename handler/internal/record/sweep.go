@@ -43,8 +43,8 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 	return swept, err
 }
 
-// SweepApps removes the rows of targets or of limits, or the heartbeats, that were not written for eight days. In
-// partition a queue of this name may have messages, which stay.
+// SweepApps removes the rows of targets, limits or credentials, or the heartbeats, that were not written for eight
+// days. In partition a queue of this name may have messages, which stay.
 func SweepApps(ctx context.Context, table storage.Table, partition string) error {
 	old := storage.Query{Partition: partition, WrittenBefore: time.Now().Add(-appRetention)}
 	_, err := sweep(ctx, table, old, func(row sweptRow) bool { return row.RequestID != "" })

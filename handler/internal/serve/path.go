@@ -6,6 +6,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/admission"
+	"asynccaller/handler/internal/credential"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/deliverylog"
 	"asynccaller/handler/internal/guard"
@@ -23,6 +24,7 @@ type Path struct {
 	// NewBatchThreshold is the host's.
 	NewBatchThreshold int
 	Pauses            *pause.Watcher
+	Credentials       *credential.Store
 	History           *history.History
 	// KeepHistory says what the history keeps, unless the profile of a target does.
 	KeepHistory targets.History
@@ -50,6 +52,9 @@ func (p Path) Connect(d *delivery.Deliverer) {
 	// Room is the first that counts, because messages that wait at the gates behind it take memory. A target that is
 	// down costs no request to the tables of the history and of limits.
 	d.Gates = append(d.Gates, room, breakers)
+	if p.Credentials != nil { // a call that waits for a token holds neither a turn nor a share
+		d.Gates = append(d.Gates, p.Credentials)
+	}
 	if p.History != nil { // before the limit: a duplicate takes no turn
 		d.Gates = append(d.Gates, calls)
 	}

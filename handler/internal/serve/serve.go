@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/credential"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/history"
@@ -33,6 +34,7 @@ import (
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/targets"
 )
 
 // Config is the configuration of the handler.
@@ -104,7 +106,8 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	refusals := &Refusals{}
 	Path{
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
-		Pauses: records.pauses, History: records.history, KeepHistory: c.App.Settings.History, Limits: records.limits,
+		Pauses: records.pauses, Credentials: openCredentials(c, client, records, log),
+		History: records.history, KeepHistory: c.App.Settings.History, Limits: records.limits,
 		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
 		Refusals: refusals, Log: log,
 	}.Connect(deliverer)
@@ -158,6 +161,25 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 		return nil
 	}
 	return history.New(tables, c.App.Settings.HistoryRetention, log)
+}
+
+// openCredentials returns the tokens for the calls of a client, or nil if no target has a credential. Their ends are
+// recorded.
+func openCredentials(c Config, client *outbound.Client, r records, log zerolog.Logger) *credential.Store {
+	if len(c.App.Settings.Rules.Profiles.Credentials()) == 0 {
+		return nil
+	}
+	store := credential.New(credential.Config{
+		Fetch: credential.NewFetch(client.TokenClient()),
+		Fetched: func(ctx context.Context, fetched targets.Credential, end time.Time) {
+			if r.scheduled.Table() != nil {
+				_ = r.scheduled.Check(record.PutTokenEnd(ctx, r.app, c.appName(), fetched.ID, end)) // best effort
+			}
+		},
+		Now: time.Now, Random: rand.Float64, Log: log,
+	})
+	client.WithTokens(store)
+	return store
 }
 
 func openRecords(c Config, log zerolog.Logger) (r records) {

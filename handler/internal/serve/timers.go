@@ -103,6 +103,7 @@ func (t timers) keeper() ingress.Task {
 			return errors.Join(err,
 				record.SweepApps(ctx, t.app, record.TargetsPartition),
 				record.SweepApps(ctx, t.app, limit.Partition),
+				record.SweepApps(ctx, t.app, record.CredentialPartition),
 				record.SweepApps(ctx, table, record.Heartbeats),
 				t.beat(ctx, table, functionapp.KeeperTimer))
 		})

@@ -95,6 +95,7 @@ func parseEntry(
 	p.Pattern = m.Name
 	key, p.Scope, err = parsePattern(m.Name)
 	problems := eachMember(m.Value, map[string]func(json.RawMessage) error{
+		"auth":        func(value json.RawMessage) error { return p.setAuth(value, getenv) },
 		"breaker":     p.Breaker.set,
 		"concurrency": into(&p.Concurrency, wholeNumber(maxConcurrency)),
 		"headers":     func(value json.RawMessage) error { return p.setHeaders(value, getenv) },
@@ -105,7 +106,7 @@ func parseEntry(
 		"statuses":    p.setStatuses,
 		"timeout":     into(&p.Timeout, duration(MinTimeout, MaxTimeout)),
 	})
-	return key, p, errors.Join(append(each(err), each(problems)...)...)
+	return key, p, errors.Join(slices.Concat(each(err), each(problems), each(p.checkAuth(key)))...)
 }
 
 // parsePattern returns the key of a pattern in [Profiles], and the scope if the pattern names a port.
@@ -377,18 +378,28 @@ func headerValue(value json.RawMessage, isSecret bool, getenv func(string) strin
 	case isSecret && !isVariable:
 		return "", errors.New(`may be secret, and the file must not contain secrets: ` +
 			`want "$NAME", and the value in the environment variable NAME`)
-	case isVariable && !variableName.MatchString(name):
-		return "", errors.New(`want "$NAME": letters, digits and _ after the $, and nothing else`)
-	case isVariable && getenv != nil:
-		text = getenv(name)
-		if text == "" {
-			return "", fmt.Errorf("the environment variable %s is not set: add it to the app settings", name)
-		}
-		if !httpguts.ValidHeaderFieldValue(text) {
-			return "", fmt.Errorf("the environment variable %s holds a line break or another control character", name)
-		}
+	case isVariable:
+		return variable(name, getenv)
 	case !httpguts.ValidHeaderFieldValue(text):
 		return "", errors.New("holds a line break or another control character")
 	}
 	return text, nil
+}
+
+// variable returns the value of an environment variable; empty if there is no environment.
+func variable(name string, getenv func(string) string) (string, error) {
+	if !variableName.MatchString(name) {
+		return "", errors.New(`want "$NAME": letters, digits and _ after the $, and nothing else`)
+	}
+	if getenv == nil {
+		return "", nil
+	}
+	value := getenv(name)
+	switch {
+	case value == "":
+		return "", fmt.Errorf("the environment variable %s is not set: add it to the app settings", name)
+	case !httpguts.ValidHeaderFieldValue(value):
+		return "", fmt.Errorf("the environment variable %s holds a line break or another control character", name)
+	}
+	return value, nil
 }

@@ -1,5 +1,5 @@
 // Package targets reads targets.json, the operator's profiles of targets: limits, timeout, retry policy, statuses,
-// headers and circuit breaker by host. It is pure.
+// headers, credential and circuit breaker by host. It is pure.
 package targets
 
 import (
@@ -49,7 +49,9 @@ type Profile struct {
 	// file's spelling.
 	Headers  http.Header
 	Spelling dotnet.Spelling
-	Breaker  Breaker
+	// Auth is nil if calls get no credential.
+	Auth    *Auth
+	Breaker Breaker
 }
 
 // History says what is kept of calls that have ended.
@@ -145,13 +147,18 @@ func (p Profiles) KeepHistory() bool {
 func (p Profiles) Patterns() []string {
 	var patterns []string
 	for key := range p.entries {
-		if strings.HasPrefix(key, ".") {
-			key = star + key
-		}
-		patterns = append(patterns, key)
+		patterns = append(patterns, patternOf(key))
 	}
 	slices.Sort(patterns)
 	return patterns
+}
+
+// patternOf returns the pattern of a key of [Profiles].
+func patternOf(key string) string {
+	if strings.HasPrefix(key, ".") {
+		return star + key
+	}
+	return key
 }
 
 // LongestTimeout returns the longest timeout of any entry; 0 if none has one.

@@ -180,6 +180,11 @@ func TestLongestTimeout(t *testing.T) {
 	}
 }
 
+// oauth2 is a valid credential, and auth a file with one.
+const oauth2 = `{"tokenUrl":"https://l.example/t","clientId":"c","clientSecret":"$KEY"}`
+
+func auth(value string) string { return `{"a.example":{"auth":` + value + `}}` }
+
 // TestProblems: each error names the pattern and the member, and says what is wrong.
 func TestProblems(t *testing.T) {
 	const pattern = "not a pattern: "
@@ -215,10 +220,9 @@ func TestProblems(t *testing.T) {
 		"profile":        {`{"*":"off"}`, `"*": want an object, not a string`},
 		"unknown": {
 			`{"*":{"concurency":2}}`,
-			`"*": concurency: unknown member: the members are breaker, concurrency, headers, history, per, rate, ` +
-				`retry, statuses, timeout; did you mean concurrency?`,
+			`"*": concurency: unknown member: the members are auth, breaker, concurrency, headers, history, per, ` +
+				`rate, retry, statuses, timeout; did you mean concurrency?`,
 		},
-		"later_issue":      {`{"*":{"auth":{}}}`, `"*": auth: unknown member: `},
 		"member_twice":     {`{"*":{"rate":"1/s","rate":"2/s"}}`, `"*": rate: appears twice`},
 		"concurrency_0":    {`{"*":{"concurrency":0}}`, `"*": concurrency: want a whole number from 1 to 10000`},
 		"concurrency_many": {`{"*":{"concurrency":10001}}`, `"*": concurrency: want`},
@@ -345,6 +349,43 @@ func TestProblems(t *testing.T) {
 			`"*": headers.Idempotency-Key: cannot be set here: it must differ`,
 		},
 		"headers_list": {`{"*":{"headers":["X-A"]}}`, `"*": headers: want an object, not an array`},
+		"auth_star": {
+			`{"*":{"auth":{"managedIdentity":"x"}}}`,
+			`"*": auth: a credential is for the hosts that a pattern names: * names all`,
+		},
+		"auth_http": {
+			`{"a.example:80":{"auth":{"managedIdentity":"x"}}}`,
+			`"a.example:80": auth: a credential is sent by https only, and 80 is the port of http`,
+		},
+		"auth_header": {
+			`{"a.example":{"auth":{"managedIdentity":"x"},"headers":{"authorization":"$KEY"}}}`,
+			`auth: takes the place of headers.Authorization: remove one`,
+		},
+		"auth_none":   {auth(`{}`), `auth: want managedIdentity or oauth2`},
+		"auth_both":   {auth(`{"managedIdentity":"x","oauth2":` + oauth2 + `}`), `auth: want managedIdentity or oauth2`},
+		"auth_text":   {auth(`"x"`), `auth: want an object, not a string`},
+		"auth_later":  {auth(`{"certificate":"x"}`), `auth.certificate: unknown member: the members are clientId, managedIdentity, oauth2, override`},
+		"auth_sign":   {auth(`{"sign":"x"}`), `auth.sign: unknown member: `},
+		"auth_empty":  {auth(`{"managedIdentity":""}`), `auth.managedIdentity: want 1 to 500 bytes`},
+		"auth_long":   {auth(`{"managedIdentity":"` + strings.Repeat("x", 501) + `"}`), `auth.managedIdentity: want 1 to 500`},
+		"auth_line":   {auth(`{"managedIdentity":"x\n"}`), `auth.managedIdentity: want 1 to 500`},
+		"auth_number": {auth(`{"managedIdentity":1}`), `auth.managedIdentity: want a string`},
+		"auth_unset":  {auth(`{"managedIdentity":"x","clientId":"$UNSET"}`), `auth.clientId: the environment variable UNSET is not set`},
+		"auth_override": {
+			auth(`{"managedIdentity":"x","override":"no"}`), `auth.override: want true or false`,
+		},
+		"auth_client_beside": {auth(`{"oauth2":` + oauth2 + `,"clientId":"x"}`), `auth.clientId: is that of a managed identity`},
+		"oauth2_part":        {auth(`{"oauth2":{"tokenUrl":"https://l.example","clientId":"x"}}`), `auth.oauth2: want tokenUrl, clientId and clientSecret`},
+		"oauth2_secret": {
+			auth(`{"oauth2":{"clientSecret":"` + canary + `"}}`),
+			`auth.oauth2.clientSecret: want "$NAME", and the secret in the environment variable NAME`,
+		},
+		"oauth2_secret_part": {auth(`{"oauth2":{"clientSecret":"$KEY ` + canary + `"}}`), `auth.oauth2.clientSecret: want "$NAME"`},
+		"oauth2_style":       {auth(`{"oauth2":{"style":"both"}}`), `auth.oauth2.style: want "header" or "body"`},
+		"oauth2_unknown":     {auth(`{"oauth2":{"scopes":"x"}}`), `auth.oauth2.scopes: unknown member: `},
+		"oauth2_http":        {auth(`{"oauth2":{"tokenUrl":"http://l.example"}}`), `auth.oauth2.tokenUrl: want an https URL`},
+		"oauth2_query":       {auth(`{"oauth2":{"tokenUrl":"https://l.example/?x=` + canary + `"}}`), `tokenUrl: want an https URL`},
+		"oauth2_user":        {auth(`{"oauth2":{"tokenUrl":"https://u:` + canary + `@l.example"}}`), `tokenUrl: want an https URL`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := targets.Parse([]byte(test.content), nil, getenv)
@@ -416,6 +457,8 @@ func FuzzParse(f *testing.F) {
 		"https://a.example:8443")
 	f.Add(`{"a.example:080":{"rate":{"limit":"90/m","burst":2},"retry":"fixed"},"*.example":{"breaker":"off"}}`,
 		"http://A.example.")
+	f.Add(`{"a.example":{"auth":{"managedIdentity":"api://x","clientId":"$KEY","override":false}},"*.b.example":`+
+		`{"auth":{"oauth2":`+oauth2+`}}}`, "https://a.example")
 	f.Add(`{"[::1]:7071":{"headers":{"X-a":["$KEY","1"],"Authorization":"$KEY"}},"::1":{}}`, "http://[::1]:7071")
 	f.Fuzz(func(t *testing.T, content, url string) {
 		profiles, err := targets.Parse([]byte(content), nil, getenv)

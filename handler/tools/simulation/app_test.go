@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"slices"
 	"testing"
@@ -36,11 +37,12 @@ var shipped = hostJSON{32, 224}
 // app is a queue, the instances of a Function App that serve it, and the targets that they call, in virtual time. The
 // decisions are those of the product. All times count from begin.
 type app struct {
-	rules  decision.Rules
-	random *rand.Rand
-	now    time.Duration
-	events agenda[func()]
-	queue  agenda[*call]
+	rules     decision.Rules
+	random    *rand.Rand
+	now       time.Duration
+	events    agenda[func()]
+	queue     agenda[*call]
+	instances []*instance
 	// undelivered is the number of calls that were not delivered yet.
 	undelivered int
 	// transactions are the storage operations; those that find no message are not counted.
@@ -58,6 +60,7 @@ func newApp(slots hostJSON, instances int) *app {
 		room := admission.NewRoom(slots.newBatchThreshold, 400<<10, now)
 		breakers := admission.NewBreakers(now, zerolog.Nop())
 		i.gates = []delivery.Gate{room, breakers, admission.NewShares(room, breakers, now)}
+		a.instances = append(a.instances, i)
 		a.events.add(time.Duration(a.random.Int64N(int64(shortestPolling))), i.poll)
 	}
 	return a
@@ -195,7 +198,7 @@ func (t *target) send(calls int, from, to time.Duration, attempts int) {
 	for range calls {
 		at := from + time.Duration(t.random.Float64()*float64(to-from))
 		e := &envelope.Envelope{RequestID: "r1", State: envelope.State{CreatedAt: begin.Add(at), Attempts: attempts}}
-		e.Call.Target = t.url
+		e.Call.Target, e.Call.Method = t.url, http.MethodPost
 		if t.lifetime > 0 {
 			e.Deadline = begin.Add(at + t.lifetime)
 		}

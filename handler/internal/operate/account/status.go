@@ -49,6 +49,8 @@ type Status struct {
 	// Pauses are the targets that are paused. PauseProblem says why that is unknown.
 	Pauses       []pause.Pause `json:"pauses,omitempty"`
 	PauseProblem string        `json:"pauseProblem,omitempty"`
+	// Credentials are those of targets.json.
+	Credentials []Credential `json:"credentials,omitempty"`
 	// Limits says what becomes of the limits of targets.json if the table cannot be used; empty if it can, or if there
 	// are none.
 	Limits string `json:"limits,omitempty"`
@@ -224,6 +226,7 @@ func (q *QueueStatus) note(err error) {
 // are unknown.
 func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
 	a.readPauses(ctx, s)
+	s.Credentials = a.Credentials(ctx)
 	if a.Table == nil {
 		s.RecordProblem = ErrNoTable.Error()
 		return nil

@@ -173,6 +173,8 @@ func refusedText(row record.Outcome) string {
 		why = "the circuit breaker of " + host + " is open"
 	case decision.Busy:
 		why = "busy: " + host + " has no free slot"
+	case decision.Auth:
+		why = "there is no token for " + host + ": `async-caller status` says why"
 	case decision.Paused:
 		why = host + " is paused by an operator"
 	case decision.BadSetting:

@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
+	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -92,7 +93,7 @@ func TestAdviceOnDenial(t *testing.T) {
 		w.Header().Set("Date", "Thu, 26 Nov 2026 12:00:00 GMT")
 		answerWith(http.StatusForbidden, code)(w, r)
 	})
-	signed := func(more string) Connection { return Connection{Endpoint: address, SAS: Secret(canarySAS + more)} }
+	signed := func(more string) Connection { return Connection{Endpoint: address, SAS: secret.Text(canarySAS + more)} }
 	key := connections(address)["key"]
 	for name, test := range map[string]struct {
 		conn       Connection

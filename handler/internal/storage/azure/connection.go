@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"asynccaller/handler/internal/nearest"
+	"asynccaller/handler/internal/secret"
 )
 
 // Connection is the address of a Queue Storage account and the credential for it: AccountKey if it is set, else SAS,
@@ -29,9 +30,9 @@ type Connection struct {
 	// AccountName belongs to AccountKey, which signs requests; otherwise it is empty.
 	AccountName string
 	// AccountKey is the account's shared key, base64-encoded.
-	AccountKey Secret
+	AccountKey secret.Text
 	// SAS is a shared access signature: the query, without a question mark.
-	SAS Secret
+	SAS secret.Text
 	// Identity is used when there is neither key nor SAS.
 	Identity Identity
 }
@@ -56,7 +57,7 @@ type Identity struct {
 	// TenantID, ClientID and ClientSecret together are the credential of an application.
 	TenantID     string
 	ClientID     string
-	ClientSecret Secret
+	ClientSecret secret.Text
 }
 
 // ParseConnection reads the connection with the given name, normally AzureWebJobsStorage, from an environment in the
@@ -266,7 +267,7 @@ func (s *settings) credential() Identity {
 	id := Identity{
 		TenantID:     s.get(s.name + tenantIDKey),
 		ClientID:     s.get(s.name + clientIDKey),
-		ClientSecret: Secret(s.get(s.name + clientSecretKey)),
+		ClientSecret: secret.Text(s.get(s.name + clientSecretKey)),
 	}
 	if id != (Identity{}) {
 		const why = "missing: %s, %s and %s only work together (or set %s to managedidentity)"
@@ -388,13 +389,13 @@ func (s *settings) connectionString(text string) Connection {
 		if _, err := base64.StdEncoding.DecodeString(key); err != nil || key == "" {
 			s.problem(s.name, "AccountKey is not base64: was it cut off?")
 		}
-		conn.AccountName, conn.AccountKey = parts["AccountName"], Secret(key)
+		conn.AccountName, conn.AccountKey = parts["AccountName"], secret.Text(key)
 	case signature != "":
 		signature = strings.TrimPrefix(signature, "?")
 		if query, err := url.ParseQuery(signature); err != nil || query.Get("sig") == "" {
 			s.problem(s.name, "SharedAccessSignature is invalid: want a query with sig=")
 		}
-		conn.SAS = Secret(signature)
+		conn.SAS = secret.Text(signature)
 	default:
 		s.problem(s.name, "the connection string has neither AccountKey nor SharedAccessSignature")
 	}
@@ -499,22 +500,3 @@ func (s *settings) development(parts map[string]string) Connection {
 		AccountKey:    developmentKey,
 	}
 }
-
-// Secret is a text that must not be shown: a key or a signature. It prints, logs and marshals as ***; a conversion to
-// string returns the text. Package fmt still prints it in two cases: in an unexported field, so keep secrets in
-// exported fields, and for %p, a mistake that go vet reports.
-type Secret string
-
-const masked = "***"
-
-// String returns ***.
-func (Secret) String() string { return masked }
-
-// GoString returns ***.
-func (Secret) GoString() string { return masked }
-
-// Format writes *** for every verb, also for the wrong ones: %d would otherwise print the text.
-func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
-
-// MarshalText returns ***, for JSON and loggers.
-func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/storage/azure"
 )
 
@@ -203,7 +204,7 @@ func TestParseConnection(t *testing.T) {
 			}
 			got.TableEndpoint, got.BlobEndpoint = "", "" // see TestSiblingEndpoints
 			if diff := cmp.Diff(test.want, got,
-				cmp.Transformer("reveal", func(s azure.Secret) string { return string(s) })); diff != "" {
+				cmp.Transformer("reveal", func(s secret.Text) string { return string(s) })); diff != "" {
 				t.Errorf("connection (-want +got):\n%s", diff)
 			}
 		})

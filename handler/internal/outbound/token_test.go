@@ -1,0 +1,380 @@
+package outbound_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/credential"
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/secret"
+	"asynccaller/handler/internal/targets"
+)
+
+// tokens has a token for each client, which is named after it. Replaced tokens end in 2.
+type tokens struct{ problem, problemOfReplace error }
+
+func (s tokens) Token(_ context.Context, c targets.Credential) (secret.Text, error) {
+	return secret.Text("token-" + c.ClientID), s.problem
+}
+
+func (s tokens) Replace(_ context.Context, _ targets.Credential, refused secret.Text) (secret.Text, error) {
+	return refused + "2", s.problemOfReplace
+}
+
+// newSecureNetwork returns a client and a server that has all names below example, by https and http.
+func newSecureNetwork(t *testing.T, answer http.HandlerFunc) (*outbound.Client, *testServer) {
+	t.Helper()
+	authority := newAuthority(t)
+	server, plain := newUnstartedServer(t, answer), newTestServer(t, answer)
+	server.TLS = serverConfig(authority.server(t, "*.example", time.Now().Add(time.Hour)))
+	server.StartTLS()
+	client := newClient(t, longTimeout)
+	client.Trust(authority.pool())
+	client.Dial(func(ctx context.Context, network, address string) (net.Conn, error) {
+		to := server
+		if strings.HasSuffix(address, ":80") {
+			to = plain
+		}
+		return new(net.Dialer).DialContext(ctx, network, to.Listener.Addr().String())
+	})
+	return client, server
+}
+
+const (
+	authA  = `"auth":{"oauth2":{"tokenUrl":"https://l.example","clientId":"a","clientSecret":"$S"}%s}`
+	authB  = `"b.example":{"auth":{"managedIdentity":"api://b","clientId":"b"}}`
+	keeps  = `,"override":false`
+	tokenA = "Bearer token-a"
+)
+
+func withAuth(more string) string { return fmt.Sprintf(`"*.example":{`+authA+`}`, more) }
+
+// authorizations returns the values of the header, in any spelling.
+func authorizations(s seen) (values []string) {
+	for name, all := range s.header {
+		if strings.EqualFold(name, "Authorization") {
+			values = append(values, all...)
+		}
+	}
+	return values
+}
+
+// TestCredential: the credential replaces the sender's Authorization, unless that is kept, and is only in calls that
+// certainly go to the target and do not return it.
+func TestCredential(t *testing.T) {
+	for name, test := range map[string]struct {
+		profile, url string
+		call         object
+		want         []string
+	}{
+		"none":            {`"b.example":{}`, "https://a.example", nil, nil},
+		"added":           {withAuth(""), "https://a.example", nil, []string{tokenA}},
+		"user_info":       {withAuth(""), "https://u:p@a.example", nil, []string{tokenA}},
+		"keeps_none":      {withAuth(keeps), "https://a.example", nil, []string{tokenA}},
+		"keeps_user_info": {withAuth(keeps), "https://u:p@a.example", nil, []string{"Basic dTpw"}},
+		"trace":           {withAuth(""), "https://a.example", object{"method": "TRACE"}, nil},
+		"unknown_method":  {withAuth(""), "https://a.example", object{"method": "PURGE"}, nil},
+		"replaced": {
+			withAuth(""), "https://a.example", object{"headers": object{"authorization": "mine"}}, []string{tokenA},
+		},
+		"kept": {
+			withAuth(keeps), "https://a.example", object{"headers": object{"authorization": "mine"}}, []string{"mine"},
+		},
+		"other_host_header": {
+			withAuth(""), "https://a.example",
+			object{"headers": object{"Host": "b.example", "Authorization": "mine"}},
+			[]string{"mine"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := newSecureNetwork(t, nil)
+			client.WithProfiles(mustProfiles(t, "{"+test.profile+"}")).WithTokens(tokens{})
+			call := object{"url": test.url, "method": "PUT"}
+			maps.Copy(call, test.call)
+			wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, call)), 200)
+			if diff := cmp.Diff(test.want, authorizations(server.one(t))); diff != "" {
+				t.Errorf("Authorization (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestCredentialBehindRedirects: behind a redirect to another host or port the call has the credential of that host, or
+// none.
+func TestCredentialBehindRedirects(t *testing.T) {
+	onlyA := fmt.Sprintf(`"a.example":{`+authA+`}`, "")
+	onlyPort := fmt.Sprintf(`"a.example:443":{`+authA+`}`, "")
+	for name, test := range map[string]struct {
+		profiles, location string
+		want               []string
+	}{
+		"same_host":        {onlyA, "/x", []string{tokenA}},
+		"other_host":       {onlyA, "https://b.example/x", nil},
+		"its_own":          {onlyA + "," + authB, "https://b.example/x", []string{"Bearer token-b"}},
+		"other_port":       {onlyPort, "https://a.example:8443/x", nil},
+		"same_pattern":     {withAuth(""), "https://c.example/x", []string{tokenA}},
+		"user_info":        {onlyA + "," + authB, "https://u:p@b.example/x", []string{"Bearer token-b"}},
+		"to_one_from_none": {authB, "https://b.example/x", []string{"Bearer token-b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/0" {
+					http.Redirect(w, r, test.location, http.StatusTemporaryRedirect)
+				}
+			})
+			client.WithProfiles(mustProfiles(t, "{"+test.profiles+"}")).WithTokens(tokens{})
+			call := object{"url": "https://a.example/0", "body": "x", "headers": object{"Authorization": "mine"}}
+			wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, call)), 200)
+			all := server.all()
+			if diff := cmp.Diff(test.want, authorizations(all[len(all)-1])); diff != "" || len(all) != 2 {
+				t.Errorf("%d requests, Authorization (-want +got):\n%s", len(all), diff)
+			}
+		})
+	}
+	t.Run("plain", func(t *testing.T) {
+		client, server := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://b.example/x", http.StatusTemporaryRedirect)
+		})
+		client.WithProfiles(mustProfiles(t, "{"+authB+"}")).WithTokens(tokens{})
+		o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://c.example/0"}))
+		wantFailure(t, o, decision.FailureTargetRefused)
+		if o.Detail != "behind a redirect: "+targets.PlainRefusal || len(server.all()) > 0 {
+			t.Errorf("detail %q", o.Detail)
+		}
+	})
+}
+
+// TestAnswerRepeatsToken: an answer that repeats the token is kept without it.
+func TestAnswerRepeatsToken(t *testing.T) {
+	client, _ := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Got", r.Header.Get("Authorization"))
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, r.Header.Get("Authorization")+" is bad")
+	})
+	client.WithProfiles(mustProfiles(t, "{"+withAuth("")+"}")).WithTokens(tokens{})
+	o := client.Do(t.Context(), mustEnvelope(t, object{"url": "https://a.example"}))
+	if string(o.Body) != "Bearer *** is bad" || o.Header.Get("X-Got") != "Bearer ***" {
+		t.Errorf("got %q with %v", o.Body, o.Header)
+	}
+}
+
+// TestNoToken: a call whose token cannot be had is not made, and fails temporarily.
+func TestNoToken(t *testing.T) {
+	client, server := newSecureNetwork(t, nil)
+	away := &outbound.NoTokenError{Cause: "no token: status 500"}
+	client.WithProfiles(mustProfiles(t, "{"+withAuth("")+"}")).WithTokens(tokens{problem: away})
+	o := client.Do(t.Context(), mustEnvelope(t, object{"url": "https://a.example"}))
+	wantFailure(t, o, decision.FailureAuth)
+	if o.Detail != away.Cause || len(server.all()) > 0 {
+		t.Errorf("detail %q", o.Detail)
+	}
+	client.WithTokens(tokens{})
+	o = client.Do(t.Context(), mustEnvelope(t, object{"url": "http://a.example"}))
+	wantFailure(t, o, decision.FailureTargetRefused)
+}
+
+// TestRefusedToken: after a 401 the attempt is made again, once, with another token and the same body.
+func TestRefusedToken(t *testing.T) {
+	for name, test := range map[string]struct {
+		profiles string
+		tokens   tokens
+		accepted string // the token that the target accepts
+		want     int    // the status, or 0
+		calls    int
+	}{
+		"again":        {withAuth(""), tokens{}, "token-a2", 200, 2},
+		"again_401":    {withAuth(""), tokens{}, "other", 401, 2},
+		"kept_by_mi":   {`"a.example":{"auth":{"managedIdentity":"api://a","clientId":"a"}}`, tokens{}, "token-a2", 401, 1},
+		"no_new_token": {withAuth(""), tokens{problemOfReplace: &outbound.NoTokenError{Cause: "x"}}, "other", 0, 1},
+		"no_token":     {`"b.example":{}`, tokens{}, "other", 401, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Authorization") != "Bearer "+test.accepted {
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+			})
+			client.WithProfiles(mustProfiles(t, "{"+test.profiles+"}")).WithTokens(test.tokens)
+			o := client.Do(t.Context(), mustEnvelope(t, object{"url": "https://a.example", "body": "the body"}))
+			if test.want == 0 {
+				wantFailure(t, o, decision.FailureAuth)
+			} else {
+				wantAnswer(t, o, test.want)
+			}
+			all := server.all()
+			if len(all) != test.calls {
+				t.Fatalf("%d calls, want %d", len(all), test.calls)
+			}
+			for _, call := range all {
+				if string(call.body) != "the body" || call.header.Get("X-Async-Caller-Attempt") != "1" {
+					t.Errorf("%v with %q", call.header, call.body)
+				}
+			}
+		})
+	}
+}
+
+// TestTokenServers: what comes of the answers of token servers. No problem repeats an answer.
+func TestTokenServers(t *testing.T) {
+	long := strings.Repeat("t", 20<<10)
+	answer := func(status int, kind, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	const isJSON = "application/json"
+	for name, test := range map[string]struct {
+		answer http.HandlerFunc
+		token  string
+		life   time.Duration
+		want   string
+		fault  bool
+	}{
+		"token": {
+			answer(200, isJSON, `{"access_token":"abc","token_type":"Bearer","expires_in":3599}`), "abc",
+			3599 * time.Second, "", false,
+		},
+		"no_expires_in": {answer(200, isJSON, `{"access_token":"abc"}`), "abc", 5 * time.Minute, "", false},
+		"expires_text":  {answer(200, isJSON, `{"access_token":"abc","expires_in":"60"}`), "abc", time.Minute, "", false},
+		"long_token": {
+			answer(200, isJSON, `{"access_token":"`+long+`","expires_in":60}`), long, time.Minute, "", false,
+		},
+		"status_500": {answer(500, isJSON, canary), "", 0, "status 500", false},
+		"status_429": {answer(429, isJSON, canary), "", 0, "status 429", false},
+		"status_404": {answer(404, isJSON, canary), "", 0, "status 404", true},
+		"html":       {answer(200, "text/html", "<p>"+canary), "", 0, "the answer has no bearer token", false},
+		"text":       {answer(200, "text/plain", canary), "", 0, "the answer has no bearer token", false},
+		"redirect": {
+			func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, "https://evil.example/?"+canary, http.StatusTemporaryRedirect)
+			}, "", 0, "status 307", true,
+		},
+		"endless": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, `{"access_token":"`)
+				for err := error(nil); err == nil; {
+					_, err = io.WriteString(w, canary)
+				}
+			}, "", 0, "the answer has no bearer token", false,
+		},
+		"too_long": {
+			answer(200, isJSON, `{"access_token":"abc","x":"`+strings.Repeat("x", 64<<10)+`"}`), "", 0,
+			"the answer has no bearer token", false,
+		},
+		"invalid_client": {
+			answer(401, isJSON, `{"error":"invalid_client","error_description":"`+canary+`"}`), "", 0,
+			"invalid_client, status 401", true,
+		},
+		"invalid_scope_with_200": {
+			answer(200, isJSON, `{"error":"invalid_scope"}`), "", 0, "invalid_scope, status 200", true,
+		},
+		"unknown_code": {answer(503, isJSON, `{"error":"`+canary+`"}`), "", 0, "status 503", false},
+		"other_type": {
+			answer(200, isJSON, `{"access_token":"abc","token_type":"DPoP"}`), "", 0,
+			"the answer has no bearer token", false,
+		},
+		"line_break": {
+			answer(200, isJSON, `{"access_token":"a\r\nX-A: b"}`), "", 0, "the answer has no bearer token", false,
+		},
+		"closed": {
+			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "", 0,
+			"connection closed before the answer", false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := newSecureNetwork(t, test.answer)
+			profiles := mustProfiles(t, "{"+withAuth("")+"}").Credentials()
+			c := profiles["*.example"]
+			token, err := credential.NewFetch(client.TokenClient())(t.Context(), c)
+			if test.want != "" {
+				problem, ok := errors.AsType[*credential.ProblemError](err)
+				if !ok || problem.Text != test.want || problem.ByOperator != test.fault {
+					t.Errorf("got %v, want %s", err, test.want)
+				}
+				if cause := credential.Cause(c, err); cause != "no token: "+test.want+" (l.example)" {
+					t.Errorf("cause %q", cause)
+				}
+				if n := len(server.all()); n != 1 {
+					t.Errorf("%d requests", n)
+				}
+				return
+			}
+			off := time.Until(token.End) - test.life
+			if string(token.Value) != test.token || err != nil || off.Abs() > time.Minute/2 {
+				t.Errorf("got %d bytes until %v, %v", len(token.Value), token.End, err)
+			}
+		})
+	}
+}
+
+// TestTokenRequest: the client and its secret are in the header or in the body, never in both.
+func TestTokenRequest(t *testing.T) {
+	for style, want := range map[string]struct{ authorization, form string }{
+		"header": {"Basic YTp0aGVpcnM=", "audience=aud&grant_type=client_credentials&scope=s1+s2"},
+		"body":   {"", "audience=aud&client_id=a&client_secret=theirs&grant_type=client_credentials&scope=s1+s2"},
+	} {
+		client, server := newSecureNetwork(t, nil)
+		profiles := mustProfiles(t, `{"a.example":{"auth":{"oauth2":{"tokenUrl":"https://l.example/t","clientId":"a",
+			"clientSecret":"$S","scope":"s1 s2","audience":"aud","style":"`+style+`"}}}}`)
+		_, _ = credential.NewFetch(client.TokenClient())(t.Context(), profiles.Credentials()["a.example"])
+		got := server.one(t)
+		if got.header.Get("Authorization") != want.authorization || string(got.body) != want.form || got.uri != "/t" {
+			t.Errorf("%s: %v with %s", style, got.header, got.body)
+		}
+	}
+}
+
+// TestTokenServerUnderTheRules: the guard and the proxy of calls apply to token servers.
+func TestTokenServerUnderTheRules(t *testing.T) {
+	c := mustProfiles(t, "{"+withAuth("")+"}").Credentials()["*.example"]
+	denied := outbound.New(longTimeout, mustRules(t, "", "l.example"), outbound.Proxy{})
+	_, err := credential.NewFetch(denied.TokenClient())(t.Context(), c)
+	problem, ok := errors.AsType[*credential.ProblemError](err)
+	if !ok || !problem.ByOperator || !strings.Contains(problem.Text, "ASYNC_CALLER_TARGETS_DENY has l.example") {
+		t.Errorf("denied: %v", err)
+	}
+	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	proxied := outbound.New(longTimeout, mustRules(t, "l.example", ""), mustProxy(t, server.URL))
+	t.Cleanup(proxied.Close)
+	_, err = credential.NewFetch(proxied.TokenClient())(t.Context(), c)
+	if got := server.one(t); got.method != http.MethodConnect || fmt.Sprint(err) != "the proxy answered 418" {
+		t.Errorf("through the proxy: %s, %v", got.method, err)
+	}
+}
+
+// TestSlowTokenServers: a token request may take 10 s.
+func TestSlowTokenServers(t *testing.T) {
+	for took, want := range map[time.Duration]string{
+		9 * time.Second: "<nil>", 11 * time.Second: "no answer in time",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := newPipedClient(t, longTimeout, func(c net.Conn) {
+				_, _ = readHead(c)
+				advance(took)
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"+
+					"Connection: close\r\n\r\n"+`{"access_token":"abc","expires_in":60}`)
+			})
+			began := time.Now()
+			_, err := credential.NewFetch(client.TokenClient())(t.Context(),
+				targets.Credential{Kind: targets.OAuth2, TokenURL: "http://l.example/", InBody: true})
+			if fmt.Sprint(err) != want || time.Since(began) > 10*time.Second {
+				t.Errorf("%v: %v after %v", took, err, time.Since(began))
+			}
+			advance(2 * time.Second)
+		})
+	}
+}
