@@ -55,6 +55,8 @@ type share struct {
 	// bytes is the memory of the call.
 	bytes int
 	began time.Time
+	// isTrial says that the target was not trusted, and tries whether it still answers.
+	isTrial bool
 	// index is its place in the calls.
 	index int
 	// ofFunction has the target's calls of the function, ofAll those of all functions.
@@ -79,9 +81,13 @@ func (s *Shares) Enter(_ context.Context, due *decision.Due) (decision.Pass, *de
 	}
 	bounds := s.bounds(c, profile, freeSlots, freeCalls, hasBreaker)
 	for _, b := range bounds {
-		if b.calls >= b.limit {
-			return nil, busy(b.name, b.line.queueDelay(b.pace, b.limit, now, due.Jitter))
+		if b.calls < b.limit {
+			continue
 		}
+		if trust := &c.ofAll.value.trust; b.name == untrusted.String() && trust.answers(now) {
+			return nil, busy(b.name, trust.retryDelay(now, due.Jitter))
+		}
+		return nil, busy(b.name, b.line.queueDelay(b.pace, b.limit, now, due.Jitter))
 	}
 	c.begin()
 	return c, nil
@@ -104,8 +110,12 @@ func boundOf(name string, e *entry[flow], limit int, now time.Time) bound {
 func (s *Shares) bounds(c *share, p *targets.Profile, freeSlots, freeCalls int, hasBreaker bool) (bounds []bound) {
 	now := c.began
 	limit := max(shareOf(freeSlots, c.ofFunction.calls), minShare)
-	if class := c.ofAll.value.trust.class(now); class > trusted {
-		held := s.held(c.function, now)
+	trust := &c.ofAll.value.trust
+	if class := trust.class(now); class > trusted {
+		held, tried := s.held(c.function, now)
+		if c.isTrial = trust.mayTry(tried, now); c.isTrial {
+			class = trusted
+		}
 		for of := untrusted; of <= class; of++ {
 			h, part, partOfAll := held[of], max(s.room.poolSize>>of, minShare), poolBytes>>of/s.room.callBytes
 			ofAll := h.bytes / s.room.callBytes
