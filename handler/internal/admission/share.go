@@ -55,7 +55,7 @@ type share struct {
 	// bytes is the memory of the call.
 	bytes int
 	began time.Time
-	// isTrial says that the target was not trusted, and tries whether it still answers.
+	// isTrial says that the target was not trusted when the call began, and none of the bounds of its class applied.
 	isTrial bool
 	// index is its place in the calls.
 	index int
@@ -79,15 +79,10 @@ func (s *Shares) Enter(_ context.Context, due *decision.Due) (decision.Pass, *de
 		ofFunction: s.shares.getOrShare(function+" "+due.Target, function, now),
 		ofAll:      s.totals.getOrShare(due.Target, allFunctions, now),
 	}
-	bounds := s.bounds(c, profile, freeSlots, freeCalls, hasBreaker)
-	for _, b := range bounds {
-		if b.calls < b.limit {
-			continue
+	for _, b := range s.bounds(c, profile, freeSlots, freeCalls, hasBreaker) {
+		if b.calls >= b.limit {
+			return nil, busy(b.name, c.delay(b, due.Jitter))
 		}
-		if trust := &c.ofAll.value.trust; b.name == untrusted.String() && trust.answers(now) {
-			return nil, busy(b.name, trust.retryDelay(now, due.Jitter))
-		}
-		return nil, busy(b.name, b.line.queueDelay(b.pace, b.limit, now, due.Jitter))
 	}
 	c.begin()
 	return c, nil
@@ -100,6 +95,15 @@ type bound struct {
 	calls, limit int
 	// pace is how many of them end in a second, if the limit is reached.
 	pace float64
+}
+
+// delay returns when a message comes back that a bound has refused.
+func (c *share) delay(b bound, jitter float64) time.Duration {
+	trust := &c.ofAll.value.trust
+	if b.name == untrusted.String() && trust.answers(c.began) { // it waits for a trial, not for its part
+		return trust.retryDelay(c.began, jitter)
+	}
+	return b.line.queueDelay(b.pace, b.limit, c.began, jitter)
 }
 
 func boundOf(name string, e *entry[flow], limit int, now time.Time) bound {

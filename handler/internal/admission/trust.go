@@ -12,10 +12,10 @@ const (
 	// A call takes too long after patienceFactor times the longest answer, but not before minPatience.
 	patienceFactor = 2
 	minPatience    = time.Second
-	// A target that is no longer trusted may try a call outside the part of such targets if none has tried one without
-	// an answer for a trialShare-th of the time since its answer. When many targets begin to hang at one moment, each
-	// trial keeps them out for longer, because their answers become older: 14 of them try in 2 min. A target that
-	// answers has a recent answer, and finds its turn between two of them.
+	// A trial is a call outside the part of the targets that are not trusted. One of them gets it if its latest call was
+	// answered, and no other trial has begun for a quarter of the time since then, or all were answered. When many
+	// targets begin to hang at one moment, their answers become older, and so their trials rarer: 14 in 2 min. A target
+	// that still answers has a recent answer, and gets its trial between two of them.
 	trialShare = 4
 	// forgetting is after how many shorter answers the longest is about forgotten. A mean would not do: where
 	// durations vary, one of many calls in flight has always lasted several times the mean.
@@ -66,13 +66,13 @@ func (t *trust) takesLong(now time.Time) bool {
 // answers reports whether the target has answered, and no call takes too long or did so since.
 func (t *trust) answers(now time.Time) bool { return !t.answered.IsZero() && !t.takesLong(now) }
 
-// mayTry reports whether a target may try a call, if the latest trial without an answer began at tried.
+// mayTry reports whether a target gets a trial, if the latest one in flight began at tried.
 func (t *trust) mayTry(tried, now time.Time) bool {
 	return t.answers(now) && now.Sub(tried) >= now.Sub(t.answered)/trialShare
 }
 
-// retryDelay returns when a message comes back that was refused although its target answers: after once to twice the
-// time since the answer, so that it comes back often only while the answer is recent.
+// retryDelay returns when a message comes back whose target answers, but gets no trial: after once to twice the time
+// since the answer. It comes back often only while the answer is recent.
 func (t *trust) retryDelay(now time.Time, jitter float64) time.Duration {
 	delay := time.Duration((1 + jitter) * float64(now.Sub(t.answered)))
 	return max(min(delay, maxBusyDelay), minBusyDelay)
