@@ -12,8 +12,8 @@ const (
 	// A call takes too long after patienceFactor times the longest answer, but not before minPatience.
 	patienceFactor = 2
 	minPatience    = time.Second
-	// A trial is a call outside the part of the targets that are not trusted. One of them gets it if its latest call was
-	// answered, and no other trial has begun for a quarter of the time since then, or all were answered. When many
+	// A trial is a call outside the part of the targets that are not trusted. One of them gets it if its latest call
+	// was answered, and no other trial has begun for a quarter of the time since then, or all were answered. When many
 	// targets begin to hang at one moment, their answers become older, and so their trials rarer: 14 in 2 min. A target
 	// that still answers has a recent answer, and gets its trial between two of them.
 	trialShare = 4

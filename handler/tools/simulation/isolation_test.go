@@ -16,7 +16,7 @@ const quick = 50 * time.Millisecond
 func TestIsolation(t *testing.T) {
 	rows := []isolation{
 		{name: "answer_once", slots: shipped, instances: 3, answers: func(call int) bool { return call == 1 }},
-		{name: "answer_every_other_call", slots: shipped, instances: 3, answers: func(call int) bool { return call%2 == 1 }},
+		{name: "answer_every_other", slots: shipped, instances: 3, answers: func(call int) bool { return call%2 == 1 }},
 		{name: "128_slots", slots: hostJSON{32, 96}, instances: 1},
 		{name: "20_instances", slots: shipped, instances: 20},
 		{name: "2_instances", slots: shipped, instances: 2},
