@@ -14,8 +14,8 @@ const (
 	minPatience    = time.Second
 	// A trial is a call outside the part of the targets that are not trusted. One of them gets it if its latest call
 	// was answered, and no other trial has begun for a quarter of the time since then, or all were answered. When many
-	// targets begin to hang at one moment, their answers become older, and so their trials rarer: 14 in 2 min. A target
-	// that still answers has a recent answer, and gets its trial between two of them.
+	// targets begin to hang at one moment, their answers become older, and so their trials rarer: about 14 in 2 min. A
+	// target that still answers has a recent answer, and gets its trial between two of them.
 	trialShare = 4
 	// forgetting is after how many shorter answers the longest is about forgotten. A mean would not do: where
 	// durations vary, one of many calls in flight has always lasted several times the mean.
