@@ -29,7 +29,7 @@ type flow struct {
 }
 
 // atRest reports whether the flow is as if it were new, but for what is an estimate, the mean duration and whether a
-// target hangs: no message waits for its turn, and the target is not trusted.
+// target hangs or answers: no message waits for its turn, and the target is not trusted.
 func (f *flow) atRest(now time.Time) bool {
 	return !f.line.until.After(now) && !f.trust.answeredLately(now)
 }

@@ -55,6 +55,8 @@ type share struct {
 	// bytes is the memory of the call.
 	bytes int
 	began time.Time
+	// isTrial says that the target was not trusted when the call began, and none of the bounds of its class applied.
+	isTrial bool
 	// index is its place in the calls.
 	index int
 	// ofFunction has the target's calls of the function, ofAll those of all functions.
@@ -77,10 +79,9 @@ func (s *Shares) Enter(_ context.Context, due *decision.Due) (decision.Pass, *de
 		ofFunction: s.shares.getOrShare(function+" "+due.Target, function, now),
 		ofAll:      s.totals.getOrShare(due.Target, allFunctions, now),
 	}
-	bounds := s.bounds(c, profile, freeSlots, freeCalls, hasBreaker)
-	for _, b := range bounds {
+	for _, b := range s.bounds(c, profile, freeSlots, freeCalls, hasBreaker) {
 		if b.calls >= b.limit {
-			return nil, busy(b.name, b.line.queueDelay(b.pace, b.limit, now, due.Jitter))
+			return nil, busy(b.name, c.delay(b, due.Jitter))
 		}
 	}
 	c.begin()
@@ -96,6 +97,15 @@ type bound struct {
 	pace float64
 }
 
+// delay returns when a message comes back that a bound has refused.
+func (c *share) delay(b bound, jitter float64) time.Duration {
+	trust := &c.ofAll.value.trust
+	if b.name == untrusted.String() && trust.answers(c.began) { // it waits for a trial, not for its part
+		return trust.retryDelay(c.began, jitter)
+	}
+	return b.line.queueDelay(b.pace, b.limit, c.began, jitter)
+}
+
 func boundOf(name string, e *entry[flow], limit int, now time.Time) bound {
 	return bound{name, &e.value.line, e.calls, limit, e.value.pace(e.calls, limit, now)}
 }
@@ -104,8 +114,12 @@ func boundOf(name string, e *entry[flow], limit int, now time.Time) bound {
 func (s *Shares) bounds(c *share, p *targets.Profile, freeSlots, freeCalls int, hasBreaker bool) (bounds []bound) {
 	now := c.began
 	limit := max(shareOf(freeSlots, c.ofFunction.calls), minShare)
-	if class := c.ofAll.value.trust.class(now); class > trusted {
-		held := s.held(c.function, now)
+	trust := &c.ofAll.value.trust
+	if class := trust.class(now); class > trusted {
+		held, tried := s.held(c.function, now)
+		if c.isTrial = trust.mayTry(tried, now); c.isTrial {
+			class = trusted
+		}
 		for of := untrusted; of <= class; of++ {
 			h, part, partOfAll := held[of], max(s.room.poolSize>>of, minShare), poolBytes>>of/s.room.callBytes
 			ofAll := h.bytes / s.room.callBytes

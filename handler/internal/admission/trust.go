@@ -12,6 +12,11 @@ const (
 	// A call takes too long after patienceFactor times the longest answer, but not before minPatience.
 	patienceFactor = 2
 	minPatience    = time.Second
+	// A trial is a call outside the part of the targets that are not trusted. One of them gets it if its latest call
+	// was answered, and no other trial has begun for a quarter of the time since then, or all were answered. When many
+	// targets begin to hang at one moment, their answers become older, and so their trials rarer: about 14 in 2 min. A
+	// target that still answers has a recent answer, and gets its trial between two of them.
+	trialShare = 4
 	// forgetting is after how many shorter answers the longest is about forgotten. A mean would not do: where
 	// durations vary, one of many calls in flight has always lasted several times the mean.
 	forgetting = 32
@@ -44,7 +49,7 @@ type trust struct {
 }
 
 func (t *trust) class(now time.Time) class {
-	takesLong := t.hung || len(t.began) > 0 && now.Sub(t.began[0]) > t.patience()
+	takesLong := t.takesLong(now)
 	switch {
 	case takesLong && now.Sub(t.answered) > 2*t.patience():
 		return hanging
@@ -52,6 +57,25 @@ func (t *trust) class(now time.Time) class {
 		return untrusted
 	}
 	return trusted
+}
+
+func (t *trust) takesLong(now time.Time) bool {
+	return t.hung || len(t.began) > 0 && now.Sub(t.began[0]) > t.patience()
+}
+
+// answers reports whether the target has answered, and no call takes too long or did so since.
+func (t *trust) answers(now time.Time) bool { return !t.answered.IsZero() && !t.takesLong(now) }
+
+// mayTry reports whether a target gets a trial, if the latest one in flight began at tried.
+func (t *trust) mayTry(tried, now time.Time) bool {
+	return t.answers(now) && now.Sub(tried) >= now.Sub(t.answered)/trialShare
+}
+
+// retryDelay returns when a message comes back whose target answers, but gets no trial: after once to twice the time
+// since the answer. It comes back often only while the answer is recent.
+func (t *trust) retryDelay(now time.Time, jitter float64) time.Duration {
+	delay := time.Duration((1 + jitter) * float64(now.Sub(t.answered)))
+	return max(min(delay, maxBusyDelay), minBusyDelay)
 }
 
 func (t *trust) answeredLately(now time.Time) bool {
@@ -85,9 +109,12 @@ type held struct {
 }
 
 // held looks at all calls rather than keep sums, because a target changes its class by the mere passing of time. Only
-// messages for targets that are not trusted pay for it.
-func (s *Shares) held(function string, now time.Time) (classes [hanging + 1]held) {
+// messages for targets that are not trusted pay for it. Tried is when the latest trial in flight began.
+func (s *Shares) held(function string, now time.Time) (classes [hanging + 1]held, tried time.Time) {
 	for _, c := range s.calls {
+		if c.isTrial && c.began.After(tried) {
+			tried = c.began
+		}
 		class := c.ofAll.value.trust.class(now)
 		for of := untrusted; of <= class; of++ {
 			h := &classes[of]
@@ -98,7 +125,7 @@ func (s *Shares) held(function string, now time.Time) (classes [hanging + 1]held
 			h.longest = max(h.longest, now.Sub(c.began).Seconds())
 		}
 	}
-	return classes
+	return classes, tried
 }
 
 // lineOf identifies the line of a class of targets in a function, or in all.

@@ -94,6 +94,7 @@ func TestTrust(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, poolSize)
+			b.trust("trial.example")
 			for _, took := range row.answers {
 				b.call("t.example", decision.Outcome{Status: 200, Took: took})
 			}
@@ -105,12 +106,43 @@ func TestTrust(t *testing.T) {
 			if row.idle != 0 {
 				b.now = answered.Add(row.idle)
 			}
-			b.fill(hosts(300)...) // so that a target that is not trusted gets no slot
+			b.fill(hosts(300)...)
+			b.mustSlot("trial.example") // so that a target that is not trusted gets no slot
 			if slot, refusal := b.ask("t.example"); (slot != nil) != row.want {
 				t.Errorf("refusal %+v", refusal)
 			}
 		})
 	}
+}
+
+// TestTrial: while others fill the part of the targets that are not trusted, one whose latest call was answered gets a
+// call if no trial was made for a quarter of the time since then, or all were answered.
+func TestTrial(t *testing.T) {
+	const tried, recent, old, hung = "tried.example", "recent.example", "old.example", "hung.example"
+	b := newBench(t, poolSize)
+	b.trust(old, hung)
+	b.call(hung, decision.Outcome{Failure: decision.FailureTimeout, Took: 2 * time.Minute})
+	b.trust(recent, tried)
+	b.fill(hosts(300)...)
+	b.now = b.now.Add(10 * time.Second)
+
+	first := b.mustSlot(tried)
+	for _, host := range []string{tried, recent} {
+		if delay := b.mustRefuse(host, decision.Busy).Delay; delay != 15*time.Second {
+			t.Errorf("%s comes back after %v, want once to twice the 10 s since its answer", host, delay)
+		}
+	}
+	b.now = b.now.Add(3 * time.Second) // less than a quarter of 13 s
+	b.mustRefuse(recent, decision.Busy)
+	b.now = b.now.Add(time.Second)
+	b.mustRefuse(old, decision.Busy)
+	b.mustSlot(recent).Ended(decision.Outcome{Status: 200})
+	b.mustRefuse(old, decision.Busy) // the first trial has no answer
+	first.Ended(decision.Outcome{Status: 500})
+	b.mustSlot(old)
+	b.now = b.now.Add(time.Hour)
+	b.mustRefuse(hung, decision.Busy)
+	b.mustRefuse("new.example", decision.Busy)
 }
 
 // TestHangingLosesTrust: targets that answered a moment ago and all begin to hang leave slots free for others, even if
