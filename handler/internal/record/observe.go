@@ -62,6 +62,8 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	switch {
 	case r.Verdict != nil && r.Verdict.Outcome != nil:
 		row.Cause = r.Verdict.Outcome.Cause()
+	case r.Reason == decision.Busy:
+		row.Cause = r.Detail
 	case r.Reason == decision.TargetDown: // the message has the cause of its target
 		latest := s.Targets.Latest(RowHost(target.Host))
 		row.Cause, row.Answer = latest.Cause, cmp.Or(row.Answer, latest.Answer)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/internal/text"
@@ -19,12 +20,13 @@ type Target struct {
 	// lower case, with a port if the URL has one, at most 128 bytes.
 	App  string `json:"app" row:"app"`
 	Host string `json:"host" row:"targetHost"`
-	// Reason is why the latest call failed, and Cause says so in a few words. Status is that of the answer, 0 if there
-	// was none.
+	// Reason is why the latest call failed, or [NoAnswerYet], and Cause says so in a few words. Status is that of the
+	// answer, 0 if there was none.
 	Reason string `json:"reason" row:"reason"`
 	Cause  string `json:"cause" row:"cause"`
 	Status int    `json:"status,omitempty" row:"status"`
-	// Since is when the first call that failed since the last success began, and Latest when the latest one began.
+	// Since is when the first call that failed since the last success began, and Latest when the latest one began. If
+	// no call has ended yet, both are when the oldest one in flight began.
 	Since  time.Time `json:"since" row:"since"`
 	Latest time.Time `json:"latest" row:"at"`
 	// OpenAt is when an instance last had its circuit breaker open; zero if none had.
@@ -32,6 +34,11 @@ type Target struct {
 	// Answer is the beginning of the latest answer, with its secrets masked.
 	Answer string `json:"answer,omitempty" row:"answer"`
 }
+
+// NoAnswerYet is the reason of a target whose calls have all been in flight for long.
+const NoAnswerYet = "no_answer_yet"
+
+func (t Target) isUnanswered() bool { return t.Reason == NoAnswerYet }
 
 // TargetsPartition is the PartitionKey of the rows of targets.
 const TargetsPartition = "target"
@@ -80,8 +87,8 @@ const (
 	maxReadRows = 1000
 )
 
-// ReadTargets returns the targets that fail, of all apps that share the account, at most 1,000. Rows without a target
-// or the time of a failure, which no handler writes, do not count.
+// ReadTargets returns the targets that fail, of all apps that share the account, at most 1,000. Rows without the time
+// of a failure, or with the key of another target, which no handler writes, do not count.
 func ReadTargets(ctx context.Context, table storage.Table) (failing []Target, err error) {
 	return readTargets(ctx, table, "")
 }
@@ -90,7 +97,8 @@ func ReadTargets(ctx context.Context, table storage.Table) (failing []Target, er
 func readTargets(ctx context.Context, table storage.Table, prefix string) (failing []Target, err error) {
 	q := storage.Query{Partition: TargetsPartition, IDPrefix: prefix}
 	err = rows.List(ctx, table, q, func(target Target) error {
-		if target.App == "" || target.Host == "" || target.Latest.IsZero() {
+		isOwn := target.App != "" && target.Host != "" && target.ID == target.key().ID
+		if !isOwn || target.Latest.IsZero() {
 			return nil
 		}
 		if len(failing) == maxReadRows {
@@ -114,6 +122,12 @@ func merge(known, seen *Target, success time.Time) *Target {
 		return seen
 	case seen == nil:
 		seen = known
+	case seen.isUnanswered() && !known.isUnanswered(): // how calls fail says more
+		return known
+	case known.isUnanswered() && !seen.isUnanswered():
+		merged := *seen
+		merged.Since, merged.Version = bounds.Earlier(known.Since, seen.Since), known.Version
+		return &merged
 	}
 	merged := *seen
 	if known.Latest.After(seen.Latest) {

@@ -1,12 +1,16 @@
 package record
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -17,6 +21,8 @@ const (
 	targetInterval = time.Minute
 	// targetCheckInterval is how often it is checked whether a row is due.
 	targetCheckInterval = 15 * time.Second
+	// longInFlight is how long a call lasts until its target has a row, unless it has answered meanwhile.
+	longInFlight = 10 * time.Second
 	// maxSuccesses limits the targets whose latest success is remembered. A failure from before it, of which another
 	// instance writes late, does not count.
 	maxSuccesses = 1000
@@ -32,6 +38,8 @@ type Targets struct {
 	wake      chan struct{}
 
 	mu sync.Mutex
+	// flights are the calls in flight.
+	flights map[*flight]struct{}
 	// seen are the failures since the rows were last written, known the rows as they were last read.
 	seen, known map[string]*Target
 	// changes are the latest changes of rows that this instance knows.
@@ -56,7 +64,60 @@ func NewTargets(table storage.Table, app string, scheduled *Recorder) *Targets {
 	return &Targets{
 		table: table, app: app, scheduled: scheduled, wake: make(chan struct{}, 1),
 		seen: map[string]*Target{}, known: map[string]*Target{}, changes: map[string]rowChange{},
-		success: map[string]time.Time{},
+		success: map[string]time.Time{}, flights: map[*flight]struct{}{},
+	}
+}
+
+// flight is a call in flight.
+type flight struct {
+	targets *Targets
+	host    string
+	began   time.Time
+}
+
+// Enter notes that a call begins. It implements [delivery.Gate].
+func (t *Targets) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
+	f := &flight{t, RowHost(due.Intake.Envelope.Call.Target.Host), time.Now().Truncate(time.Millisecond)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flights[f] = struct{}{}
+	return f, nil
+}
+
+// Ended implements [decision.Pass].
+func (f *flight) Ended(*decision.Outcome, time.Time) {
+	f.targets.mu.Lock()
+	defer f.targets.mu.Unlock()
+	delete(f.targets.flights, f)
+}
+
+// Released implements [decision.Pass].
+func (*flight) Released(time.Time) {}
+
+// seeUnanswered takes the targets with calls that have been in flight for long, and without an answer since the oldest
+// of them began. One that is known to fail says more about itself.
+func (t *Targets) seeUnanswered(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	calls, oldest := map[string]int{}, map[string]time.Time{}
+	for f := range t.flights {
+		calls[f.host]++
+		oldest[f.host] = bounds.Earliest(oldest[f.host], f.began)
+	}
+	for host, began := range oldest {
+		known := cmp.Or(t.seen[host], t.known[host])
+		cause := fmt.Sprintf("no answer yet: %d calls", calls[host])
+		if calls[host] == 1 {
+			cause = "no answer yet: 1 call"
+		}
+		isNews := known == nil || known.isUnanswered() && (known.Cause != cause || !known.Since.Equal(began))
+		isFull := t.seen[host] == nil && len(t.seen) >= maxTargets
+		if now.Sub(began) < longInFlight || !began.After(t.success[host]) || !isNews || isFull {
+			continue
+		}
+		t.seen[host] = &Target{
+			App: t.app, Host: host, Reason: NoAnswerYet, Cause: cause, Since: began.UTC(), Latest: began.UTC(),
+		}
 	}
 }
 
@@ -81,7 +142,7 @@ func (t *Targets) Failed(f Target) {
 		return
 	}
 	t.seen[f.Host] = merge(before, &f, time.Time{})
-	if t.known[f.Host] == nil {
+	if before == nil && t.known[f.Host] == nil {
 		t.notify()
 	}
 }
@@ -176,6 +237,7 @@ func (t *Targets) mayWrite(host string, now time.Time) bool {
 func (t *Targets) pass(ctx context.Context, limit time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	t.seeUnanswered(time.Now())
 	if !t.isDue(time.Now()) {
 		return
 	}
@@ -269,7 +331,9 @@ func (t *Targets) write(ctx context.Context, changes []targetChange, now time.Ti
 			return err
 		}
 		if version == "" {
-			t.notify()
+			if c.known != nil { // a new row that is there nevertheless may be no row of a handler
+				t.notify()
+			}
 			continue
 		}
 		t.written(c, now)
