@@ -1,19 +1,22 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/pause"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 	"asynccaller/handler/internal/terminal"
@@ -24,18 +27,24 @@ func newTargets(env Env) *cobra.Command {
 	shared := &sharedFlags{env: env, group: "targets"}
 	command := &cobra.Command{
 		Use:   shared.group,
-		Short: "Pause and resume the calls to a target",
-		Long: `Stop the calls to a target for a while, for example during its maintenance. HOST is the host of its
-URLs, which means all ports, or host:port. The apps of the storage account read the pauses from a
-table every 15 s. Messages for a paused target are rescheduled without a call, attempts unchanged.
-Their deadlines do not wait: a message whose deadline comes first expires, without a last attempt.`,
+		Short: "Pause a target, or change its limits, while the apps run",
+		Long: `Stop the calls to a target for a while, for example during its maintenance, or set its rate or
+concurrency in the place of what targets.json says. HOST is the host of its URLs, which means all
+ports, or host:port. The apps of the storage account read these settings from a table every 15 s.
+
+Messages for a paused target are rescheduled without a call, attempts unchanged. Their deadlines do
+not wait: a message whose deadline comes first expires, without a last attempt.`,
 		Example: `  async-caller targets pause crm.example.com --for 2h --reason 'maintenance, INC-4711'
+  async-caller targets set crm.example.com --rate 5/s --concurrency 2 --for 1d
   async-caller targets list
   async-caller targets resume crm.example.com --rate 50/s`,
 	}
 	onlyCommands(command)
 	shared.declare(command)
-	command.AddCommand(newTargetsPause(shared), newTargetsResume(shared), newTargetsList(shared))
+	command.AddCommand(
+		newTargetsPause(shared), newTargetsResume(shared), newTargetsSet(shared), newTargetsClear(shared),
+		newTargetsList(shared),
+	)
 	return command
 }
 
@@ -48,29 +57,48 @@ until "targets resume". Pausing a paused target changes the end and the reason.
 
 The command says how many scheduled messages for the target expire before the pause ends or, without
 --for, within 24 hours. Messages that are not scheduled yet are not counted. If that number is not
-known, the exit code is 4.`,
+known, the exit code is 4. If no call to the host is known, the command asks before it pauses it.`,
 		Example: `  async-caller targets pause crm.example.com --for 2h --reason 'maintenance, INC-4711'
   async-caller targets pause '[2001:db8::1]:8443'`,
 		Args: cobra.ExactArgs(1),
 	}
-	var wanted pause.Pause
-	var lasts time.Duration
-	flags := flagsOf(command)
-	parsed(flags, &lasts, "for", "`duration` of the pause, at least 1m (default until it is resumed)",
-		durationFrom(time.Minute))
-	parsed(flags, &wanted.Reason, "reason", "why, as `text` for colleagues", parsePauseText)
-	command.RunE = withHost(flags, func(host string) runFunc {
+	change := addChange(shared, command, "pause", "until it is resumed")
+	command.RunE = withHost(change.flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-			wanted.Host, wanted.Since = host, time.Now().UTC().Truncate(time.Second)
-			if lasts > 0 {
-				wanted.Until = wanted.Since.Add(lasts)
-			}
-			operator := s.operations.Operator
-			wanted.By = text.Clip(operator.User+"@"+operator.Machine, pause.MaxText)
-			return s.pauseTarget(ctx, wanted)
+			return s.pauseTarget(ctx, change.of(s, host, setting.Pause, ""))
 		})
 	}, func() {})
 	return command
+}
+
+// change has the flags of a command that makes settings.
+type change struct {
+	flags  *flagSet
+	lasts  time.Duration
+	reason string
+}
+
+// addChange declares the flags of a command that makes a setting, which has an end if --for is not given.
+func addChange(shared *sharedFlags, command *cobra.Command, made, end string) *change {
+	c := &change{flags: flagsOf(command)}
+	parsed(c.flags, &c.lasts, "for", "`duration` of the "+made+", at least 1m (default "+end+")",
+		durationFrom(time.Minute))
+	parsed(c.flags, &c.reason, "reason", "why, as `text` for colleagues", parseReason)
+	shared.addYes(c.flags)
+	return c
+}
+
+// of returns the setting of a member of a host.
+func (c *change) of(s *session, host, member, value string) setting.Setting {
+	operator := s.operations.Operator
+	made := setting.Setting{
+		Host: host, Member: member, Value: value, Since: time.Now().UTC().Truncate(time.Second), Reason: c.reason,
+		By: text.Clip(operator.User+"@"+operator.Machine, setting.MaxText),
+	}
+	if c.lasts > 0 {
+		made.Until = made.Since.Add(c.lasts)
+	}
+	return made
 }
 
 // withHost returns the RunE of a command whose argument is a target. Check refuses flags.
@@ -88,14 +116,32 @@ func withHost(flags *flagSet, work func(host string) runFunc, check func()) runF
 	}
 }
 
-func parsePauseText(text string) (string, error) {
-	if len(text) > pause.MaxText {
-		return "", fmt.Errorf("want at most %d bytes", pause.MaxText)
+func parseReason(text string) (string, error) {
+	if len(text) > setting.MaxText {
+		return "", fmt.Errorf("want at most %d bytes", setting.MaxText)
 	}
 	return text, nil
 }
 
-func (s *session) pauseTarget(ctx context.Context, wanted pause.Pause) error {
+// askUnknown asks before a setting is made for a host to which no call is known: its name is probably misspelt.
+func (s *session) askUnknown(ctx context.Context, host string) error {
+	isKnown, err := s.operations.Knows(ctx, host)
+	switch {
+	case isKnown, errors.Is(err, account.ErrNoSettings), ctx.Err() != nil:
+		return err
+	case err != nil: // the change itself matters more
+		s.progress.printf("warning: whether a call to %s is known could not be read: %v", host, err)
+		return nil
+	}
+	s.progress.printf("no call to %s is known: neither targets.json, nor the table, nor a scheduled message names it",
+		host)
+	return s.ask(ctx, "is the host right? [y/N]", terminal.IsYes)
+}
+
+func (s *session) pauseTarget(ctx context.Context, wanted setting.Setting) error {
+	if err := s.askUnknown(ctx, wanted.Host); err != nil {
+		return err
+	}
 	paused, err := s.operations.PauseTarget(ctx, wanted)
 	if err != nil {
 		return err
@@ -105,8 +151,7 @@ func (s *session) pauseTarget(ctx context.Context, wanted pause.Pause) error {
 		end, counted = "until "+moment(paused.Until), "before the pause ends"
 	}
 	s.progress.printf("paused %s in %s %s", paused.Host, paused.Account, end)
-	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual",
-		exactly(pause.Notice))
+	s.printNotice(paused.Host, paused.Hosts)
 	if paused.CountProblem == "" {
 		text := fmt.Sprintf("scheduled messages for it: %s; %s of them expire %s",
 			thousands(*paused.Scheduled), thousands(*paused.Expiring), counted)
@@ -116,19 +161,168 @@ func (s *session) pauseTarget(ctx context.Context, wanted pause.Pause) error {
 		s.progress.printf("%s", text)
 	}
 	s.progress.printf("end: `async-caller targets resume %s`", shellWord(paused.Host))
-	s.out.changed = pausesText
+	s.out.changed = settingsText
 	if s.json {
 		_ = printJSON(s.out, paused) // output keeps the error
 	}
-	if paused.CountProblem != "" {
-		err := errors.New("how many scheduled messages expire is unknown: " + paused.CountProblem)
-		return &codeError{exitPartly, err}
-	}
-	return nil
+	return uncounted("how many scheduled messages expire", paused.WaitingCalls)
 }
 
-// pausesText says where the pauses of an account are seen.
-const pausesText = "the pauses that are in force: `async-caller targets list`"
+// printNotice says when a setting is in force, and for which calls.
+func (s *session) printNotice(host string, known []string) {
+	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual", exactly(setting.Notice))
+	if targets.WithoutPort(host) != host {
+		return
+	}
+	for _, pattern := range s.account.Rules.Decision.Profiles.Patterns() {
+		if targets.WithoutPort(pattern) == host && !slices.Contains(known, pattern) {
+			known = append(known, pattern)
+		}
+	}
+	covers := "it is for all ports of the host"
+	if len(known) > 0 {
+		covers += "; known are " + strings.Join(known, ", ")
+	}
+	s.progress.printf("%s", covers)
+}
+
+// uncounted returns an error if the scheduled messages for a target could not be counted.
+func uncounted(what string, w operation.WaitingCalls) error {
+	if w.CountProblem == "" {
+		return nil
+	}
+	return &codeError{exitPartly, fmt.Errorf("%s is unknown: %s", what, w.CountProblem)}
+}
+
+// settingsText says where the settings of an account are seen.
+const settingsText = "the settings that are in force: `async-caller targets list`"
+
+func newTargetsSet(shared *sharedFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "set HOST",
+		Short: "Set the rate or the concurrency of a target",
+		Long: `Set the rate of a target, or its concurrency, or both, within 20 s and for all apps of the account.
+The other members of its profile in targets.json apply as before, "per" included. A rate has the
+burst of its calls of a second, also if the file states another.
+
+A limit goes on in its line: the messages that wait keep their places, but come back when they were
+to come back. If the target gets more calls than before, the command says how many wait, and how to
+make them due. If no call to the host is known, it asks before it sets anything.`,
+		Example: `  async-caller targets set crm.example.com --rate 5/s --for 2h --reason INC-4711
+  async-caller targets set crm.example.com:8443 --rate 100/m --concurrency 2`,
+		Args: cobra.ExactArgs(1),
+	}
+	values := map[string]string{}
+	change := addChange(shared, command, "setting", "until it is cleared")
+	for member, usage := range map[string]string{
+		setting.Rate:        "calls per second, minute or hour, as in targets.json: `5/s`, 30/m or 100/h",
+		setting.Concurrency: "largest `number` of calls at a time",
+	} {
+		parsed(change.flags, new(string), member, usage, func(value string) (string, error) {
+			values[member] = value
+			return value, setting.CheckValue(member, value)
+		})
+	}
+	command.RunE = withHost(change.flags, func(host string) runFunc {
+		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+			var limits []setting.Setting
+			for _, member := range []string{setting.Rate, setting.Concurrency} {
+				if value, isSet := values[member]; isSet {
+					limits = append(limits, change.of(s, host, member, value))
+				}
+			}
+			return s.setLimits(ctx, limits)
+		})
+	}, func() { change.flags.refuse(len(values) == 0, "give --rate or --concurrency") })
+	return command
+}
+
+func (s *session) setLimits(ctx context.Context, limits []setting.Setting) error {
+	if err := s.askUnknown(ctx, limits[0].Host); err != nil {
+		return err
+	}
+	result, err := s.operations.SetLimits(ctx, limits)
+	for _, made := range result.Settings {
+		end := "until it is cleared"
+		if !made.Until.IsZero() {
+			end = "until " + moment(made.Until)
+		}
+		s.progress.printf("set %s of %s in %s %s; %s", made, made.Host, result.Account, end, s.fileText(made))
+		s.out.changed = settingsText
+	}
+	if err != nil {
+		return err
+	}
+	s.progress.printf("end: `async-caller targets clear %s`", shellWord(result.Host))
+	return s.reportLimits(result)
+}
+
+// fileText says what targets.json says about the member of a setting.
+func (s *session) fileText(made account.Setting) string {
+	switch {
+	case made.File != "":
+		return "targets.json has " + made.File
+	case s.hasApp:
+		return "targets.json has none"
+	}
+	return "there is no targets.json here"
+}
+
+// reportLimits reports what a change of the limits of a target means for the messages that wait.
+func (s *session) reportLimits(r operation.LimitResult) error {
+	s.printNotice(r.Host, r.Hosts)
+	mayBeRaised := r.Raised || !s.hasApp
+	switch {
+	case r.CountProblem != "":
+	case *r.Busy == 0:
+		s.progress.printf("scheduled messages for it: %s, none of them because it was busy", thousands(*r.Scheduled))
+	default:
+		s.progress.printf("scheduled messages for it: %s, %s of them because it was busy",
+			thousands(*r.Scheduled), thousands(*r.Busy))
+		if mayBeRaised {
+			s.progress.printf("they keep their next attempts; in %s, this makes them due: "+
+				"`async-caller scheduled expedite %s`", exactly(setting.Notice), waitingFilter(r.Host, decision.Busy))
+		}
+	}
+	if s.json {
+		_ = printJSON(s.out, r) // output keeps the error
+	}
+	return uncounted("how many messages wait", r.WaitingCalls)
+}
+
+func newTargetsClear(shared *sharedFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "clear HOST",
+		Short: "End the rate and the concurrency that were set for a target",
+		Long: `End what "targets set" has set for this host or host:port, within 20 s. What targets.json says about
+it is in force again. A pause stays until "targets resume". Without such a setting the exit code
+is 3.`,
+		Example: "  async-caller targets clear crm.example.com",
+		Args:    cobra.ExactArgs(1),
+	}
+	command.RunE = withHost(flagsOf(command), func(host string) runFunc {
+		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+			return s.clearLimits(ctx, host)
+		})
+	}, func() {})
+	return command
+}
+
+func (s *session) clearLimits(ctx context.Context, host string) error {
+	result, err := s.operations.ClearLimits(ctx, host)
+	for _, removed := range result.Settings {
+		s.progress.printf("cleared %s of %s in %s, which was set %s; %s",
+			removed, host, result.Account, removed.Text(), s.fileText(removed))
+		s.out.changed = settingsText
+	}
+	switch {
+	case errors.Is(err, operation.ErrNotSet):
+		return &codeError{exitNothing, fmt.Errorf("%w in %s", err, s.account.Name)}
+	case err != nil:
+		return err
+	}
+	return s.reportLimits(result)
+}
 
 func newTargetsResume(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
@@ -148,7 +342,7 @@ run is one of "runs list", and "runs resume" continues it.`,
 	addPace(flags, &pace)
 	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-			s.operations.Operator.Filter = pausedFilter(host)
+			s.operations.Operator.Filter = waitingFilter(host, decision.Paused)
 			return s.resumeTarget(ctx, host, pace)
 		})
 	}, func() { checkPace(flags, pace) })
@@ -157,7 +351,7 @@ run is one of "runs list", and "runs resume" continues it.`,
 
 func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pace) error {
 	ended, err := s.operations.ResumeTarget(ctx, host)
-	later := fmt.Sprintf("`async-caller scheduled expedite %s`", pausedFilter(host))
+	later := fmt.Sprintf("`async-caller scheduled expedite %s`", waitingFilter(host, decision.Paused))
 	switch {
 	case errors.Is(err, operation.ErrNotPaused):
 		return &codeError{exitNothing, fmt.Errorf("%w in %s; messages that still wait: %s", err, s.account.Name, later)}
@@ -165,12 +359,12 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 		return err
 	}
 	s.progress.printf("resumed %s in %s, which was paused %s", host, s.account.Name, ended.Text())
-	s.out.changed = pausesText
+	s.out.changed = settingsText
 	if s.json {
 		_ = printJSON(s.out, ended) // output keeps the error
 	}
-	s.progress.printf("waiting %s until the app has noticed it", exactly(pause.Notice))
-	if !storage.Sleep(ctx, pause.Notice) {
+	s.progress.printf("waiting %s until the app has noticed it", exactly(setting.Notice))
+	if !storage.Sleep(ctx, setting.Notice) {
 		err = errors.New("interrupted")
 	}
 	var plan *operation.Plan
@@ -192,53 +386,71 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 	return s.execute(ctx, plan, nil)
 }
 
-// pausedFilter is the selection of the messages for a target that were paused, as a person would write it.
-func pausedFilter(host string) string {
-	return fmt.Sprintf("--host %s --reason %s", shellWord(host), decision.Paused)
+// waitingFilter is the selection of the messages for a target that wait for a reason, as a person would write it.
+func waitingFilter(host string, reason decision.Reason) string {
+	return fmt.Sprintf("--host %s --reason %s", shellWord(host), reason)
 }
 
 func newTargetsList(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list",
-		Short: "List the targets that are paused",
-		Long: `List the targets that are paused, since when, until when, by whom and why. A host without a port is
-paused on all ports. Rows of the table that are no valid pauses have no effect and are named.`,
+		Short: "List the targets that are paused, and the limits that are set",
+		Long: `List the targets that are paused, and the limits that are set, with what targets.json of the app
+folder says (FILE), since when, until when, by whom and why. The list is what an instance of an app
+reads from the table: what it shows is in force within 20 s. If the table cannot be read, or no app
+of the account has recorded that it runs, that is not known, and the exit code is 4.
+
+A host without a port means all ports. Rows of the table that are not valid have no effect and are
+shown with their problem.`,
 		Example: "  async-caller targets list --json",
 		Args:    cobra.NoArgs,
 	}
 	command.RunE = shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-		return s.listPauses(ctx)
+		return s.listSettings(ctx)
 	})
 	return command
 }
 
-func (s *session) listPauses(ctx context.Context) error {
-	pauses, err := s.account.Pauses(ctx)
+func (s *session) listSettings(ctx context.Context) error {
+	settings, err := s.account.Settings(ctx)
+	if err != nil && !errors.Is(err, account.ErrNoSettings) {
+		err = &codeError{exitPartly, fmt.Errorf("what is in force is unknown: %w", err)}
+	}
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	listed := slices.DeleteFunc(pauses, func(p pause.Pause) bool { return p.Problem == "" && !p.IsInForce(now) })
-	if len(listed) == 0 {
-		return &codeError{exitNothing, fmt.Errorf("no target is paused in %s", s.account.Name)}
+	var listed []account.Setting
+	for _, row := range settings {
+		if row.Problem != "" || row.IsInForce(now) {
+			listed = append(listed, s.account.WithFile(row))
+		}
 	}
-	printAll(s, listed, func(out io.Writer, pauses []pause.Pause) { printPauses(out, pauses, now) })
+	printAll(s, listed, func(out io.Writer, settings []account.Setting) { printSettings(out, settings, now) })
+	if len(listed) == 0 {
+		s.progress.printf("no target is paused, and no limit is set, in %s", s.account.Name)
+		return nil
+	}
+	if err := s.account.CheckApps(ctx, now); err != nil {
+		return &codeError{exitPartly, fmt.Errorf("whether an app reads the settings is unknown: %w", err)}
+	}
 	return nil
 }
 
-func printPauses(out io.Writer, pauses []pause.Pause, now time.Time) {
+func printSettings(out io.Writer, settings []account.Setting, now time.Time) {
 	var rows [][]string
-	for _, p := range pauses {
-		if p.Problem != "" {
-			rows = append(rows, []string{p.Host, "-", "-", "-", p.Problem})
+	for _, s := range settings {
+		if s.Problem != "" {
+			rows = append(rows, []string{s.Host, s.String(), "-", "-", "-", s.Problem})
 			continue
 		}
 		ends := "never"
-		if !p.Until.IsZero() {
-			ends = age(p.Until.Sub(now))
+		if !s.Until.IsZero() {
+			ends = age(s.Until.Sub(now))
 		}
-		rows = append(rows, []string{p.Host, age(now.Sub(p.Since)), ends, p.By, p.Reason})
+		why := strings.TrimSuffix(s.By+": "+s.Reason, ": ")
+		rows = append(rows, []string{s.Host, s.String(), cmp.Or(s.File, "-"), age(now.Sub(s.Since)), ends, why})
 	}
-	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Right("SINCE", 0), terminal.Right("ENDS", 0),
-		terminal.Flex("BY", 20), terminal.Flex("REASON", 0))
+	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Left("SET", 0), terminal.Left("FILE", 0),
+		terminal.Right("SINCE", 0), terminal.Right("ENDS", 0), terminal.Flex("BY, REASON", 0))
 }

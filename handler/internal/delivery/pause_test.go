@@ -10,8 +10,8 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/guard"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage/memory"
 )
 
@@ -58,15 +58,15 @@ func TestPaused(t *testing.T) {
 					b.Guard.Deny = mustDeny(t, "target.example")
 				}
 				var app, scheduled memory.Table
-				p := pause.Pause{Host: row.host, Since: midnight}
+				p := setting.Setting{Host: row.host, Member: setting.Pause, Since: midnight}
 				if row.lasts > 0 {
 					p.Until = midnight.Add(row.lasts)
 				}
-				if _, err := pause.Write(t.Context(), &app, p); err != nil {
+				if _, err := setting.Write(t.Context(), &app, p); err != nil {
 					t.Fatal(err)
 				}
-				b.Pauses = pause.NewWatcher(&app, zerolog.New(b.log))
-				b.Pauses.Read(t.Context(), time.Second)
+				b.Settings = setting.NewWatcher(&app, zerolog.New(b.log))
+				b.Settings.Read(t.Context(), time.Second)
 				if name == "ended" {
 					b.Now = func() time.Time { return time.Now().Add(time.Second) }
 				}

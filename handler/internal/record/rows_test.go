@@ -62,7 +62,7 @@ func TestNamesOfValues(t *testing.T) {
 				Problem: "none",
 			},
 			map[string]any{
-				"targetHost": "t.example", "member": "rate", "value": "5/s", "since": at, "until": at,
+				"targetHost": "t.example", "member": "rate", "limit": "5/s", "since": at, "until": at,
 				"by": "anna@ops-7", "reason": "why",
 			},
 		},

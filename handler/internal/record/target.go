@@ -87,18 +87,18 @@ const (
 	maxReadRows = 1000
 )
 
-// ReadTargets returns the targets that fail, of all apps that share the account, at most 1,000. Rows without the time
-// of a failure, or with the key of another target, which no handler writes, do not count.
+// ReadTargets returns the targets that fail, of all apps that share the account, at most 1,000. Rows without a target
+// or the time of a failure, which no handler writes, do not count.
 func ReadTargets(ctx context.Context, table storage.Table) (failing []Target, err error) {
 	return readTargets(ctx, table, "")
 }
 
-// readTargets reads the rows whose ID has a prefix.
+// readTargets reads the rows whose ID has a prefix. If it is that of an app, rows of others do not count.
 func readTargets(ctx context.Context, table storage.Table, prefix string) (failing []Target, err error) {
 	q := storage.Query{Partition: TargetsPartition, IDPrefix: prefix}
 	err = rows.List(ctx, table, q, func(target Target) error {
-		isOwn := target.App != "" && target.Host != "" && target.ID == target.key().ID
-		if !isOwn || target.Latest.IsZero() {
+		isForeign := prefix != "" && target.ID != target.key().ID
+		if target.App == "" || target.Host == "" || target.Latest.IsZero() || isForeign {
 			return nil
 		}
 		if len(failing) == maxReadRows {

@@ -59,6 +59,9 @@ func (p Path) Connect(d *delivery.Deliverer) {
 	}
 	// A message takes its target's share when its call begins, and not while it waits for its turn.
 	d.Gates = append(d.Gates, shares)
+	if p.Targets != nil { // the last: it sees how long calls last
+		d.Gates = append(d.Gates, p.Targets)
+	}
 
 	d.Observers = nil
 	if p.Refusals != nil {

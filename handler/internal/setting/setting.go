@@ -33,8 +33,9 @@ type Setting struct {
 	// Host is the target, in the form of [targets.ParseHost]. A host without a port means all ports.
 	Host   string `json:"host" row:"targetHost"`
 	Member string `json:"member" row:"member"`
-	// Value is that of a rate or a concurrency, as in targets.json. A pause has none.
-	Value string `json:"value,omitempty" row:"value"`
+	// Value is that of a rate or a concurrency, as in targets.json. A pause has none. Its name in the row is not that of
+	// the rows in a listing, "value".
+	Value string `json:"value,omitempty" row:"limit"`
 	// Since is when the setting began, and Until when it ends; zero means that an operator has to end it.
 	Since time.Time `json:"since,omitzero" row:"since"`
 	Until time.Time `json:"until,omitzero" row:"until"`
@@ -88,7 +89,7 @@ func (s Setting) Text() string {
 }
 
 func keyOf(host, member string) storage.Key {
-	return storage.Key{Partition: Partition, ID: rows.KeyOf(host) + "," + member}
+	return storage.Key{Partition: Partition, ID: rows.KeyOf(host) + "_" + member}
 }
 
 // CheckValue returns an error if a member cannot have a value.
@@ -292,10 +293,10 @@ func (o OfTarget) Profile(p targets.Profile) targets.Profile {
 		if err != nil { // a row that is in force is valid
 			continue
 		}
-		p.Pattern = s.Host
 		if targets.WithoutPort(s.Host) != s.Host {
 			p.Scope = s.Host
 		}
+		p.Pattern = p.Scope
 	}
 	return p
 }

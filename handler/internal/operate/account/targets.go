@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"asynccaller/handler/internal/operate/message"
@@ -56,6 +57,24 @@ func (a *Account) Settings(ctx context.Context) ([]setting.Setting, error) {
 		return nil, fmt.Errorf("read the settings of targets: %w", err)
 	}
 	return settings, nil
+}
+
+// CheckApps returns why it is not known that an app runs, and so reads the settings; nil if one does.
+func (a *Account) CheckApps(ctx context.Context, now time.Time) error {
+	if a.Table == nil {
+		return ErrNoTable
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
+	defer cancel()
+	apps, err := record.ReadApps(ctx, a.Table)
+	if err != nil {
+		return err
+	}
+	runs := func(app record.App) bool { return app.Silent(now) == "" }
+	if !slices.ContainsFunc(apps, runs) {
+		return errors.New("no app of the account has recorded that it runs")
+	}
+	return nil
 }
 
 // WithFile adds what targets.json says to a setting.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -311,23 +310,26 @@ type hostRow struct {
 // Knows reports whether something is known of calls to a host in the form of [targets.ParseHost]: targets.json names
 // it, the table has a row of its limits, settings or failures, or a call to it is scheduled.
 func (op *Operations) Knows(ctx context.Context, host string) (bool, error) {
+	if op.Account.AppTable == nil {
+		return false, account.ErrNoSettings
+	}
 	var filter message.Filter
 	filter.Hosts = []string{host}
 	isKnown := false
-	see := func(of string) {
-		if addr, err := netip.ParseAddr(of); err == nil && addr.Is6() {
-			of = "[" + of + "]"
-		}
-		isKnown = isKnown || filter.Match(message.Message{Host: of}, nil)
+	seeCall := func(of string) { isKnown = isKnown || filter.Match(message.Message{Host: of}, nil) }
+	seeHost := func(of string) { // without a port, it means all ports
+		isKnown = isKnown || of == host || of == targets.WithoutPort(host) || targets.WithoutPort(of) == host
 	}
 	for _, pattern := range op.Account.Rules.Decision.Profiles.Patterns() {
-		see(pattern)
+		seeHost(pattern)
 	}
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	for _, partition := range []string{setting.Partition, limit.Partition, record.TargetsPartition} {
-		if isKnown || op.Account.AppTable == nil {
-			continue
+	for partition, see := range map[string]func(host string){
+		setting.Partition: seeHost, limit.Partition: seeHost, record.TargetsPartition: seeCall,
+	} {
+		if isKnown {
+			break
 		}
 		q := storage.Query{Partition: partition}
 		err := rows.List(ctx, op.Account.AppTable, q, func(row hostRow) error {
