@@ -151,6 +151,59 @@ func TestUnknownHost(t *testing.T) {
 	})
 }
 
+// TestStatusOfWaiting: a target that does not fail says why its next message waits, and a paused one until when.
+func TestStatusOfWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPauseSession(t, 0)
+		app := d.account.AppTable
+		put := func(id, host, reason, cause string, due time.Duration) {
+			t.Helper()
+			row := rowAt(id, host, due)
+			row.Reason, row.Cause, row.Status = reason, cause, 0
+			if err := rows.Put(t.Context(), d.account.Table, row); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("1", "limited.example", "busy", "limit 5/s", 2*time.Minute)
+		put("2", "limited.example", "temporary_status", "503", 3*time.Minute)
+		put("3", "hangs.example", "busy", "untrusted", time.Minute)
+		put("4", "paused.example", "paused", "", 8*time.Minute)
+		put("5", "paused.example:8443", "temporary_status", "503", 5*time.Hour)
+		put("6", "open.example", "timeout", "timeout", time.Second)
+		put("7", "https.example", "paused", "", 4*time.Minute)
+		put("8", "https.example", "not_due", "", 5*time.Minute)
+		for host, lasts := range map[string]time.Duration{
+			"paused.example": 2 * time.Hour, "open.example": 0, "https.example:443": 3 * time.Hour,
+		} {
+			if _, err := setting.Write(t.Context(), app, pauseAt(host, lasts)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hanging := record.Target{
+			Key: storage.Key{Partition: record.TargetsPartition, ID: "1"}, App: "app", Host: "hangs.example",
+			Reason: record.NoAnswerYet, Cause: "no answer yet: 12 calls", Since: time.Now(), Latest: time.Now(),
+		}
+		if err := rows.Put(t.Context(), app, hanging); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(70 * time.Second)
+		d.mustStatus(t)
+		want := `
+TARGET               CAUSE                                   SINCE  BREAKER  WAITING  1 HOUR    NEXT
+hangs.example        no answer yet: 12 calls,…est for 1m10s     1m  -              1       1      0s
+https.example        not_due                                     -  -              2       1      3m
+limited.example      limit 5/s                                   -  -              2       2     50s
+open.example         paused                                      -  -              1       0  resume
+paused.example       paused                                      -  -              1       0      1h
+paused.example:8443  paused                                      -  -              1       0      4h
+t.example            503                                         -  -              1       1     58m
+`
+		if got := d.stdout.String(); !strings.Contains(got, want) {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	})
+}
+
 // moodyTable is a table of an app that answers late, or not at all.
 type moodyTable struct {
 	memory.Table
