@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -38,8 +39,8 @@ type Targets struct {
 	wake      chan struct{}
 
 	mu sync.Mutex
-	// flights are the calls in flight.
-	flights map[*flight]struct{}
+	// flights are the calls in flight, in no order.
+	flights []*flight
 	// seen are the failures since the rows were last written, known the rows as they were last read.
 	seen, known map[string]*Target
 	// changes are the latest changes of rows that this instance knows.
@@ -64,31 +65,39 @@ func NewTargets(table storage.Table, app string, scheduled *Recorder) *Targets {
 	return &Targets{
 		table: table, app: app, scheduled: scheduled, wake: make(chan struct{}, 1),
 		seen: map[string]*Target{}, known: map[string]*Target{}, changes: map[string]rowChange{},
-		success: map[string]time.Time{}, flights: map[*flight]struct{}{},
+		success: map[string]time.Time{},
 	}
 }
 
-// flight is a call in flight.
+// flight is a call in flight, which keeps its target until it has ended. Index is its place in the flights.
 type flight struct {
 	targets *Targets
-	host    string
+	target  *url.URL
 	began   time.Time
+	index   int
 }
 
 // Enter notes that a call begins. It implements [delivery.Gate].
 func (t *Targets) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
-	f := &flight{t, RowHost(due.Intake.Envelope.Call.Target.Host), time.Now().Truncate(time.Millisecond)}
+	f := &flight{targets: t, target: due.Intake.Envelope.Call.Target, began: time.Now()}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.flights[f] = struct{}{}
+	f.index = len(t.flights)
+	t.flights = append(t.flights, f)
 	return f, nil
 }
 
 // Ended implements [decision.Pass].
 func (f *flight) Ended(*decision.Outcome, time.Time) {
-	f.targets.mu.Lock()
-	defer f.targets.mu.Unlock()
-	delete(f.targets.flights, f)
+	t := f.targets
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last := len(t.flights) - 1
+	t.flights[f.index] = t.flights[last]
+	t.flights[f.index].index = f.index
+	t.flights[last] = nil
+	t.flights = t.flights[:last]
+	f.target = nil
 }
 
 // Released implements [decision.Pass].
@@ -100,9 +109,10 @@ func (t *Targets) seeUnanswered(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	calls, oldest := map[string]int{}, map[string]time.Time{}
-	for f := range t.flights {
-		calls[f.host]++
-		oldest[f.host] = bounds.Earliest(oldest[f.host], f.began)
+	for _, f := range t.flights {
+		host := RowHost(f.target.Host)
+		calls[host]++
+		oldest[host] = bounds.Earliest(oldest[host], f.began.Truncate(time.Millisecond))
 	}
 	for host, began := range oldest {
 		known := cmp.Or(t.seen[host], t.known[host])
