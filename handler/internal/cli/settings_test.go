@@ -71,8 +71,8 @@ func TestSetSaysWhatWaits(t *testing.T) {
 		"cleared": {
 			`{"t.example":{"rate":"10/s"}}`, "1/s",
 			func(ctx context.Context, s *session) error { return s.clearLimits(ctx, "t.example") },
-			"cleared rate 1/s of t.example in test, which was set since 2000-01-01T00:00:00Z by anna@ops-7 until it is " +
-				"cleared: INC-4711; targets.json has 10/s", true,
+			"cleared rate 1/s of t.example in test, which was set since 2000-01-01T00:00:00Z by anna@ops-7 until it " +
+				"is cleared: INC-4711; targets.json has 10/s", true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +112,8 @@ func TestSetSaysWhatWaits(t *testing.T) {
 func TestUnknownHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newPauseSession(t, 0) // a message for t.example is scheduled
-		d.account.Rules.Decision.Profiles = mustProfiles(t, `{"file.example":{},"port.example:8443":{},"*.any.example":{}}`)
+		const file = `{"file.example":{},"port.example:8443":{},"*.any.example":{}}`
+		d.account.Rules.Decision.Profiles = mustProfiles(t, file)
 		for _, host := range []string{"set.example", "2001:db8::1"} {
 			if _, err := setting.Write(t.Context(), d.account.AppTable, pauseAt(host, 0)); err != nil {
 				t.Fatal(err)

@@ -282,7 +282,8 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 		}
 		waiting := []string{thousands(t.Count - t.Stale), thousands(t.DueInHour), next}
 		if len(t.Failing) == 0 {
-			rows = append(rows, append([]string{t.Key, cmp.Or(terminal.Cut(t.Cause, causeColumns), "-"), "-", "-"}, waiting...))
+			cause := cmp.Or(terminal.Cut(t.Cause, causeColumns), "-")
+			rows = append(rows, append([]string{t.Key, cause, "-", "-"}, waiting...))
 		}
 		for _, f := range t.Failing {
 			name, breaker := t.Key, "-"

@@ -51,7 +51,9 @@ func newPauseSession(t *testing.T, n int) *testSession {
 }
 
 func pauseAt(host string, lasts time.Duration) setting.Setting {
-	p := setting.Setting{Host: host, Member: setting.Pause, Since: time.Now().UTC(), By: "anna@ops-7", Reason: "INC-4711"}
+	p := setting.Setting{
+		Host: host, Member: setting.Pause, Since: time.Now().UTC(), By: "anna@ops-7", Reason: "INC-4711",
+	}
 	if lasts > 0 {
 		p.Until = p.Since.Add(lasts)
 	}
@@ -368,7 +370,7 @@ func TestListSettings(t *testing.T) {
 		}
 		d.account.Rules.Decision.Profiles = profiles
 		for err, want := range map[error]string{
-			storage.ErrDenied:        "limits this identity has no permission to use tables: if that of the app has none",
+			storage.ErrDenied:        "limits this identity has no permission to use tables: if that of the app",
 			context.DeadlineExceeded: "limits while the table does not answer an instance, its calls to targets with",
 		} {
 			d.account.AppTable.(*memory.Table).Fail(err)

@@ -556,8 +556,8 @@ func TestConflictsSpreadUpdates(t *testing.T) {
 	})
 }
 
-// TestLimitChanges: a limit that changes goes on in its line. Messages that wait keep their places before newcomers, and
-// calls that began under another limit free nothing that they have not taken.
+// TestLimitChanges: a limit that changes goes on in its line. Messages that wait keep their places before newcomers,
+// and calls that began under another limit free nothing that they have not taken.
 func TestLimitChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table memory.Table

@@ -104,7 +104,8 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	refusals := &Refusals{}
 	Path{
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
-		Settings: records.settings, Limits: records.limits, History: records.history, KeepHistory: c.App.Settings.History,
+		Settings: records.settings, Limits: records.limits,
+		History: records.history, KeepHistory: c.App.Settings.History,
 		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
 		Refusals: refusals, Log: log,
 	}.Connect(deliverer)
@@ -130,8 +131,8 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	return server.Run(ctx)
 }
 
-// firstRead is how long the start may wait for the settings of targets, so that an instance does not begin with calls to
-// targets that are paused.
+// firstRead is how long the start may wait for the settings of targets, so that an instance does not begin with calls
+// to targets that are paused.
 const firstRead = time.Second
 
 // records are what the handler writes to the tables of the account, and reads there. They are nil if nothing is

@@ -1,5 +1,5 @@
-// Package setting has the live settings of targets, which apply while the apps run: an operator pauses a target, or sets
-// its rate or concurrency. Operators write the rows, and each instance of an app reads them.
+// Package setting has the live settings of targets: while the apps run, an operator pauses a target, or sets its rate
+// or concurrency. Operators write the rows, and each instance of an app reads them.
 package setting
 
 import (
@@ -33,8 +33,8 @@ type Setting struct {
 	// Host is the target, in the form of [targets.ParseHost]. A host without a port means all ports.
 	Host   string `json:"host" row:"targetHost"`
 	Member string `json:"member" row:"member"`
-	// Value is that of a rate or a concurrency, as in targets.json. A pause has none. Its name in the row is not that of
-	// the rows in a listing, "value".
+	// Value is that of a rate or a concurrency, as in targets.json. A pause has none. In a table, "value" would be the
+	// name of the rows of a listing.
 	Value string `json:"value,omitempty" row:"limit"`
 	// Since is when the setting began, and Until when it ends; zero means that an operator has to end it.
 	Since time.Time `json:"since,omitzero" row:"since"`

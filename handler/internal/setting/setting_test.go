@@ -201,7 +201,7 @@ func TestHostileRowsOfSettings(t *testing.T) {
 		"no_host":         changed(func(s *Setting) { s.Host = "" }),
 		"other_id":        changed(func(s *Setting) { s.Key = keyOf("other.example", Pause) }),
 		"other_member":    changed(func(s *Setting) { s.Key = keyOf("t.example", Rate) }),
-		"other_partition": changed(func(s *Setting) { s.Key.Partition = "limit" }),
+		"other_partition": changed(func(s *Setting) { s.Partition = "limit" }),
 		"upper_case":      pauseOf("T.example", now),
 		"all":             pauseOf("*", now),
 		"suffix":          pauseOf("*.example", now),
@@ -368,8 +368,8 @@ func limitOf(host, member, value string, since time.Time) Setting {
 	return Setting{Key: keyOf(host, member), Host: host, Member: member, Value: value, Since: since}
 }
 
-// TestProfileInForce: a setting replaces its member of the profile for exactly its host or its host and port. All others
-// are those of the file. A host and port that has a profile or a setting of its own is counted for itself.
+// TestProfileInForce: a setting replaces its member of the profile for exactly its host or its host and port. All
+// others are those of the file. A host and port that has a profile or a setting of its own is counted for itself.
 func TestProfileInForce(t *testing.T) {
 	now := time.Now()
 	const file = `{"*.example":{"rate":"1/s","concurrency":3,"timeout":"3m"},"port.example:443":{"rate":"9/s"},
@@ -382,7 +382,9 @@ func TestProfileInForce(t *testing.T) {
 	for _, row := range [][3]string{
 		{"a.example", Rate, "5/s"},
 		{"b.example:8443", Concurrency, "2"},
-		{"both.example", Rate, "5/s"}, {"both.example:443", Rate, "6/s"}, {"both.example", Concurrency, "4"},
+		{"both.example", Rate, "5/s"},
+		{"both.example:443", Rate, "6/s"},
+		{"both.example", Concurrency, "4"},
 		{"port.example", Rate, "5/m"},
 		{"own.example", Rate, "5/s"},
 		{"new.test", Concurrency, "1"},

@@ -82,8 +82,8 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// Enter refuses the call to a target that is paused. It gives any other the profile that is in force, on which the gates
-// behind it depend. It implements [delivery.Gate].
+// Enter refuses the call to a target that is paused. It gives any other call the profile that is in force, on which the
+// gates behind it depend. It implements [delivery.Gate].
 func (w *Watcher) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
 	known := w.known.Load()
 	if known == nil || len(*known) == 0 {
