@@ -47,8 +47,8 @@ func mustProfiles(t *testing.T, content string) targets.Profiles {
 // TestSetSaysWhatWaits: a command that gives a target more calls says how many messages wait in its line, and offers to
 // make them due. It makes none due itself.
 func TestSetSaysWhatWaits(t *testing.T) {
-	const expedite = "this makes them due: `async-caller scheduled expedite --host t.example --reason busy`"
-	const wait = "scheduled messages for it: 4, 3 of them because it was busy\n"
+	const expedite = "in 20s this makes them due: `async-caller scheduled expedite --host t.example --reason busy`"
+	const wait = "scheduled messages for it: 4; 3 of them wait because it was busy"
 	set := func(member, value string) func(context.Context, *session) error {
 		return func(ctx context.Context, s *session) error {
 			return s.setLimits(ctx, []setting.Setting{limitAt("t.example", member, value, 0)})
@@ -305,17 +305,15 @@ func listIsInForce(t *testing.T, random *rand.Rand) {
 		host, lasts := hosts[random.IntN(len(hosts))], time.Duration(random.IntN(3))*40*time.Second
 		switch random.IntN(5) {
 		case 0:
-			_, _ = operator.PauseTarget(t.Context(), pauseAt(host, lasts))
+			_, _ = operator.Set(t.Context(), "pause", pauseAt(host, lasts))
 		case 1:
-			_, _ = operator.ResumeTarget(t.Context(), host)
+			_, _ = operator.Unset(t.Context(), "resume", host, setting.Pause)
 		case 2:
-			_, _ = operator.ClearLimits(t.Context(), host)
+			_, _ = operator.Unset(t.Context(), "clear", host, setting.Rate, setting.Concurrency)
 		default:
 			rate := fmt.Sprintf("%d/s", 1+random.IntN(8))
-			_, _ = operator.SetLimits(t.Context(), []setting.Setting{
-				limitAt(host, setting.Rate, rate, lasts),
-				limitAt(host, setting.Concurrency, fmt.Sprint(1+random.IntN(8)), lasts),
-			})
+			_, _ = operator.Set(t.Context(), "set", limitAt(host, setting.Rate, rate, lasts),
+				limitAt(host, setting.Concurrency, fmt.Sprint(1+random.IntN(8)), lasts))
 		}
 	}
 	known := 0

@@ -142,35 +142,62 @@ func (s *session) pauseTarget(ctx context.Context, wanted setting.Setting) error
 	if err := s.askUnknown(ctx, wanted.Host); err != nil {
 		return err
 	}
-	paused, err := s.operations.PauseTarget(ctx, wanted)
+	made, err := s.operations.Set(ctx, "pause", wanted)
 	if err != nil {
 		return err
 	}
 	end, counted := "until it is resumed", "within 24h"
-	if !paused.Until.IsZero() {
-		end, counted = "until "+moment(paused.Until), "before the pause ends"
+	if !wanted.Until.IsZero() {
+		end, counted = "until "+moment(wanted.Until), "before the pause ends"
 	}
-	s.progress.printf("paused %s in %s %s", paused.Host, paused.Account, end)
-	s.printNotice(paused.Host, paused.Hosts)
-	if paused.CountProblem == "" {
-		text := fmt.Sprintf("scheduled messages for it: %s; %s of them expire %s",
-			thousands(*paused.Scheduled), thousands(*paused.Expiring), counted)
-		if *paused.Expiring > 0 {
-			text += ", the first at " + moment(paused.FirstExpiry)
+	s.progress.printf("paused %s in %s %s", wanted.Host, s.account.Name, end)
+	s.progress.printf("end: `async-caller targets resume %s`", shellWord(wanted.Host))
+	return s.reportChange(ctx, made, func(c operation.ScheduledCalls) string {
+		text := fmt.Sprintf("%s of them expire %s", thousands(*c.Expiring), counted)
+		if *c.Expiring > 0 {
+			text += ", the first at " + moment(c.FirstExpiry)
 		}
-		s.progress.printf("%s", text)
-	}
-	s.progress.printf("end: `async-caller targets resume %s`", shellWord(paused.Host))
-	s.out.changed = settingsText
-	if s.json {
-		_ = printJSON(s.out, paused) // output keeps the error
-	}
-	return uncounted("how many scheduled messages expire", paused.WaitingCalls)
+		return text
+	})
 }
 
-// printNotice says when a setting is in force, and for which calls.
-func (s *session) printNotice(host string, known []string) {
+// changeResult is what a command prints as JSON that has made or ended settings.
+type changeResult struct {
+	operation.ScheduledCalls
+
+	Account  string            `json:"account"`
+	Settings []account.Setting `json:"settings"`
+}
+
+// reportChange says for which calls settings were made or ended, and how many wait. About adds what the change means
+// for these.
+func (s *session) reportChange(
+	ctx context.Context, settings []setting.Setting, about func(operation.ScheduledCalls) string,
+) error {
+	host := settings[0].Host
+	s.out.changed = settingsText
+	calls := s.operations.CountScheduled(ctx, host, settings[0].Until)
 	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual", exactly(setting.Notice))
+	s.printPorts(host, calls.Hosts)
+	if calls.CountProblem == "" {
+		s.progress.printf("scheduled messages for it: %s; %s", thousands(*calls.Scheduled), about(calls))
+	}
+	if s.json {
+		result := changeResult{ScheduledCalls: calls, Account: s.account.Name}
+		for _, changed := range settings {
+			result.Settings = append(result.Settings, s.account.WithFile(changed))
+		}
+		_ = printJSON(s.out, result) // output keeps the error
+	}
+	if calls.CountProblem != "" {
+		err := fmt.Errorf("how many scheduled messages it is about is unknown: %s", calls.CountProblem)
+		return &codeError{exitPartly, err}
+	}
+	return nil
+}
+
+// printPorts says that a host without a port means all ports, and which are known from calls and targets.json.
+func (s *session) printPorts(host string, known []string) {
 	if targets.WithoutPort(host) != host {
 		return
 	}
@@ -179,19 +206,11 @@ func (s *session) printNotice(host string, known []string) {
 			known = append(known, pattern)
 		}
 	}
-	covers := "it is for all ports of the host"
+	ports := "it is for all ports of the host"
 	if len(known) > 0 {
-		covers += "; known are " + strings.Join(known, ", ")
+		ports += "; known are " + strings.Join(known, ", ")
 	}
-	s.progress.printf("%s", covers)
-}
-
-// uncounted returns an error if the scheduled messages for a target could not be counted.
-func uncounted(what string, w operation.WaitingCalls) error {
-	if w.CountProblem == "" {
-		return nil
-	}
-	return &codeError{exitPartly, fmt.Errorf("%s is unknown: %s", what, w.CountProblem)}
+	s.progress.printf("%s", ports)
 }
 
 // settingsText says where the settings of an account are seen.
@@ -238,23 +257,45 @@ make them due. If no call to the host is known, it asks before it sets anything.
 }
 
 func (s *session) setLimits(ctx context.Context, limits []setting.Setting) error {
-	if err := s.askUnknown(ctx, limits[0].Host); err != nil {
+	host := limits[0].Host
+	if err := s.askUnknown(ctx, host); err != nil {
 		return err
 	}
-	result, err := s.operations.SetLimits(ctx, limits)
-	for _, made := range result.Settings {
+	before := s.operations.ProfileInForce(ctx, host)
+	made, err := s.operations.Set(ctx, "set", limits...)
+	for _, limit := range made {
 		end := "until it is cleared"
-		if !made.Until.IsZero() {
-			end = "until " + moment(made.Until)
+		if !limit.Until.IsZero() {
+			end = "until " + moment(limit.Until)
 		}
-		s.progress.printf("set %s of %s in %s %s; %s", made, made.Host, result.Account, end, s.fileText(made))
+		s.progress.printf("set %s of %s in %s %s; %s",
+			limit, host, s.account.Name, end, s.fileText(s.account.WithFile(limit)))
 		s.out.changed = settingsText
 	}
 	if err != nil {
 		return err
 	}
-	s.progress.printf("end: `async-caller targets clear %s`", shellWord(result.Host))
-	return s.reportLimits(result)
+	s.progress.printf("end: `async-caller targets clear %s`", shellWord(host))
+	return s.reportChange(ctx, made, s.whatWaits(ctx, host, before))
+}
+
+// whatWaits says how many messages wait for a target because it was busy and, if it may get more calls than before, how
+// to make them due.
+func (s *session) whatWaits(
+	ctx context.Context, host string, before targets.Profile,
+) func(operation.ScheduledCalls) string {
+	after := s.operations.ProfileInForce(ctx, host)
+	isMore := func(before, after float64) bool { return before > 0 && (after == 0 || after > before) }
+	getsMore := !s.hasApp || isMore(float64(before.Rate), float64(after.Rate)) ||
+		isMore(float64(before.Concurrency), float64(after.Concurrency))
+	return func(c operation.ScheduledCalls) string {
+		text := thousands(*c.Busy) + " of them wait because it was busy"
+		if *c.Busy > 0 && getsMore {
+			text += fmt.Sprintf("; they keep their next attempts, and in %s this makes them due: "+
+				"`async-caller scheduled expedite %s`", exactly(setting.Notice), waitingFilter(host, decision.Busy))
+		}
+		return text
+	}
 }
 
 // fileText says what targets.json says about the member of a setting.
@@ -266,28 +307,6 @@ func (s *session) fileText(made account.Setting) string {
 		return "targets.json has none"
 	}
 	return "there is no targets.json here"
-}
-
-// reportLimits reports what a change of the limits of a target means for the messages that wait.
-func (s *session) reportLimits(r operation.LimitResult) error {
-	s.printNotice(r.Host, r.Hosts)
-	mayBeRaised := r.Raised || !s.hasApp
-	switch {
-	case r.CountProblem != "":
-	case *r.Busy == 0:
-		s.progress.printf("scheduled messages for it: %s, none of them because it was busy", thousands(*r.Scheduled))
-	default:
-		s.progress.printf("scheduled messages for it: %s, %s of them because it was busy",
-			thousands(*r.Scheduled), thousands(*r.Busy))
-		if mayBeRaised {
-			s.progress.printf("they keep their next attempts; in %s, this makes them due: "+
-				"`async-caller scheduled expedite %s`", exactly(setting.Notice), waitingFilter(r.Host, decision.Busy))
-		}
-	}
-	if s.json {
-		_ = printJSON(s.out, r) // output keeps the error
-	}
-	return uncounted("how many messages wait", r.WaitingCalls)
 }
 
 func newTargetsClear(shared *sharedFlags) *cobra.Command {
@@ -309,19 +328,20 @@ is 3.`,
 }
 
 func (s *session) clearLimits(ctx context.Context, host string) error {
-	result, err := s.operations.ClearLimits(ctx, host)
-	for _, removed := range result.Settings {
+	before := s.operations.ProfileInForce(ctx, host)
+	ended, err := s.operations.Unset(ctx, "clear", host, setting.Rate, setting.Concurrency)
+	for _, limit := range ended {
 		s.progress.printf("cleared %s of %s in %s, which was set %s; %s",
-			removed, host, result.Account, removed.Text(), s.fileText(removed))
+			limit, host, s.account.Name, limit.Text(), s.fileText(s.account.WithFile(limit)))
 		s.out.changed = settingsText
 	}
 	switch {
 	case errors.Is(err, operation.ErrNotSet):
-		return &codeError{exitNothing, fmt.Errorf("%w in %s", err, s.account.Name)}
+		return &codeError{exitNothing, fmt.Errorf("no limit of %s is set in %s", host, s.account.Name)}
 	case err != nil:
 		return err
 	}
-	return s.reportLimits(result)
+	return s.reportChange(ctx, ended, s.whatWaits(ctx, host, before))
 }
 
 func newTargetsResume(shared *sharedFlags) *cobra.Command {
@@ -350,18 +370,19 @@ run is one of "runs list", and "runs resume" continues it.`,
 }
 
 func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pace) error {
-	ended, err := s.operations.ResumeTarget(ctx, host)
+	ended, err := s.operations.Unset(ctx, "resume", host, setting.Pause)
 	later := fmt.Sprintf("`async-caller scheduled expedite %s`", waitingFilter(host, decision.Paused))
 	switch {
-	case errors.Is(err, operation.ErrNotPaused):
-		return &codeError{exitNothing, fmt.Errorf("%w in %s; messages that still wait: %s", err, s.account.Name, later)}
+	case errors.Is(err, operation.ErrNotSet):
+		return &codeError{exitNothing, fmt.Errorf("%s is not paused in %s; messages that still wait: %s",
+			host, s.account.Name, later)}
 	case err != nil:
 		return err
 	}
-	s.progress.printf("resumed %s in %s, which was paused %s", host, s.account.Name, ended.Text())
+	s.progress.printf("resumed %s in %s, which was paused %s", host, s.account.Name, ended[0].Text())
 	s.out.changed = settingsText
 	if s.json {
-		_ = printJSON(s.out, ended) // output keeps the error
+		_ = printJSON(s.out, ended[0]) // output keeps the error
 	}
 	s.progress.printf("waiting %s until the app has noticed it", exactly(setting.Notice))
 	if !storage.Sleep(ctx, setting.Notice) {

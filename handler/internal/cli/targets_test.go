@@ -81,11 +81,11 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 			printed: "scheduled messages for it: 4; 0 of them expire before the pause ends\n",
 		},
 		"other_port": {host: "t.example:8443", lasts: 2 * time.Hour, printed: "scheduled messages for it: 0; 0 of them"},
-		"no_end":     {host: "t.example", printed: "until it is resumed\nan app that runs notices it within 20s"},
+		"no_end":     {host: "t.example", printed: "until it is resumed\nend: `async-caller targets resume t.example`\nan app that runs notices it within 20s"},
 		"no_end_day": {host: "t.example", printed: "4; 3 of them expire within 24h"},
 		"no_record": {
 			host: "t.example", printed: "paused t.example in test until", code: exitPartly,
-			unknown: "expire is unknown: list scheduled messages: no answer",
+			unknown: "it is about is unknown: list scheduled messages: no answer",
 			change: func(_ *testing.T, d *testSession) {
 				d.account.Table.(*memory.Table).Fail(errors.New("no answer"))
 			},
@@ -277,7 +277,7 @@ func TestManyOperatorsPause(t *testing.T) {
 			operators.Go(func() {
 				p := pauseAt("t.example", 0)
 				p.By = fmt.Sprintf("operator-%d", n)
-				if _, err := d.operations.PauseTarget(t.Context(), p); err != nil {
+				if _, err := d.operations.Set(t.Context(), "pause", p); err != nil {
 					t.Errorf("pause: %v", err)
 				}
 			})
@@ -286,12 +286,12 @@ func TestManyOperatorsPause(t *testing.T) {
 		ended := make(chan error, 4)
 		for range cap(ended) {
 			go func() {
-				_, err := d.operations.ResumeTarget(t.Context(), "t.example")
+				_, err := d.operations.Unset(t.Context(), "resume", "t.example", setting.Pause)
 				ended <- err
 			}()
 		}
 		for range cap(ended) {
-			if err := <-ended; err != nil && !errors.Is(err, operation.ErrNotPaused) {
+			if err := <-ended; err != nil && !errors.Is(err, operation.ErrNotSet) {
 				t.Errorf("resume: %v", err)
 			}
 		}
@@ -317,7 +317,7 @@ func TestListSettings(t *testing.T) {
 		}
 		pauses := map[string]time.Duration{"a.example": 0, "b.example:8443": 3 * time.Hour, "c.example": time.Minute}
 		for host, lasts := range pauses {
-			if _, err := d.operations.PauseTarget(t.Context(), pauseAt(host, lasts)); err != nil {
+			if _, err := d.operations.Set(t.Context(), "pause", pauseAt(host, lasts)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/operate/account"
@@ -20,41 +22,19 @@ import (
 	"asynccaller/handler/internal/targets"
 )
 
-// WaitingCalls are the scheduled messages for a target. A message on its queue that is not scheduled is not among them.
-type WaitingCalls struct {
-	// Scheduled is how many messages for the target the record has, and Busy how many of them wait because it was busy.
-	// Both are nil if the record cannot be read, for which CountProblem is the reason.
-	Scheduled    *int   `json:"scheduled,omitempty"`
-	Busy         *int   `json:"busy,omitempty"`
-	CountProblem string `json:"countProblem,omitempty"`
+// ScheduledCalls are the scheduled messages for a target. A message on its queue that is not scheduled is not among them.
+type ScheduledCalls struct {
+	// Scheduled is how many messages the record has. Busy of them wait because the target was busy, and Expiring of them
+	// expire before CountedUntil, the first at FirstExpiry. The numbers are nil if the record cannot be read, for which
+	// CountProblem is the reason.
+	Scheduled    *int      `json:"scheduled,omitempty"`
+	Busy         *int      `json:"busy,omitempty"`
+	Expiring     *int      `json:"expiring,omitempty"`
+	FirstExpiry  time.Time `json:"firstExpiry,omitzero"`
+	CountedUntil time.Time `json:"countedUntil"`
+	CountProblem string    `json:"countProblem,omitempty"`
 	// Hosts are those of the calls, with a port if the URL has one, at most 10.
 	Hosts []string `json:"hosts,omitempty"`
-}
-
-// PauseResult says what a pause of a target means.
-type PauseResult struct {
-	setting.Setting
-	WaitingCalls
-
-	Account string `json:"account"`
-	// Expiring is how many of the scheduled messages expire before Until, and FirstExpiry the earliest time; nil if
-	// that is not known.
-	Expiring    *int      `json:"expiring,omitempty"`
-	FirstExpiry time.Time `json:"firstExpiry,omitzero"`
-	// CountedUntil is Until or, without an end, a day from now.
-	CountedUntil time.Time `json:"countedUntil"`
-}
-
-// LimitResult says what a change of the limits of a target means.
-type LimitResult struct {
-	WaitingCalls
-
-	Host    string `json:"host"`
-	Account string `json:"account"`
-	// Settings are those that were made or, by [Operations.ClearLimits], removed.
-	Settings []account.Setting `json:"settings"`
-	// Raised says that the target gets more calls than before.
-	Raised bool `json:"raised"`
 }
 
 const (
@@ -62,105 +42,50 @@ const (
 	changeTries = 5
 	// countTimeout limits the reading of the record, which can have any number of messages.
 	countTimeout = 30 * time.Second
-	// openEndedPeriod is the time for which expiring messages are counted if a pause has no end.
+	// openEndedPeriod is the time for which expiring messages are counted if a setting has no end.
 	openEndedPeriod = 24 * time.Hour
 	// maxHosts limits the hosts of the calls for a target that are named.
 	maxHosts = 10
 )
 
-// PauseTarget pauses a target: Host, Since, Until, By and Reason are those of the result, except that an earlier pause
-// that is still in force goes on. An error means that it is not known to be paused.
-func (op *Operations) PauseTarget(ctx context.Context, pause setting.Setting) (PauseResult, error) {
-	now := pause.Since
-	pause.Member = setting.Pause
-	written, err := op.set(ctx, pause)
-	if err != nil {
-		return PauseResult{}, err
-	}
-	op.publishSetting(ctx, "pause")
-	result := PauseResult{Setting: written, Account: op.Account.Name, CountedUntil: pause.Until}
-	if pause.Until.IsZero() {
-		result.CountedUntil = now.Add(openEndedPeriod)
-	}
-	expiring := 0
-	result.WaitingCalls = op.countWaiting(ctx, pause.Host, now, func(row record.Scheduled) {
-		if row.Deadline.IsZero() || !row.Deadline.Before(result.CountedUntil) {
-			return
-		}
-		expiring++
-		if result.FirstExpiry.IsZero() || row.Deadline.Before(result.FirstExpiry) {
-			result.FirstExpiry = row.Deadline.UTC()
-		}
-	})
-	if result.CountProblem == "" {
-		result.Expiring = &expiring
-	}
-	return result, nil
-}
-
-// SetLimits sets members of a target, which is the same for all of them. An error means that not all of them are known
-// to be set.
-func (op *Operations) SetLimits(ctx context.Context, limits []setting.Setting) (LimitResult, error) {
-	host := limits[0].Host
-	before, err := op.profileInForce(ctx, host)
-	if err != nil {
-		return LimitResult{}, err
-	}
-	result := LimitResult{Host: host, Account: op.Account.Name}
-	for _, s := range limits {
+// Set makes settings by a command, and returns them as they were made: one that is in force with the same value goes
+// on. An error means that not all of them are known to be in force.
+func (op *Operations) Set(
+	ctx context.Context, command string, settings ...setting.Setting,
+) (made []setting.Setting, err error) {
+	for _, s := range settings {
 		written, err := op.set(ctx, s)
 		if err != nil {
-			return result, err
+			return made, err
 		}
-		result.Settings = append(result.Settings, op.Account.WithFile(written))
+		made = append(made, written)
 	}
-	op.publishSetting(ctx, "set")
-	return result, op.countAfter(ctx, &result, before)
+	op.publishSetting(ctx, command)
+	return made, nil
 }
 
-// ErrNotSet means that no limit of a target is set.
-var ErrNotSet = errors.New("has no limit that is set")
+// ErrNotSet means that a target has no such setting.
+var ErrNotSet = errors.New("is not set")
 
-// ClearLimits ends the settings of the rate and the concurrency of a host in the form of [targets.ParseHost]. The error
-// is an [ErrNotSet] if there are none.
-func (op *Operations) ClearLimits(ctx context.Context, host string) (LimitResult, error) {
-	before, err := op.profileInForce(ctx, host)
-	if err != nil {
-		return LimitResult{}, err
-	}
-	result := LimitResult{Host: host, Account: op.Account.Name}
-	for _, member := range []string{setting.Rate, setting.Concurrency} {
+// Unset ends settings of members of a host in the form of [targets.ParseHost] by a command, and returns them. The error
+// is an [ErrNotSet] if there is none. Until [setting.Notice] later, an instance of an app may still obey them.
+func (op *Operations) Unset(
+	ctx context.Context, command, host string, members ...string,
+) (ended []setting.Setting, err error) {
+	for _, member := range members {
 		removed, wasSet, err := op.unset(ctx, host, member)
 		if err != nil {
-			return result, err
+			return ended, err
 		}
 		if wasSet {
-			result.Settings = append(result.Settings, op.Account.WithFile(removed))
+			ended = append(ended, removed)
 		}
 	}
-	if len(result.Settings) == 0 {
-		return result, fmt.Errorf("%s %w", host, ErrNotSet)
+	if len(ended) == 0 {
+		return nil, fmt.Errorf("the %s of %s %w", strings.Join(members, " or the "), host, ErrNotSet)
 	}
-	op.publishSetting(ctx, "clear")
-	return result, op.countAfter(ctx, &result, before)
-}
-
-// ErrNotPaused means that a target is not paused.
-var ErrNotPaused = errors.New("is not paused")
-
-// ResumeTarget ends the pause of a target, which is in the form of [targets.ParseHost], and returns it. The error is an
-// [ErrNotPaused] if there is none. Until [setting.Notice] later, an instance of the app may still reschedule the
-// target's messages.
-func (op *Operations) ResumeTarget(ctx context.Context, host string) (setting.Setting, error) {
-	pause, wasPaused, err := op.unset(ctx, host, setting.Pause)
-	switch {
-	case err != nil:
-		return pause, err
-	case !wasPaused:
-		return pause, fmt.Errorf("%s %w", host, ErrNotPaused)
-	}
-	op.publishSetting(ctx, "resume")
-	return pause, nil
+	op.publishSetting(ctx, command)
+	return ended, nil
 }
 
 // set writes a setting, and checks that the apps read it.
@@ -228,25 +153,13 @@ func (op *Operations) checkRead(ctx context.Context, s setting.Setting, now time
 	return nil
 }
 
-// profileInForce returns the profile of a host as an instance of the app sees it. If the settings cannot be read, it is
-// that of targets.json.
-func (op *Operations) profileInForce(ctx context.Context, host string) (targets.Profile, error) {
-	settings, err := op.Account.Settings(ctx)
-	if errors.Is(err, account.ErrNoSettings) {
-		return targets.Profile{}, err
-	}
-	profile, now := op.Account.Rules.Decision.Profiles.OfHost(host), time.Now()
-	return setting.Select(settings, now).OfHost(host, now).Profile(profile), nil
-}
-
-// countAfter counts the messages that wait for a target whose limits have changed.
-func (op *Operations) countAfter(ctx context.Context, r *LimitResult, before targets.Profile) error {
-	after, err := op.profileInForce(ctx, r.Host)
-	isMore := func(before, after float64) bool { return before > 0 && (after == 0 || after > before) }
-	r.Raised = isMore(float64(before.Rate), float64(after.Rate)) ||
-		isMore(float64(before.Concurrency), float64(after.Concurrency))
-	r.WaitingCalls = op.countWaiting(ctx, r.Host, time.Now(), func(record.Scheduled) {})
-	return err
+// ProfileInForce returns the profile of a host in the form of [targets.ParseHost] as an instance of the app sees it. If
+// the settings cannot be read, it is that of targets.json.
+func (op *Operations) ProfileInForce(ctx context.Context, host string) targets.Profile {
+	settings, _ := op.Account.Settings(ctx)
+	now := time.Now()
+	of := setting.Select(settings, now).OfHost(host, now)
+	return of.Profile(op.Account.Rules.Decision.Profiles.OfHost(host))
 }
 
 // publishSetting adds a change of a setting to the list of runs.
@@ -270,14 +183,18 @@ func scheduledFor(host string) (s account.ScheduledSource) {
 	return s
 }
 
-// countWaiting counts the scheduled messages for a target, and shows their rows.
-func (op *Operations) countWaiting(
-	ctx context.Context, host string, now time.Time, see func(record.Scheduled),
-) (w WaitingCalls) {
+// CountScheduled counts the scheduled messages for a host in the form of [targets.ParseHost], and those that expire before
+// a time or, if that is zero, within a day.
+func (op *Operations) CountScheduled(ctx context.Context, host string, until time.Time) ScheduledCalls {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
+	now := time.Now()
+	c := ScheduledCalls{CountedUntil: until}
+	if until.IsZero() {
+		c.CountedUntil = now.UTC().Truncate(time.Second).Add(openEndedPeriod)
+	}
 	isStale := op.Account.StaleCheck(ctx, now)
-	scheduled, busy := 0, 0
+	scheduled, busy, expiring := 0, 0, 0
 	_, err := op.Account.ListScheduled(ctx, scheduledFor(host), false, func(m message.Scheduled) error {
 		if isStale(m.Row) {
 			return nil
@@ -286,18 +203,21 @@ func (op *Operations) countWaiting(
 		if m.Reason == string(decision.Busy) {
 			busy++
 		}
-		if len(w.Hosts) < maxHosts && !slices.Contains(w.Hosts, m.Host) {
-			w.Hosts = append(w.Hosts, m.Host)
+		if len(c.Hosts) < maxHosts && !slices.Contains(c.Hosts, m.Host) {
+			c.Hosts = append(c.Hosts, m.Host)
 		}
-		see(m.Row)
+		if deadline := m.Row.Deadline.UTC(); !deadline.IsZero() && deadline.Before(c.CountedUntil) {
+			expiring++
+			c.FirstExpiry = bounds.Earliest(c.FirstExpiry, deadline)
+		}
 		return nil
 	})
 	if err != nil {
-		return WaitingCalls{CountProblem: account.RecordProblem(err)}
+		return ScheduledCalls{CountProblem: account.RecordProblem(err)}
 	}
-	slices.Sort(w.Hosts)
-	w.Scheduled, w.Busy = &scheduled, &busy
-	return w
+	slices.Sort(c.Hosts)
+	c.Scheduled, c.Busy, c.Expiring = &scheduled, &busy, &expiring
+	return c
 }
 
 // hostRow is what the rows of targets have in common.
