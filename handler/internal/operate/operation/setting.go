@@ -22,11 +22,11 @@ import (
 	"asynccaller/handler/internal/targets"
 )
 
-// ScheduledCalls are the scheduled messages for a target. A message on its queue that is not scheduled is not among them.
+// ScheduledCalls are the scheduled messages for a target. Those that wait on a queue, due, are not among them.
 type ScheduledCalls struct {
-	// Scheduled is how many messages the record has. Busy of them wait because the target was busy, and Expiring of them
-	// expire before CountedUntil, the first at FirstExpiry. The numbers are nil if the record cannot be read, for which
-	// CountProblem is the reason.
+	// Scheduled is how many messages the record has. Busy of them wait because the target was busy, and Expiring of
+	// them expire before CountedUntil, the first at FirstExpiry. The numbers are nil if the record cannot be read, for
+	// which CountProblem is the reason.
 	Scheduled    *int      `json:"scheduled,omitempty"`
 	Busy         *int      `json:"busy,omitempty"`
 	Expiring     *int      `json:"expiring,omitempty"`
@@ -54,14 +54,17 @@ func (op *Operations) Set(
 	ctx context.Context, command string, settings ...setting.Setting,
 ) (made []setting.Setting, err error) {
 	for _, s := range settings {
-		written, err := op.set(ctx, s)
+		var written setting.Setting
+		written, err = op.set(ctx, s)
 		if err != nil {
-			return made, err
+			break
 		}
 		made = append(made, written)
 	}
-	op.publishSetting(ctx, command)
-	return made, nil
+	if len(made) > 0 {
+		op.publishSetting(ctx, command)
+	}
+	return made, err
 }
 
 // ErrNotSet means that a target has no such setting.
@@ -73,19 +76,23 @@ func (op *Operations) Unset(
 	ctx context.Context, command, host string, members ...string,
 ) (ended []setting.Setting, err error) {
 	for _, member := range members {
-		removed, wasSet, err := op.unset(ctx, host, member)
+		var removed setting.Setting
+		var wasSet bool
+		removed, wasSet, err = op.unset(ctx, host, member)
 		if err != nil {
-			return ended, err
+			break
 		}
 		if wasSet {
 			ended = append(ended, removed)
 		}
 	}
-	if len(ended) == 0 {
-		return nil, fmt.Errorf("the %s of %s %w", strings.Join(members, " or the "), host, ErrNotSet)
+	switch {
+	case len(ended) > 0:
+		op.publishSetting(ctx, command)
+	case err == nil:
+		err = fmt.Errorf("the %s of %s %w", strings.Join(members, " or the "), host, ErrNotSet)
 	}
-	op.publishSetting(ctx, command)
-	return ended, nil
+	return ended, err
 }
 
 // set writes a setting, and checks that the apps read it.
@@ -183,8 +190,8 @@ func scheduledFor(host string) (s account.ScheduledSource) {
 	return s
 }
 
-// CountScheduled counts the scheduled messages for a host in the form of [targets.ParseHost], and those that expire before
-// a time or, if that is zero, within a day.
+// CountScheduled counts the scheduled messages for a host in the form of [targets.ParseHost], and those that expire
+// before a time or, if that is zero, within a day.
 func (op *Operations) CountScheduled(ctx context.Context, host string, until time.Time) ScheduledCalls {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
