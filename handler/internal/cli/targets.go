@@ -62,8 +62,9 @@ known, the exit code is 4. If no call to the host is known, the command asks bef
   async-caller targets pause '[2001:db8::1]:8443'`,
 		Args: cobra.ExactArgs(1),
 	}
-	change := addChange(shared, command, "pause", "until it is resumed")
-	command.RunE = withHost(change.flags, func(host string) runFunc {
+	flags := flagsOf(command)
+	change := addChange(shared, flags, "pause", "until it is resumed")
+	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 			return s.pauseTarget(ctx, change.of(s, host, setting.Pause, ""))
 		})
@@ -73,18 +74,18 @@ known, the exit code is 4. If no call to the host is known, the command asks bef
 
 // change has the flags of a command that makes settings.
 type change struct {
-	flags  *flagSet
 	lasts  time.Duration
 	reason string
 }
 
-// addChange declares the flags of a command that makes a setting, which has an end if --for is not given.
-func addChange(shared *sharedFlags, command *cobra.Command, made, end string) *change {
-	c := &change{flags: flagsOf(command)}
-	parsed(c.flags, &c.lasts, "for", "`duration` of the "+made+", at least 1m (default "+end+")",
+// addChange declares the flags of a command that makes settings. Made is what it makes, and end when that ends by
+// default.
+func addChange(shared *sharedFlags, flags *flagSet, made, end string) *change {
+	c := &change{}
+	parsed(flags, &c.lasts, "for", "`duration` of the "+made+", at least 1m (default "+end+")",
 		durationFrom(time.Minute))
-	parsed(c.flags, &c.reason, "reason", "why, as `text` for colleagues", parseReason)
-	shared.addYes(c.flags)
+	parsed(flags, &c.reason, "reason", "why, as `text` for colleagues", parseReason)
+	shared.addYes(flags)
 	return c
 }
 
@@ -224,25 +225,24 @@ func newTargetsSet(shared *sharedFlags) *cobra.Command {
 The other members of its profile in targets.json apply as before, "per" included. A rate has the
 burst of its calls of a second, also if the file states another.
 
-A limit goes on in its line: the messages that wait keep their places, but come back when they were
-to come back. If the target gets more calls than before, the command says how many wait, and how to
-make them due. If no call to the host is known, it asks before it sets anything.`,
+A limit goes on in its line: the messages that wait keep their places and their next attempts. The
+command says how many wait and, if the target may get more calls than before, how to make them due.
+If no call to the host is known, it asks before it sets anything.`,
 		Example: `  async-caller targets set crm.example.com --rate 5/s --for 2h --reason INC-4711
   async-caller targets set crm.example.com:8443 --rate 100/m --concurrency 2`,
 		Args: cobra.ExactArgs(1),
 	}
-	values := map[string]string{}
-	change := addChange(shared, command, "setting", "until it is cleared")
-	for member, usage := range map[string]string{
-		setting.Rate:        "calls per second, minute or hour, as in targets.json: `5/s`, 30/m or 100/h",
-		setting.Concurrency: "largest `number` of calls at a time",
-	} {
-		parsed(change.flags, new(string), member, usage, func(value string) (string, error) {
+	values, flags := map[string]string{}, flagsOf(command)
+	addLimit := func(member, usage string) {
+		parsed(flags, new(string), member, usage, func(value string) (string, error) {
 			values[member] = value
 			return value, setting.CheckValue(member, value)
 		})
 	}
-	command.RunE = withHost(change.flags, func(host string) runFunc {
+	addLimit(setting.Rate, "calls per second, minute or hour, as in targets.json: `5/s`, 30/m or 100/h")
+	addLimit(setting.Concurrency, "largest `number` of calls at a time")
+	change := addChange(shared, flags, "setting", "until it is cleared")
+	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 			var limits []setting.Setting
 			for _, member := range []string{setting.Rate, setting.Concurrency} {
@@ -252,7 +252,7 @@ make them due. If no call to the host is known, it asks before it sets anything.
 			}
 			return s.setLimits(ctx, limits)
 		})
-	}, func() { change.flags.refuse(len(values) == 0, "give --rate or --concurrency") })
+	}, func() { flags.refuse(len(values) == 0, "give --rate or --concurrency") })
 	return command
 }
 
