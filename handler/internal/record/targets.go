@@ -69,7 +69,8 @@ func NewTargets(table storage.Table, app string, scheduled *Recorder) *Targets {
 	}
 }
 
-// flight is a call in flight, which keeps its target until it has ended. Index is its place in the flights.
+// flight is a call in flight, which keeps its target until it has ended. It counts from the arrival of its message, as
+// failures do. Index is its place in the flights.
 type flight struct {
 	targets *Targets
 	target  *url.URL
@@ -79,7 +80,7 @@ type flight struct {
 
 // Enter notes that a call begins. It implements [delivery.Gate].
 func (t *Targets) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
-	f := &flight{targets: t, target: due.Intake.Envelope.Call.Target, began: time.Now()}
+	f := &flight{targets: t, target: due.Intake.Envelope.Call.Target, began: due.Arrived}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f.index = len(t.flights)

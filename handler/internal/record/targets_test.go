@@ -313,7 +313,7 @@ func TestTargetAtStop(t *testing.T) {
 // begins begins a call, and returns what ends it.
 func (b *bench) begins(t *Targets, host string) (end func()) {
 	e := &envelope.Envelope{Call: envelope.Call{Target: &url.URL{Scheme: "https", Host: host}}}
-	pass, _ := t.Enter(b.t.Context(), &decision.Due{Intake: &decision.Intake{Envelope: e}})
+	pass, _ := t.Enter(b.t.Context(), &decision.Due{Intake: &decision.Intake{Envelope: e}, Arrived: time.Now()})
 	return func() { pass.Ended(nil, time.Now()) }
 }
 

@@ -250,31 +250,34 @@ func (f InForce) Of(target *url.URL, now time.Time) OfTarget {
 	if len(f) == 0 {
 		return nil
 	}
-	of := OfTarget{}
-	for _, key := range slices.Backward(targets.Keys(target)) {
-		of.add(f[key], now)
-	}
-	return of
+	keys := targets.Keys(target)
+	slices.Reverse(keys)
+	return f.of(keys, now)
 }
 
 // OfHost returns the settings that apply to a host in the form of [targets.ParseHost] by now, as [InForce.Of] does.
 func (f InForce) OfHost(host string, now time.Time) OfTarget {
-	of := OfTarget{}
-	of.add(f[targets.WithoutPort(host)], now)
-	of.add(f[host], now)
+	return f.of([]string{targets.WithoutPort(host), host}, now)
+}
+
+// of returns the settings of hosts that apply by now. Those of a later host are before those of an earlier one.
+func (f InForce) of(hosts []string, now time.Time) (of OfTarget) {
+	for _, host := range hosts {
+		for member, s := range f[host] {
+			if !s.IsInForce(now) {
+				continue
+			}
+			if of == nil {
+				of = OfTarget{}
+			}
+			of[member] = s
+		}
+	}
 	return of
 }
 
 // OfTarget has the settings that apply to a target, by member.
 type OfTarget map[string]Setting
-
-func (o OfTarget) add(settings map[string]Setting, now time.Time) {
-	for member, s := range settings {
-		if s.IsInForce(now) {
-			o[member] = s
-		}
-	}
-}
 
 // Profile returns the profile that is in force: that of the file, with the members that are set. What is set for a host
 // and port is counted for these alone.
