@@ -24,8 +24,8 @@ import (
 	"asynccaller/handler/internal/cli"
 	"asynccaller/handler/internal/doctor"
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/storage/rows"
@@ -388,8 +388,10 @@ func TestDoctorFindsFaults(t *testing.T) {
 					p.t.Fatal(err)
 				}
 				defer table.Close()
-				paused := pause.Pause{Host: "crm.example", Since: time.Now(), By: "anna@ops-7", Reason: "INC-4711"}
-				if _, err := pause.Write(p.t.Context(), table, paused); err != nil {
+				paused := setting.Setting{
+					Host: "crm.example", Member: setting.Pause, Since: time.Now(), By: "anna@ops-7", Reason: "INC-4711",
+				}
+				if _, err := setting.Write(p.t.Context(), table, paused); err != nil {
 					p.t.Fatal(err)
 				}
 			}, "warning", "pauses", "by anna@ops-7 until it is resumed: INC-4711", "async-caller targets resume HOST",

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,7 +26,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/outbound"
-	"asynccaller/handler/internal/pause"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 	"asynccaller/handler/internal/terminal"
@@ -56,7 +58,8 @@ target is refused, or the deadline passes before a call is allowed.
 
 The envelope comes from FILE, or standard input for "-", as JSON or base64; or, with --queue and
 --request-id, from the first 32 visible messages of a queue or of its poison queue. Only then does
-the explanation know whether the target is paused, and when the token of its credential ends.
+the explanation know whether the target is paused, which limits are set in the place of those of
+targets.json, and when the token of its credential ends.
 
 Settings come from the environment and from local.settings.json, host.json, retry.json, targets.json
 and routes.json in the app folder. Query strings, user info, header values, bodies and the context
@@ -239,29 +242,40 @@ func (o *explainOptions) peek(ctx context.Context, a config.App) (source string,
 	return o.find(ctx, store, a)
 }
 
-// readTable reads which targets are paused, and when tokens end. If it is not known whether a target is paused, it says
-// so, and the explanation does not depend on it.
+// readTable reads the live settings of targets, and when tokens end. If the settings are not known, it says so, and the
+// explanation does not depend on them.
 func (o *explainOptions) readTable(ctx context.Context, env Env, a config.App) {
-	app := account.Account{AppTable: operation.OpenTables(a).App}
-	pauses, err := app.Pauses(ctx)
-	if err != nil && !errors.Is(err, account.ErrNoPauses) {
+	app := &account.Account{AppTable: operation.OpenTables(a).App}
+	app.Rules.Decision = a.Settings.Rules
+	settings, err := app.Settings(ctx)
+	if err != nil && !errors.Is(err, account.ErrNoSettings) {
 		why := text.Printable(err.Error())
-		fmt.Fprintf(env.Stderr, "whether the target is paused is unknown: %s\n", why)
+		fmt.Fprintf(env.Stderr, "whether the target is paused or has other limits is unknown: %s\n", why)
 	}
-	o.Paused = pausedTargets(pauses, o.Now)
+	o.Live = liveSettings(app, settings, o.Now)
 	ends := app.TokenEnds(ctx)
 	o.Token = func(c targets.Credential) string { return tokenText(ends[c.ID], o.Now) }
 }
 
-// pausedTargets returns what an explanation needs to know about pauses.
-func pausedTargets(pauses []pause.Pause, now time.Time) func(*url.URL) explain.Pause {
-	paused := pause.InForce(pauses, now)
-	return func(target *url.URL) explain.Pause {
-		p, isPaused := paused.Of(target, now)
-		if !isPaused {
-			return explain.Pause{}
+// liveSettings returns what an explanation needs to know about the settings of an account.
+func liveSettings(a *account.Account, settings []setting.Setting, now time.Time) func(*url.URL) explain.Live {
+	inForce := setting.Select(settings, now)
+	return func(target *url.URL) explain.Live {
+		of := inForce.Of(target, now)
+		if len(of) == 0 {
+			return explain.Live{}
 		}
-		return explain.Pause{Why: p.Text(), Until: p.Until}
+		live := explain.Live{Profile: of.Profile}
+		for _, member := range slices.Sorted(maps.Keys(of)) {
+			s := of[member]
+			if member == setting.Pause {
+				live.Paused, live.Until = s.Text(), s.Until
+				continue
+			}
+			file := cmp.Or(setting.ValueOf(a.Rules.Decision.Profiles.For(target), member), "none")
+			live.Set = append(live.Set, fmt.Sprintf("%s (targets.json: %s) %s", s, file, s.Text()))
+		}
+		return live
 	}
 }
 
@@ -385,6 +399,9 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 		terminal.PrintLine(out, "", "if only the handler's search list knows the host, %s", e.RefusedIfShort)
 	}
 	terminal.PrintField(out, "paused", e.Paused)
+	for _, set := range e.Set {
+		terminal.PrintLine(out, "set", "%s", set)
+	}
 	terminal.PrintField(out, "credential", e.Credential)
 	terminal.PrintField(out, "headers", strings.Join(e.Headers, ", "))
 	terminal.PrintLine(out, "body", "%d bytes", e.BodyBytes)

@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"asynccaller/handler/internal/decision"
 )
 
 const project = "../../.."
@@ -271,7 +273,7 @@ func TestPrintedCommands(t *testing.T) {
 	values := strings.NewReplacer(
 		"caller %s", "caller poison", "--group %s", "--group error=x", "--queue %s", "--queue async-caller-poison",
 		"--reason %s", "--reason undecodable",
-		"expedite %s", "expedite "+pausedFilter("t.example"), "requeue %s", "requeue --all",
+		"expedite %s", "expedite "+waitingFilter("t.example", decision.Paused), "requeue %s", "requeue --all",
 		"--queue QUEUE FILE", "--queue orders-in order.xml", "QUEUE", "async-caller",
 		"HOST", "t.example", "TARGET", "t.example", "URL", "https://t.example/", "%s", "20260131-120000-requeue-ab12",
 	)

@@ -116,6 +116,9 @@ func printRuns(out io.Writer, summaries []operation.RunSummary, now time.Time) {
 			continue
 		}
 		done := thousands(r.Done)
+		if r.Setting {
+			done = "-"
+		}
 		if r.Done != r.Total {
 			done = strconv.Itoa(r.Done) + "/" + strconv.Itoa(r.Total)
 		}
@@ -254,7 +257,9 @@ func printRun(out io.Writer, d operation.RunDetail, now time.Time) {
 	if d.CommandLine == "" {
 		terminal.PrintField(out, "selection", terminal.Text(d.Filter))
 	}
-	terminal.PrintLine(out, "messages", "%s of %s done", thousands(d.Done), thousands(d.Total))
+	if !d.Setting {
+		terminal.PrintLine(out, "messages", "%s of %s done", thousands(d.Done), thousands(d.Total))
+	}
 	for _, count := range []struct {
 		n    int
 		text string
@@ -303,6 +308,10 @@ func nextForRun(d operation.RunDetail) []string {
 
 // elsewhere says where the journal of a run is.
 func elsewhere(r operation.RunSummary) string {
+	if r.Setting {
+		return "it has changed a setting of a target, and no messages: there is nothing to resume or undo; " +
+			settingsText
+	}
 	return fmt.Sprintf("the journal of this run is on %s (%s): resume and undo it there",
 		cmp.Or(r.Machine, "another machine"), cmp.Or(r.User, "unknown user"))
 }
@@ -315,6 +324,9 @@ func (s *session) explainNoRun(ctx context.Context, id string, err error) error 
 	detail, rowErr := s.operations.Run(ctx, id)
 	if rowErr != nil || detail.Here {
 		return err
+	}
+	if detail.Setting {
+		return &codeError{exitNothing, fmt.Errorf("%s: %s", id, elsewhere(detail.RunSummary))}
 	}
 	return fmt.Errorf("%w\n%s", err, elsewhere(detail.RunSummary))
 }
@@ -386,6 +398,8 @@ func (s *session) deleteRun(ctx context.Context, id string, force bool) error {
 	case isUnreadable && force:
 	case err != nil:
 		return err
+	case detail.Setting:
+		return &codeError{exitNothing, fmt.Errorf("%s has no journal: %s", id, elsewhere(detail.RunSummary))}
 	case !detail.Here:
 		return &codeError{exitNothing, fmt.Errorf("%s: %w here; the journal of this run is on %s (%s): delete it there",
 			id, journal.ErrNoRun, detail.Machine, detail.User)}

@@ -57,8 +57,8 @@ func (s *session) previewRequeue(ctx context.Context, f account.Found) requeuePr
 // explain returns what the handler does with a message of a queue at a time.
 func (s *session) explain(ctx context.Context, queueName, id string, content []byte, at time.Time) explain.Explanation {
 	rules := s.account.Rules
-	pauses, err := s.account.Pauses(ctx)
-	if err != nil && !errors.Is(err, account.ErrNoPauses) {
+	settings, err := s.account.Settings(ctx)
+	if err != nil && !errors.Is(err, account.ErrNoSettings) {
 		s.progress.printf("warning: %v", err)
 	}
 	return explain.About(rules.Decision, explain.Question{
@@ -68,7 +68,7 @@ func (s *session) explain(ctx context.Context, queueName, id string, content []b
 		Now:             at,
 		MaxContentBytes: rules.Encoding.MaxContentBytes(),
 		Guard:           rules.Guard,
-		Paused:          pausedTargets(pauses, at),
+		Live:            liveSettings(s.account, settings, at),
 	})
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
@@ -37,9 +40,11 @@ with the reasons of the first 32; the targets that fail, and those for which mos
 scheduled; and when the timer functions last ran. A value that cannot be read is "unknown", and the
 exit code is 4. "(route)" marks a queue with a route.
 
-For each target: CAUSE is why it fails, SINCE when the first call that failed since the last success
-began, and BREAKER whether an instance of the app has opened its circuit breaker. WAITING counts its
-scheduled messages and 1 HOUR those that are due by then; NEXT is the time until the first of them.
+For each target: CAUSE is why it fails or, if it does not, why the next of its messages waits. SINCE
+is when the first call that failed since the last success began, and BREAKER whether an instance of
+the app has opened its circuit breaker. WAITING counts its scheduled messages and 1 HOUR those that
+are due by then; NEXT is the time until the first of them, for a paused target until the pause ends.
+"no answer yet" is what an instance sees of calls that have been in flight for 10 s or more.
 Targets without scheduled messages are shown for an hour after they have failed.`,
 		Example: `  async-caller status
   async-caller status --watch
@@ -99,7 +104,7 @@ func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 
 func (s *session) printStatus(status account.Status, all bool) {
 	out := s.out
-	for _, app := range status.NoCalls[:min(len(status.NoCalls), mostPauses)] {
+	for _, app := range status.NoCalls[:min(len(status.NoCalls), mostSettings)] {
 		terminal.PrintLine(out, "no calls", "%s", text.Printable(app))
 	}
 	if len(status.NoCalls) > 0 {
@@ -118,7 +123,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 	if status.RecordProblem != "" {
 		terminal.PrintLine(out, "scheduled", "unknown: %s", text.Printable(status.RecordProblem))
 	}
-	printPaused(out, status)
+	s.printSettings(status)
 	fmt.Fprintln(out)
 	notes := printQueueStates(out, status, all)
 	if len(status.Targets) > 0 {
@@ -141,29 +146,34 @@ func (s *session) printStatus(status account.Status, all bool) {
 	printFurther(out, status)
 }
 
-// mostPauses is the largest number of paused targets, of credentials, and of apps without calls, that the status names.
-const mostPauses = 10
+// mostSettings is the largest number of settings of targets, of credentials, and of apps without calls, that the status
+// names.
+const mostSettings = 10
 
-// printPaused names the targets that are paused, and the credentials.
-func printPaused(out io.Writer, s account.Status) {
-	for _, p := range s.Pauses[:min(len(s.Pauses), mostPauses)] {
-		terminal.PrintLine(out, "paused", "%s %s", p.Host, p.Text())
+// printSettings names the targets that are paused, the limits that are set, and the credentials.
+func (s *session) printSettings(status account.Status) {
+	for _, made := range status.Settings[:min(len(status.Settings), mostSettings)] {
+		if made.Member == setting.Pause {
+			terminal.PrintLine(s.out, "paused", "%s %s", made.Host, made.Text())
+		} else {
+			terminal.PrintLine(s.out, "set", "%s %s (%s) %s", made.Host, made, s.fileText(made), made.Text())
+		}
 	}
-	if more := len(s.Pauses) - mostPauses; more > 0 {
-		terminal.PrintLine(out, "paused", "%s more: `async-caller targets list`", thousands(more))
+	if more := len(status.Settings) - mostSettings; more > 0 {
+		terminal.PrintLine(s.out, "set", "%s more: `async-caller targets list`", thousands(more))
 	}
-	if s.PauseProblem != "" {
-		terminal.PrintLine(out, "paused", "unknown: %s", text.Printable(s.PauseProblem))
+	if status.SettingProblem != "" {
+		terminal.PrintLine(s.out, "set", "unknown: %s", text.Printable(status.SettingProblem))
 	}
-	for _, c := range s.Credentials[:min(len(s.Credentials), mostPauses)] {
-		terminal.PrintLine(out, "credential", "%s: %s; token: %s",
-			c.Pattern, text.Printable(c.Credential), tokenText(c.TokenEnds, s.At))
+	for _, c := range status.Credentials[:min(len(status.Credentials), mostSettings)] {
+		terminal.PrintLine(s.out, "credential", "%s: %s; token: %s",
+			c.Pattern, text.Printable(c.Credential), tokenText(c.TokenEnds, status.At))
 	}
-	if more := len(s.Credentials) - mostPauses; more > 0 {
-		terminal.PrintLine(out, "credential", "%s more: `async-caller targets list`", thousands(more))
+	if more := len(status.Credentials) - mostSettings; more > 0 {
+		terminal.PrintLine(s.out, "credential", "%s more: `async-caller targets list`", thousands(more))
 	}
-	if s.Limits != "" {
-		terminal.PrintLine(out, "limits", "%s", s.Limits)
+	if status.Limits != "" {
+		terminal.PrintLine(s.out, "limits", "%s", status.Limits)
 	}
 }
 
@@ -276,11 +286,12 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 	for _, t := range targets {
 		next := "-"
 		if t.Count > t.Stale {
-			next = age(t.Next.Sub(now))
+			next = nextText(t.Next, now)
 		}
 		waiting := []string{thousands(t.Count - t.Stale), thousands(t.DueInHour), next}
 		if len(t.Failing) == 0 {
-			rows = append(rows, append([]string{t.Key, "-", "-", "-"}, waiting...))
+			cause := cmp.Or(terminal.Cut(t.Cause, causeColumns), "-")
+			rows = append(rows, append([]string{t.Key, cause, "-", "-"}, waiting...))
 		}
 		for _, f := range t.Failing {
 			name, breaker := t.Key, "-"
@@ -290,12 +301,12 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 			if f.IsOpen() {
 				breaker = "open"
 			}
-			cells := []string{name, terminal.Cut(f.Cause, causeColumns), age(now.Sub(f.Since)), breaker}
+			cells := []string{name, causeText(f, now), age(now.Sub(f.Since)), breaker}
 			rows = append(rows, append(cells, waiting...))
 			waiting = []string{"", "", ""} // they are those of all apps
 		}
 	}
-	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Flex("CAUSE", causeColumns),
+	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Flex("CAUSE", 2*causeColumns),
 		terminal.Right("SINCE", 0), terminal.Left("BREAKER", 0), terminal.Right("WAITING", 0),
 		terminal.Right("1 HOUR", 0), terminal.Right("NEXT", 0))
 	isFirst := true
@@ -312,6 +323,23 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 			terminal.PrintLine(out, "answer", "%s", terminal.Cut(text, terminal.Width(out)-terminal.LabelWidth))
 		}
 	}
+}
+
+// nextText says when the next message of a target is due. Those for a target that is paused without an end are not.
+func nextText(next, now time.Time) string {
+	if !next.Before(storage.NeverExpires) {
+		return "resume"
+	}
+	return age(next.Sub(now))
+}
+
+// causeText says why a target fails.
+func causeText(f record.Target, now time.Time) string {
+	if f.Reason == record.NoAnswerYet {
+		oldest := exactly(now.Sub(f.Since).Truncate(time.Second))
+		return terminal.Cut(f.Cause+", the oldest for "+oldest, 2*causeColumns)
+	}
+	return terminal.Cut(f.Cause, causeColumns)
 }
 
 // runningText says in words which apps run.

@@ -62,7 +62,7 @@ func TestStatusScreen(t *testing.T) {
 		for _, want := range []string{
 			"running yes", "timers local: AC-monitor 0s ago, AC-poison-keeper not yet",
 			"async-caller 1 5h 3 2 0 1 malformed 1",
-			"TARGET CAUSE SINCE BREAKER WAITING 1 HOUR NEXT two.example - - - 2 2 0s one.example - - - 1 1 30m",
+			"TARGET CAUSE SINCE BREAKER WAITING 1 HOUR NEXT two.example 503 - - 2 2 0s one.example 503 - - 1 1 30m",
 			"note 1 idle priority queue not shown: --all shows them",
 			"storage will delete at least 1 message on async-caller-poison",
 			"app none in " + folder + ": the queues are the usual ones; --app names the folder of an app, such as dist",
@@ -116,7 +116,7 @@ TARGET                 CAUSE                       SINCE  BREAKER  WAITING  1 HO
 b.example (app app-1)  503                            2h  open           2       2    1m
 b.example (app app-2)  connection refused             1m  -
 c.example              certificate has expired o…     1h  -              0       0     -
-z.example              -                               -  -              1       1    1h
+z.example              503                             -  -              1       1    1h
 
 answer         b.example: {"error":"down"}
 `
@@ -138,7 +138,7 @@ answer         b.example: {"error":"down"}
 		app.Fail(storage.ErrDenied)
 		d.json = false
 		if got := d.mustStatus(t); !strings.Contains(got, "why targets fail is unknown") ||
-			!strings.Contains(got, "b.example - - - 2 2 1m") {
+			!strings.Contains(got, "b.example 503 - - 2 2 1m") {
 			t.Errorf("without permission: %s", got)
 		}
 	})

@@ -8,8 +8,8 @@ import (
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/terminal"
 )
 
@@ -54,12 +54,12 @@ func TestNamesAt80(t *testing.T) {
 				Failing:        []record.Target{{Since: now, Cause: "certificate has expired or is not yet valid"}},
 			}}, now)
 		}, []string{"crm-staging.example.com", "cert"}, ""},
-		"pauses": {func(out *screen) {
-			printPauses(out, []pause.Pause{{
-				Host: "crm-staging.example.com:8443", Since: now, By: "a-long-user-name@a-long-machine-name",
-				Reason: "maintenance of the whole system, INC-4711",
-			}}, now)
-		}, []string{"crm-staging.example.com:8443", "maint"}, ""},
+		"settings": {func(out *screen) {
+			printSettings(out, []account.Setting{{Setting: setting.Setting{
+				Host: "crm-staging.example.com:8443", Member: setting.Rate, Value: "100/m", Since: now,
+				By: "a-long-user-name@a-long-machine-name", Reason: "maintenance of the whole system, INC-4711",
+			}, File: "1/s"}}, now)
+		}, []string{"crm-staging.example.com:8443", "rate 100/m", "a-long-"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := &screen{width: 80}

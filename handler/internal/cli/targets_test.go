@@ -18,8 +18,8 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -50,8 +50,10 @@ func newPauseSession(t *testing.T, n int) *testSession {
 	return d
 }
 
-func pauseAt(host string, lasts time.Duration) pause.Pause {
-	p := pause.Pause{Host: host, Since: time.Now().UTC(), By: "anna@ops-7", Reason: "INC-4711"}
+func pauseAt(host string, lasts time.Duration) setting.Setting {
+	p := setting.Setting{
+		Host: host, Member: setting.Pause, Since: time.Now().UTC(), By: "anna@ops-7", Reason: "INC-4711",
+	}
 	if lasts > 0 {
 		p.Until = p.Since.Add(lasts)
 	}
@@ -79,22 +81,22 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 			printed: "scheduled messages for it: 4; 0 of them expire before the pause ends\n",
 		},
 		"other_port": {host: "t.example:8443", lasts: 2 * time.Hour, printed: "scheduled messages for it: 0; 0 of them"},
-		"no_end":     {host: "t.example", printed: "until it is resumed\nan app that runs notices it within 20s"},
+		"no_end":     {host: "t.example", printed: "until it is resumed\nend: `async-caller targets resume t.example`\nan app that runs notices it within 20s"},
 		"no_end_day": {host: "t.example", printed: "4; 3 of them expire within 24h"},
 		"no_record": {
 			host: "t.example", printed: "paused t.example in test until", code: exitPartly,
-			unknown: "expire is unknown: list scheduled messages: no answer",
+			unknown: "it is about is unknown: list scheduled messages: no answer",
 			change: func(_ *testing.T, d *testSession) {
 				d.account.Table.(*memory.Table).Fail(errors.New("no answer"))
 			},
 		},
 		"invalid_rows": {
 			host: "t.example", printed: "an app that runs notices it within 20s",
-			change: func(t *testing.T, d *testSession) { putPauses(t, d, pause.Pause{}) },
+			change: func(t *testing.T, d *testSession) { putSettings(t, d, setting.Setting{}) },
 		},
 		"too_many": {
-			host: "t.example", code: exitFailed, unknown: "the table has more pauses than an app reads",
-			change: func(t *testing.T, d *testSession) { putPauses(t, d, pause.Pause{Since: time.Now()}) },
+			host: "t.example", code: exitFailed, unknown: "the table has more settings than an app reads",
+			change: func(t *testing.T, d *testSession) { putSettings(t, d, pauseAt("", 0)) },
 		},
 		"denied": {
 			host: "t.example", code: exitFailed, unknown: "pause t.example: ",
@@ -124,12 +126,12 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 	}
 }
 
-// putPauses writes 1,500 rows like those of pauses, before that of t.example.
-func putPauses(t *testing.T, d *testSession, row pause.Pause) {
+// putSettings writes 1,500 rows like those of settings, before that of t.example.
+func putSettings(t *testing.T, d *testSession, row setting.Setting) {
 	t.Helper()
 	for n := range 1_500 {
 		row.Host = fmt.Sprintf("a%04d.example", n)
-		row.Key = storage.Key{Partition: pause.Partition, ID: row.Host}
+		row.Key = storage.Key{Partition: setting.Partition, ID: row.Host + "_pause"}
 		if err := rows.Put(t.Context(), d.account.AppTable, row); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +150,7 @@ func TestResume(t *testing.T) {
 		if err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{}); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took < pause.Notice {
+		if took := time.Since(began); took < setting.Notice {
 			t.Errorf("expedited after %v", took)
 		}
 		due := 0
@@ -275,7 +277,7 @@ func TestManyOperatorsPause(t *testing.T) {
 			operators.Go(func() {
 				p := pauseAt("t.example", 0)
 				p.By = fmt.Sprintf("operator-%d", n)
-				if _, err := d.operations.PauseTarget(t.Context(), p); err != nil {
+				if _, err := d.operations.Set(t.Context(), "pause", p); err != nil {
 					t.Errorf("pause: %v", err)
 				}
 			})
@@ -284,52 +286,61 @@ func TestManyOperatorsPause(t *testing.T) {
 		ended := make(chan error, 4)
 		for range cap(ended) {
 			go func() {
-				_, err := d.operations.ResumeTarget(t.Context(), "t.example")
+				_, err := d.operations.Unset(t.Context(), "resume", "t.example", setting.Pause)
 				ended <- err
 			}()
 		}
 		for range cap(ended) {
-			if err := <-ended; err != nil && !errors.Is(err, operation.ErrNotPaused) {
+			if err := <-ended; err != nil && !errors.Is(err, operation.ErrNotSet) {
 				t.Errorf("resume: %v", err)
 			}
 		}
-		if pauses, err := d.account.Pauses(t.Context()); err != nil || len(pauses) != 0 {
+		if pauses, err := d.account.Settings(t.Context()); err != nil || len(pauses) != 0 {
 			t.Errorf("%+v, %v", pauses, err)
 		}
 	})
 }
 
-// TestListPauses: the list and the status have the pauses that are in force, and the list names invalid rows.
-func TestListPauses(t *testing.T) {
+// TestListSettings: the list and the status have the settings that are in force, and the list names invalid rows.
+func TestListSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newPauseSession(t, 0)
 		list := func() (string, int) {
 			t.Helper()
 			d.stdout.Reset()
-			err := d.listPauses(t.Context())
+			err := d.listSettings(t.Context())
 			return strings.Join(strings.Fields(d.stdout.String()), " "), codeOf(err)
 		}
-		if got, code := list(); got != "" || code != exitDone {
-			t.Errorf("exit code %d: %s", code, got)
+		if got, code := list(); code != exitDone || got != "" ||
+			!strings.Contains(d.err.String(), "no target is paused, and no limit is set, in test") {
+			t.Errorf("exit code %d: %s\n%s", code, got, d.err.String())
 		}
 		pauses := map[string]time.Duration{"a.example": 0, "b.example:8443": 3 * time.Hour, "c.example": time.Minute}
 		for host, lasts := range pauses {
-			if err := d.pauseTarget(t.Context(), pauseAt(host, lasts)); err != nil {
+			if _, err := d.operations.Set(t.Context(), "pause", pauseAt(host, lasts)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		hostile := storage.Entity{
-			Key:    storage.Key{Partition: pause.Partition, ID: "=2A"},
-			Values: map[string]any{"targetHost": "*", "since": time.Now(), "reason": "all\x1b[2J"},
+			Key:    storage.Key{Partition: setting.Partition, ID: "=2A_pause"},
+			Values: map[string]any{"targetHost": "*", "member": "pause", "since": time.Now(), "reason": "all\x1b[2J"},
 		}
 		if err := d.account.AppTable.Put(t.Context(), []storage.Entity{hostile}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(time.Hour)
+		if got, code := list(); code != exitPartly || !strings.Contains(got, "a.example") {
+			t.Errorf("while no app runs: exit code %d, %q", code, got)
+		}
+		err := record.Beat(t.Context(), d.account.Table, "local", "test", functionapp.MonitorTimer, "")
+		if err != nil {
+			t.Fatal(err)
+		}
 		got, code := list()
-		want := "TARGET SINCE ENDS BY REASON " +
-			"=2A - - - ignored: invalid " +
-			"a.example 1h never anna@ops-7 INC-4711 b.example:8443 1h 2h anna@ops-7 INC-4711"
+		want := "TARGET SET FILE SINCE ENDS BY, REASON " +
+			"=2A_pause pause - - - ignored: the key is not that of a host and a member " +
+			"a.example pause - 1h never anna@ops-7: INC-4711 " +
+			"b.example:8443 pause - 1h 2h anna@ops-7: INC-4711"
 		if got != want || code != exitDone {
 			t.Errorf("exit code %d, %q\nwant %q", code, got, want)
 		}
@@ -348,7 +359,7 @@ func TestListPauses(t *testing.T) {
 		d.json = true
 		list()
 		line, _, _ := strings.Cut(d.stdout.String(), "\n")
-		var first pause.Pause
+		var first setting.Setting
 		if err := json.Unmarshal([]byte(line), &first); err != nil || first.Problem == "" {
 			t.Errorf("%s, %v", line, err)
 		}
@@ -359,12 +370,12 @@ func TestListPauses(t *testing.T) {
 		}
 		d.account.Rules.Decision.Profiles = profiles
 		for err, want := range map[error]string{
-			storage.ErrDenied:        "limits without the table, each instance counts the limits of targets.json",
+			storage.ErrDenied:        "limits this identity has no permission to use tables: if that of the app",
 			context.DeadlineExceeded: "limits while the table does not answer an instance, its calls to targets with",
 		} {
 			d.account.AppTable.(*memory.Table).Fail(err)
 			status = d.mustStatus(t)
-			if !strings.Contains(status, "paused unknown: ") || !strings.Contains(status, want) {
+			if !strings.Contains(status, "set unknown: ") || !strings.Contains(status, want) {
 				t.Errorf("status after %v: %s", err, status)
 			}
 		}
@@ -387,14 +398,14 @@ func TestCredentialsAreShown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.listPauses(t.Context()); err != nil {
+		if err := d.listSettings(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.showStatus(t.Context(), false, false); err != nil {
 			t.Error(err)
 		}
 		<-time.After(time.Hour)
-		if err := d.listPauses(t.Context()); err != nil {
+		if err := d.listSettings(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{

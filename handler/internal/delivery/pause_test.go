@@ -10,9 +10,10 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/guard"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/targets"
 )
 
 // TestPaused: a message for a paused target is rescheduled without a call. Its deadline goes on, and its last attempt
@@ -58,15 +59,15 @@ func TestPaused(t *testing.T) {
 					b.Guard.Deny = mustDeny(t, "target.example")
 				}
 				var app, scheduled memory.Table
-				p := pause.Pause{Host: row.host, Since: midnight}
+				p := setting.Setting{Host: row.host, Member: setting.Pause, Since: midnight}
 				if row.lasts > 0 {
 					p.Until = midnight.Add(row.lasts)
 				}
-				if _, err := pause.Write(t.Context(), &app, p); err != nil {
+				if _, err := setting.Write(t.Context(), &app, p); err != nil {
 					t.Fatal(err)
 				}
-				b.Pauses = pause.NewWatcher(&app, zerolog.New(b.log))
-				b.Pauses.Read(t.Context(), time.Second)
+				b.Settings = setting.NewWatcher(&app, zerolog.New(b.log))
+				b.Settings.Read(t.Context(), time.Second)
 				if name == "ended" {
 					b.Now = func() time.Time { return time.Now().Add(time.Second) }
 				}
@@ -104,4 +105,51 @@ func mustDeny(t *testing.T, text string) guard.List {
 		t.Fatal(err)
 	}
 	return list
+}
+
+// TestLiveLimit: a limit that an operator sets holds for the calls of a target that has none in targets.json, and its
+// row says so. A target that has one gets the calls of the operator's.
+func TestLiveLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, answers(decision.Outcome{Status: 200}))
+		profiles, err := targets.Parse([]byte(`{"slow.example":{"rate":"1/h"}}`), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Rules.Profiles = profiles
+		var app, scheduled memory.Table
+		for host, rate := range map[string]string{"t.example": "1/m", "slow.example": "3/s"} {
+			s := setting.Setting{Host: host, Member: setting.Rate, Value: rate, Since: midnight}
+			if _, err := setting.Write(t.Context(), &app, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Settings = setting.NewWatcher(&app, zerolog.Nop())
+		b.Settings.Read(t.Context(), time.Second)
+		b.Record = record.NewRecorder(&scheduled, 1<<20, zerolog.Nop())
+		deliver := func(host string) string {
+			r := b.deliver(fmt.Sprintf(`{"asyncCaller":1,"call":{"url":"https://%s/"}}`, host))
+			return fmt.Sprint(r.Reason, " ", r.Detail)
+		}
+		for _, call := range [][2]string{
+			{"t.example", "delivered "},
+			{"t.example", "busy limit 1/m"},
+			{"slow.example", "delivered "},
+			{"slow.example", "delivered "},
+			{"slow.example", "delivered "},
+			{"other.example", "delivered "},
+			{"other.example", "delivered "},
+		} {
+			if got := deliver(call[0]); got != call[1] {
+				t.Errorf("%s: %s, want %s", call[0], got, call[1])
+			}
+		}
+		b.Record.Close(time.Second)
+		var causes []string
+		see := func(row record.Scheduled) error { causes = append(causes, row.Cause); return nil }
+		err = record.ListScheduled(t.Context(), &scheduled, record.ScheduledQuery{}, see)
+		if err != nil || len(causes) != 1 || causes[0] != "limit 1/m" {
+			t.Errorf("causes %q, %v", causes, err)
+		}
+	})
 }

@@ -14,8 +14,8 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/limit"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/storage/rows"
@@ -341,20 +341,20 @@ func (report Reporter) pauses(ctx context.Context, conn azure.Connection, now ti
 		return // the record has reported it
 	}
 	defer table.Close()
-	pauses, err := pause.Read(ctx, table)
+	settings, err := setting.Read(ctx, table)
 	if err != nil {
 		report.failed(check, err, "role "+storage.TableRole)
 		return
 	}
 	var names []string
 	paused := 0
-	for _, p := range pauses {
-		if !p.IsInForce(now) {
+	for _, s := range settings {
+		if s.Member != setting.Pause || !s.IsInForce(now) {
 			continue
 		}
 		paused++
 		if paused <= maxFailing {
-			names = append(names, p.Host+" "+p.Text())
+			names = append(names, s.Host+" "+s.Text())
 		}
 	}
 	if paused > maxFailing {

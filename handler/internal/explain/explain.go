@@ -47,8 +47,8 @@ type Question struct {
 	MaxContentBytes int
 	// Guard are the rules that say which targets may be called.
 	Guard guard.Rules
-	// Paused returns the pause of a target, or the zero value. It is nil if pauses are not known.
-	Paused func(target *url.URL) Pause
+	// Live returns the live settings of a target, or the zero value. It is nil if they are not known.
+	Live func(target *url.URL) Live
 	// Token says when the token of a credential ends. It is nil if that is not known.
 	Token func(c targets.Credential) string
 	// Undelivered, unless nil, is why the host moves the message to the poison queue instead of delivering it.
@@ -69,10 +69,16 @@ func (q Question) Open(rules decision.Rules) decision.Intake {
 	return rules.OpenRouted(*q.Route, arrival, q.Deliveries, q.MaxContentBytes, q.Now)
 }
 
-// Pause is an operator's pause of a target. Why is a text about it, and Until its end; zero means that it has none.
-type Pause struct {
-	Why   string
-	Until time.Time
+// Live is what operators have set for a target.
+type Live struct {
+	// Paused is a text about its pause; empty if there is none. Until is the end of the pause; zero means that it has
+	// none.
+	Paused string
+	Until  time.Time
+	// Profile returns the profile that is in force in the place of one of targets.json; nil if it is the same. Set are
+	// texts about the members that are set.
+	Profile func(targets.Profile) targets.Profile
+	Set     []string
 }
 
 // Explanation describes how the handler would process a message.
@@ -148,11 +154,12 @@ func About(rules decision.Rules, q Question) Explanation {
 		return Explanation{Arrival: arrival, NoCall: noCall(arrival)}
 	}
 	m := message{Question: q, rules: rules, in: q.Open(rules)}
+	m.findLive()
 	arrivals := []decision.Decision{rules.Decide(&m.in, nil, world(q.Now, 0))}
-	if pause := m.pause(); pause.Why != "" && arrivals[0].Action == decision.Call {
+	if m.live.Paused != "" && arrivals[0].Action == decision.Call {
 		arrivals = nil
 		for _, jitter := range []float64{lowestJitter, highestJitter} {
-			paused := &decision.Verdict{Refusal: decision.PausedUntil(pause.Until, q.Now, jitter)}
+			paused := &decision.Verdict{Refusal: decision.PausedUntil(m.live.Until, q.Now, jitter)}
 			arrivals = append(arrivals, rules.Decide(&m.in, paused, world(q.Now, jitter)))
 		}
 	}
@@ -204,6 +211,7 @@ type message struct {
 	Question
 	rules decision.Rules
 	in    decision.Intake
+	live  Live
 }
 
 // world is the world in which a message is decided. Messages of routes without room may stay on their queue.
@@ -222,13 +230,16 @@ func (m message) route() *Route {
 	return r
 }
 
-// pause returns the pause of the message's target. It does not matter if the target is refused.
-func (m message) pause() Pause {
+// findLive applies the live settings of the message's target. They do not matter if the target is refused.
+func (m *message) findLive() {
 	e := m.in.Envelope
-	if m.Paused == nil || e == nil || m.refused() != "" {
-		return Pause{}
+	if m.Live == nil || e == nil || m.refused() != "" {
+		return
 	}
-	return m.Paused(e.Call.Target)
+	m.live = m.Live(e.Call.Target)
+	if m.live.Profile != nil {
+		m.in.Profile = m.live.Profile(m.in.Profile)
+	}
 }
 
 // refused returns why the target of the message's envelope must not be called.
@@ -354,7 +365,9 @@ type Envelope struct {
 	// of the handler.
 	RefusedIfShort string `json:"refusedIfShort,omitempty"`
 	// Paused says since when, by whom and until when the target is paused; empty if it is not, or that is not known.
-	Paused string `json:"paused,omitempty"`
+	// Set says the same about the limits that are set in the place of those of targets.json.
+	Paused string   `json:"paused,omitempty"`
+	Set    []string `json:"set,omitempty"`
 	// Credential names the credential that authorizes the call, and says when its token ends if that is known; empty if
 	// there is none.
 	Credential string `json:"credential,omitempty"`
@@ -429,7 +442,8 @@ func (m message) describe() *Envelope {
 		Method:            e.Call.Method,
 		Target:            Target(e.Call.Target.String()),
 		Refused:           m.refused(),
-		Paused:            m.pause().Why,
+		Paused:            m.live.Paused,
+		Set:               m.live.Set,
 		Credential:        m.credential(),
 		BodyBytes:         len(e.Call.Body),
 		Bytes:             len(m.Content),

@@ -93,8 +93,8 @@ func TestLastAttempt(t *testing.T) {
 func TestPausedTarget(t *testing.T) {
 	o := answer(200)
 	q := question(fmt.Sprintf(plain, ""), &o)
-	q.Paused = func(target *url.URL) explain.Pause {
-		return explain.Pause{Why: target.Host + " by anna", Until: midnight.Add(4 * time.Minute)}
+	q.Live = func(target *url.URL) explain.Live {
+		return explain.Live{Paused: target.Host + " by anna", Until: midnight.Add(4 * time.Minute)}
 	}
 	x := explain.About(rules(), q)
 	next := x.Arrival.Next
@@ -317,7 +317,7 @@ func TestNoCall(t *testing.T) {
 		},
 		"paused": {
 			content: fmt.Sprintf(form, "https://t.example/", ""), change: func(q *explain.Question, _ *decision.Rules) {
-				q.Paused = func(*url.URL) explain.Pause { return explain.Pause{Why: "since", Until: time.Time{}} }
+				q.Live = func(*url.URL) explain.Live { return explain.Live{Paused: "since"} }
 			},
 		},
 	} {

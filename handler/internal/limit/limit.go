@@ -147,7 +147,7 @@ func (l *Limits) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *
 	}
 	if ctx.Err() != nil {
 		if a.granted {
-			r.leave(-1, a.at)
+			r.leave(-1, a)
 		}
 		return nil, &decision.Verdict{Outcome: &decision.Outcome{Failure: decision.FailureInterrupted}}
 	}
@@ -156,13 +156,14 @@ func (l *Limits) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *
 			Reason: decision.Busy, Detail: a.detail, Delay: max(a.delay, time.Second), Ticket: a.ticket,
 		}}
 	}
-	return &pass{row: r, began: l.now(), turn: a.at}, nil
+	return &pass{row: r, began: l.now(), got: a}, nil
 }
 
-// pass is a permit and a turn.
+// pass is a permit and a turn, as far as the target has limits.
 type pass struct {
-	row         *row
-	began, turn time.Time
+	row   *row
+	began time.Time
+	got   answer
 }
 
 // Ended implements [decision.Pass].
@@ -171,7 +172,7 @@ func (p *pass) Ended(o *decision.Outcome, _ time.Time) {
 	if o == nil {
 		took = -1
 	}
-	p.row.leave(took, p.turn)
+	p.row.leave(took, p.got)
 }
 
 // Released implements [decision.Pass].

@@ -48,7 +48,7 @@ func due(p targets.Profile, ticket int64) *decision.Due {
 
 // perMinute is a rate that lets one of two messages wait.
 func perMinute(scope string) targets.Profile {
-	return targets.Profile{Scope: scope, Rate: rate.Limit(1.0 / 60), Burst: 1}
+	return targets.Profile{Scope: scope, Rate: rate.Limit(1.0 / 60), Burst: 1, RateText: "1/m"}
 }
 
 func atATime(scope string, n int) targets.Profile {
@@ -83,7 +83,7 @@ func TestTurns(t *testing.T) {
 		p := perMinute("t.example")
 		pass, _ := a.Enter(t.Context(), due(p, 0))
 		refusal := mustRefuse(t, b, due(p, 0))
-		if refusal.Reason != decision.Busy || refusal.Detail != "rate" || refusal.Ticket == 0 ||
+		if refusal.Reason != decision.Busy || refusal.Detail != "limit 1/m" || refusal.Ticket == 0 ||
 			refusal.Delay < 55*time.Second || refusal.Delay > time.Minute {
 			t.Errorf("refused %+v", refusal)
 		}
@@ -112,7 +112,7 @@ func TestPermits(t *testing.T) {
 		end := mustEnter(t, a, due(p, 0))
 		endB := mustEnter(t, b, due(p, 0))
 		refusal := mustRefuse(t, a, due(p, 0))
-		if refusal.Detail != "concurrency" || refusal.Ticket == 0 {
+		if refusal.Detail != "limit 2 at a time" || refusal.Ticket == 0 {
 			t.Errorf("refused %+v", refusal)
 		}
 		<-time.After(10 * time.Minute)
@@ -553,5 +553,48 @@ func TestConflictsSpreadUpdates(t *testing.T) {
 			t.Errorf("%d updates in a second", n)
 		}
 		<-time.After(10 * time.Second)
+	})
+}
+
+// TestLimitChanges: a limit that changes goes on in its line. Messages that wait keep their places before newcomers,
+// and calls that began under another limit free nothing that they have not taken.
+func TestLimitChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table memory.Table
+		l := instance(t, &table, "a", &bytes.Buffer{})
+		slow := perMinute("t.example")
+		mustEnter(t, l, due(slow, 0))()
+		waits := mustRefuse(t, l, due(slow, 0))
+		fast := slow
+		if err := fast.SetRate("5/s"); err != nil {
+			t.Fatal(err)
+		}
+		newcomer := mustRefuse(t, l, due(fast, 0))
+		if newcomer.Ticket != waits.Ticket+1 {
+			t.Errorf("the newcomer has the ticket %d behind %d", newcomer.Ticket, waits.Ticket)
+		}
+		<-time.After(11 * time.Second) // the next turn was a minute ahead, and is 10 s and a burst ahead at most
+		mustEnter(t, l, due(fast, waits.Ticket))()
+
+		ends := []func(){mustEnter(t, l, due(fast, newcomer.Ticket)), mustEnter(t, l, due(fast, 0))}
+		both := fast
+		both.Concurrency = 2
+		ends = append(ends, mustEnter(t, l, due(both, 0)))
+		ends[0]() // it had no permit
+		ends = append(ends, mustEnter(t, l, due(both, 0)))
+		if refusal := mustRefuse(t, l, due(both, 0)); refusal.Detail != "limit 2 at a time" {
+			t.Errorf("refused: %+v", refusal)
+		}
+		mustEnter(t, l, due(fast, 0))() // nobody counts the calls any more
+		for _, end := range ends[1:] {
+			end()
+		}
+		<-time.After(time.Minute)
+		mustEnter(t, l, due(both, 0))()
+		<-time.After(time.Minute)
+		end, other := mustEnter(t, l, due(both, 0)), mustEnter(t, l, due(both, 0))
+		mustRefuse(t, l, due(both, 0))
+		end()
+		other()
 	})
 }

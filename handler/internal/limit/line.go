@@ -3,6 +3,7 @@ package limit
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -155,13 +156,13 @@ func inLine(a, b *waiter) int {
 }
 
 // answer is the answer to a message: it may be called at a time, or it waits in the handler, or it comes back after a
-// delay, and the detail says why.
+// delay, and the detail says why. HasPermit says that it takes one of the permits until its call ends.
 type answer struct {
-	granted, stays bool
-	at             time.Time
-	delay          time.Duration
-	detail         string
-	ticket         int64
+	granted, hasPermit, stays bool
+	at                        time.Time
+	delay                     time.Duration
+	detail                    string
+	ticket                    int64
 }
 
 // question is what an instance knows and asks for.
@@ -319,7 +320,7 @@ func (l *line) choose(q question, grant int, free time.Duration) reply {
 		case isNext && isHere && at.Before(m.deadline) && q.used+r.chosen < grant:
 			l.begin(m, q)
 			r.chosen++
-			r.answers[m] = answer{granted: true, at: at}
+			r.answers[m] = answer{granted: true, hasPermit: p.Concurrency > 0, at: at}
 		case (isLost || free > spareTime) && !m.hasTicket() && m.canStay(now, at.Sub(now), lineWait):
 			r.answers[m] = answer{stays: true}
 		default:
@@ -365,9 +366,9 @@ func (l *line) leave(m *waiter, q question) (ticket int64) {
 // answerRest says what the messages do that get no permit or turn.
 func (l *line) answerRest(q question, grant int, r *reply) {
 	p, now := q.profile, q.now
-	detail := "rate"
+	detail := "limit " + p.RateText
 	if p.Rate == 0 || q.used+r.chosen >= grant {
-		detail = "concurrency"
+		detail = fmt.Sprintf("limit %d at a time", p.Concurrency)
 	}
 	again := time.Second + min(l.unit(p)/againShare, longestAgain)
 	longest := max(longestSleep, l.timeOf(p, l.Issued)/lineShare)

@@ -157,18 +157,19 @@ func (r *row) serve() {
 			r.begun++
 		}
 		r.used++
-		r.give(m, answer{granted: true, at: now})
+		r.give(m, answer{granted: true, hasPermit: true, at: now})
 	}
 }
 
-// leave gives a permit back, and a turn if the call was not made: then it took a negative time.
-func (r *row) leave(took time.Duration, turn time.Time) {
+// leave gives a permit back, and a turn if the call was not made: then it took a negative time. The limits may have
+// changed since the message got them.
+func (r *row) leave(took time.Duration, got answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if took < 0 && r.profile.Rate > 0 && len(r.unused) < maxNews {
-		r.unused = append(r.unused, turn)
+		r.unused = append(r.unused, got.at)
 	}
-	if r.profile.Concurrency > 0 {
+	if got.hasPermit {
 		r.used--
 		if took >= 0 && len(r.ended) < maxNews {
 			r.ended = append(r.ended, took)
@@ -392,7 +393,7 @@ func (r *row) take(got reply) {
 		case a.stays:
 			m.ticket = a.ticket
 		default:
-			if a.granted && r.profile.Concurrency > 0 {
+			if a.granted && a.hasPermit {
 				r.used++
 			}
 			r.give(m, a)

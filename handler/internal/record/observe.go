@@ -63,7 +63,7 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	switch {
 	case r.Verdict != nil && r.Verdict.Outcome != nil:
 		row.Cause = r.Verdict.Outcome.Cause()
-	case r.Reason == decision.Auth:
+	case r.Reason == decision.Auth, r.Reason == decision.Busy:
 		row.Cause = r.Detail
 	case r.Reason == decision.TargetDown: // the message has the cause of its target
 		latest := s.Targets.Latest(RowHost(target.Host))

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -56,9 +56,15 @@ func TestNamesOfValues(t *testing.T) {
 				"since": at, "at": at, "openAt": at, "answer": "down",
 			},
 		},
-		"pause": {
-			pause.Pause{Host: "t.example", Since: at, Until: at, By: "anna@ops-7", Reason: "why", Problem: "none"},
-			map[string]any{"targetHost": "t.example", "since": at, "until": at, "by": "anna@ops-7", "reason": "why"},
+		"setting": {
+			setting.Setting{
+				Host: "t.example", Member: "rate", Value: "5/s", Since: at, Until: at, By: "anna@ops-7", Reason: "why",
+				Problem: "none",
+			},
+			map[string]any{
+				"targetHost": "t.example", "member": "rate", "limit": "5/s", "since": at, "until": at,
+				"by": "anna@ops-7", "reason": "why",
+			},
 		},
 	} {
 		got, err := rows.Encode(test.row)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
@@ -20,12 +21,13 @@ type Target struct {
 	// lower case, with a port if the URL has one, at most 128 bytes.
 	App  string `json:"app" row:"app"`
 	Host string `json:"host" row:"targetHost"`
-	// Reason is why the latest call failed, and Cause says so in a few words. Status is that of the answer, 0 if there
-	// was none.
+	// Reason is why the latest call failed, or [NoAnswerYet], and Cause says so in a few words. Status is that of the
+	// answer, 0 if there was none.
 	Reason string              `json:"reason" row:"reason"`
 	Cause  string              `json:"cause" row:"cause"`
 	Status envelope.StatusCode `json:"status" row:"status"`
-	// Since is when the first call that failed since the last success began, and Latest when the latest one began.
+	// Since is when the first call that failed since the last success began, and Latest when the latest one began. If
+	// no call has ended yet, both are when the oldest one in flight began.
 	Since  time.Time `json:"since" row:"since"`
 	Latest time.Time `json:"latest" row:"at"`
 	// OpenAt is when an instance last had its circuit breaker open; zero if none had.
@@ -33,6 +35,11 @@ type Target struct {
 	// Answer is the beginning of the latest answer, with its secrets masked.
 	Answer string `json:"answer,omitempty" row:"answer"`
 }
+
+// NoAnswerYet is the reason of a target whose calls have all been in flight for long.
+const NoAnswerYet = "no_answer_yet"
+
+func (t Target) isUnanswered() bool { return t.Reason == NoAnswerYet }
 
 // TargetsPartition is the PartitionKey of the rows of targets.
 const TargetsPartition = "target"
@@ -88,11 +95,12 @@ func ReadTargets(ctx context.Context, table storage.Table) (failing []Target, er
 	return readTargets(ctx, table, "")
 }
 
-// readTargets reads the rows whose ID has a prefix.
+// readTargets reads the rows whose ID has a prefix. If it is that of an app, rows of others do not count.
 func readTargets(ctx context.Context, table storage.Table, prefix string) (failing []Target, err error) {
 	q := storage.Query{Partition: TargetsPartition, IDPrefix: prefix}
 	err = rows.List(ctx, table, q, func(target Target) error {
-		if target.App == "" || target.Host == "" || target.Latest.IsZero() {
+		isForeign := prefix != "" && target.ID != target.key().ID
+		if target.App == "" || target.Host == "" || target.Latest.IsZero() || isForeign {
 			return nil
 		}
 		if len(failing) == maxReadRows {
@@ -116,6 +124,12 @@ func merge(known, seen *Target, success time.Time) *Target {
 		return seen
 	case seen == nil:
 		seen = known
+	case seen.isUnanswered() && !known.isUnanswered(): // how calls fail says more
+		return known
+	case known.isUnanswered() && !seen.isUnanswered():
+		merged := *seen
+		merged.Since, merged.Version = bounds.Earlier(known.Since, seen.Since), known.Version
+		return &merged
 	}
 	merged := *seen
 	if known.Latest.After(seen.Latest) {

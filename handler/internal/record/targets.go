@@ -1,12 +1,17 @@
 package record
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -17,6 +22,8 @@ const (
 	targetInterval = time.Minute
 	// targetCheckInterval is how often it is checked whether a row is due.
 	targetCheckInterval = 15 * time.Second
+	// longInFlight is how long a call lasts until its target has a row, unless it has answered meanwhile.
+	longInFlight = 10 * time.Second
 	// maxSuccesses limits the targets whose latest success is remembered. A failure from before it, of which another
 	// instance writes late, does not count.
 	maxSuccesses = 1000
@@ -32,6 +39,8 @@ type Targets struct {
 	wake      chan struct{}
 
 	mu sync.Mutex
+	// flights are the calls in flight, in no order.
+	flights []*flight
 	// seen are the failures since the rows were last written, known the rows as they were last read.
 	seen, known map[string]*Target
 	// changes are the latest changes of rows that this instance knows.
@@ -60,6 +69,69 @@ func NewTargets(table storage.Table, app string, scheduled *Recorder) *Targets {
 	}
 }
 
+// flight is a call in flight, which keeps its target until it has ended. It counts from the arrival of its message, as
+// failures do. Index is its place in the flights.
+type flight struct {
+	targets *Targets
+	target  *url.URL
+	began   time.Time
+	index   int
+}
+
+// Enter notes that a call begins. It implements [delivery.Gate].
+func (t *Targets) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
+	f := &flight{targets: t, target: due.Intake.Envelope.Call.Target, began: due.Arrived}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f.index = len(t.flights)
+	t.flights = append(t.flights, f)
+	return f, nil
+}
+
+// Ended implements [decision.Pass].
+func (f *flight) Ended(*decision.Outcome, time.Time) {
+	t := f.targets
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last := len(t.flights) - 1
+	t.flights[f.index] = t.flights[last]
+	t.flights[f.index].index = f.index
+	t.flights[last] = nil
+	t.flights = t.flights[:last]
+	f.target = nil
+}
+
+// Released implements [decision.Pass].
+func (*flight) Released(time.Time) {}
+
+// seeUnanswered takes the targets with calls that have been in flight for long, and without an answer since the oldest
+// of them began. One that is known to fail says more about itself.
+func (t *Targets) seeUnanswered(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	calls, oldest := map[string]int{}, map[string]time.Time{}
+	for _, f := range t.flights {
+		host := RowHost(f.target.Host)
+		calls[host]++
+		oldest[host] = bounds.Earliest(oldest[host], f.began.Truncate(time.Millisecond))
+	}
+	for host, began := range oldest {
+		known := cmp.Or(t.seen[host], t.known[host])
+		cause := fmt.Sprintf("no answer yet: %d calls", calls[host])
+		if calls[host] == 1 {
+			cause = "no answer yet: 1 call"
+		}
+		isNews := known == nil || known.isUnanswered() && (known.Cause != cause || !known.Since.Equal(began))
+		isFull := t.seen[host] == nil && len(t.seen) >= maxTargets
+		if now.Sub(began) < longInFlight || !began.After(t.success[host]) || !isNews || isFull {
+			continue
+		}
+		t.seen[host] = &Target{
+			App: t.app, Host: host, Reason: NoAnswerYet, Cause: cause, Since: began.UTC(), Latest: began.UTC(),
+		}
+	}
+}
+
 // Failed takes a call that failed. The target's Since and Latest are when the call began, and OpenAt is not zero if the
 // circuit breaker is open now.
 func (t *Targets) Failed(f Target) {
@@ -81,7 +153,7 @@ func (t *Targets) Failed(f Target) {
 		return
 	}
 	t.seen[f.Host] = merge(before, &f, time.Time{})
-	if t.known[f.Host] == nil {
+	if before == nil && t.known[f.Host] == nil {
 		t.notify()
 	}
 }
@@ -176,6 +248,7 @@ func (t *Targets) mayWrite(host string, now time.Time) bool {
 func (t *Targets) pass(ctx context.Context, limit time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	t.seeUnanswered(time.Now())
 	if !t.isDue(time.Now()) {
 		return
 	}
@@ -269,7 +342,9 @@ func (t *Targets) write(ctx context.Context, changes []targetChange, now time.Ti
 			return err
 		}
 		if version == "" {
-			t.notify()
+			if c.known != nil { // a new row that is there nevertheless may be no row of a handler
+				t.notify()
+			}
 			continue
 		}
 		t.written(c, now)

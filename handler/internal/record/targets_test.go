@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -305,6 +308,88 @@ func TestTargetAtStop(t *testing.T) {
 		b.stops = nil
 		b.want("app t.example 503 0 0")
 	})
+}
+
+// begins begins a call, and returns what ends it.
+func (b *bench) begins(t *Targets, host string) (end func()) {
+	e := &envelope.Envelope{Call: envelope.Call{Target: &url.URL{Scheme: "https", Host: host}}}
+	pass, _ := t.Enter(b.t.Context(), &decision.Due{Intake: &decision.Intake{Envelope: e}, Arrived: time.Now()})
+	return func() { pass.Ended(nil, time.Now()) }
+}
+
+// TestTargetHangs: a target whose calls are all in flight for long has a row before the first of them fails, until one
+// is answered. How a call fails says more. Calls that are slow but answered write nothing.
+func TestTargetHangs(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		a, other := b.instance("app"), b.instance("app")
+		for range 3 {
+			b.begins(a, "hangs.example")
+		}
+		b.begins(a, "recovers.example")
+		b.begins(other, "fails.example")
+		slow := b.begins(a, "slow.example")
+		b.begins(a, "slow.example")
+		b.after(9 * time.Second)
+		slow()
+		succeeds(a, "slow.example")
+		b.after(31 * time.Second)
+		b.want("app fails.example no answer yet: 1 call 40 40", "app hangs.example no answer yet: 3 calls 40 40",
+			"app recovers.example no answer yet: 1 call 40 40")
+		writes := b.table.writes.Load()
+		succeeds(a, "recovers.example")
+		fails(a, "fails.example", "timeout", 40*time.Second)
+		b.begins(a, "hangs.example")
+		b.after(80 * time.Second)
+		b.want("app fails.example timeout 120 120", "app hangs.example no answer yet: 4 calls 120 120")
+		if n := b.table.writes.Load() - writes; n > 4 {
+			t.Errorf("%d writes", n)
+		}
+		b.after(time.Hour)
+		if n := b.table.writes.Load() - writes; n > 4 {
+			t.Errorf("%d writes after an hour without news", n)
+		}
+	})
+}
+
+// TestTargetsAmongRowsOfOthers: rows that somebody has written under the keys of an app, with the names of other apps
+// or none, do not make it list the table, and fail to write its own row, again and again.
+func TestTargetsAmongRowsOfOthers(t *testing.T) {
+	for name, foreign := range map[string]func(host string) Target{
+		"other_app":  func(host string) Target { return Target{App: "other", Host: host} },
+		"no_app":     func(host string) Target { return Target{Host: host} },
+		"other_host": func(host string) Target { return Target{App: "app", Host: "not-" + host} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				for n := range 1_000 {
+					host := fmt.Sprintf("%04d.example", n)
+					row := foreign(host)
+					row.Since, row.Latest = time.Now(), time.Now()
+					row.Key = Target{App: "app", Host: host}.key()
+					if err := rows.Put(b.t.Context(), &b.table.Table, row); err != nil {
+						b.t.Fatal(err)
+					}
+				}
+				a := b.instance("app")
+				for range 600 {
+					fails(a, "0500.example", "503", 0)
+					fails(a, "down.example", "503", 0)
+					b.after(time.Second)
+				}
+				if n := b.table.lists.Load(); n > 45 {
+					b.t.Errorf("%d lists", n)
+				}
+				if n := b.table.writes.Load(); n > 60 {
+					b.t.Errorf("%d writes", n)
+				}
+				failing, err := readTargets(b.t.Context(), &b.table.Table, targetPrefix("app"))
+				isOwn := func(f Target) bool { return f.App == "app" && f.Host == "down.example" }
+				if err != nil || !slices.ContainsFunc(failing, isOwn) {
+					b.t.Errorf("%d rows without that of the app, %v", len(failing), err)
+				}
+			})
+		})
+	}
 }
 
 // TestIsOpen: the circuit breaker counts as open if it was when the target last failed.

@@ -13,8 +13,8 @@ import (
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/outbound"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -23,7 +23,7 @@ type Path struct {
 	Guard guard.Rules
 	// NewBatchThreshold is the host's.
 	NewBatchThreshold int
-	Pauses            *pause.Watcher
+	Settings          *setting.Watcher
 	Credentials       *credential.Store
 	History           *history.History
 	// KeepHistory says what the history keeps, unless the profile of a target does.
@@ -44,10 +44,11 @@ func (p Path) Connect(d *delivery.Deliverer) {
 	shares := admission.NewShares(room, breakers, now)
 	calls := history.Deliveries{History: p.History, Keep: p.KeepHistory, Now: now}
 
-	// A target that must not be called, or is paused, takes nothing of what the gates behind count.
+	// A target that must not be called, or is paused, takes nothing of what the gates behind count. They count by the
+	// profile that is in force.
 	d.Gates = []delivery.Gate{outbound.Guard{Rules: p.Guard}}
-	if p.Pauses != nil {
-		d.Gates = append(d.Gates, p.Pauses)
+	if p.Settings != nil {
+		d.Gates = append(d.Gates, p.Settings)
 	}
 	// Room is the first that counts, because messages that wait at the gates behind it take memory. A target that is
 	// down costs no request to the tables of the history and of limits.
@@ -63,6 +64,9 @@ func (p Path) Connect(d *delivery.Deliverer) {
 	}
 	// A message takes its target's share when its call begins, and not while it waits for its turn.
 	d.Gates = append(d.Gates, shares)
+	if p.Targets != nil { // the last: it sees how long calls last
+		d.Gates = append(d.Gates, p.Targets)
+	}
 
 	d.Observers = nil
 	if p.Refusals != nil {

@@ -29,8 +29,8 @@ import (
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/outbound"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -106,13 +106,13 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	refusals := &Refusals{}
 	Path{
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
-		Pauses: records.pauses, Credentials: openCredentials(c, client, records, log),
-		History: records.history, KeepHistory: c.App.Settings.History, Limits: records.limits,
+		Settings: records.settings, Credentials: openCredentials(c, client, records, log), Limits: records.limits,
+		History: records.history, KeepHistory: c.App.Settings.History,
 		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
 		Refusals: refusals, Log: log,
 	}.Connect(deliverer)
 	tasks := c.timers(records).tasks(ctx)
-	records.pauses.Read(ctx, firstRead)
+	records.settings.Read(ctx, firstRead)
 
 	server, err := Listen(ctx, c.Port, ingress.Handler(c.App.Functions.Functions, tasks, deliverer, log), log)
 	if err != nil {
@@ -124,7 +124,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	background := c.startBackground(ctx, refusals, log)
 	background.Go(func() { records.targets.Run(ctx) })
-	background.Go(func() { records.pauses.Run(ctx) })
+	background.Go(func() { records.settings.Run(ctx) })
 	if c.App.Settings.Rules.Profiles.NeedTable() {
 		background.Go(func() { records.limits.Check(ctx) })
 	}
@@ -133,18 +133,18 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	return server.Run(ctx)
 }
 
-// firstRead is how long the start may wait for the pauses, so that an instance does not begin with calls to targets
-// that are paused.
+// firstRead is how long the start may wait for the settings of targets, so that an instance does not begin with calls
+// to targets that are paused.
 const firstRead = time.Second
 
 // records are what the handler writes to the tables of the account, and reads there. They are nil if nothing is
 // recorded, but for the limits.
 type records struct {
 	// scheduled is that of scheduled messages, outcomes that of messages of runs. In the table app, targets has the
-	// targets that fail, and pauses those that are paused.
+	// targets that fail, and settings what operators have set.
 	scheduled, outcomes *record.Recorder
 	targets             *record.Targets
-	pauses              *pause.Watcher
+	settings            *setting.Watcher
 	limits              *limit.Limits
 	app                 storage.Table
 	history             *history.History
@@ -210,7 +210,7 @@ func (r *records) openTables(c Config, log zerolog.Logger) (now func() time.Time
 	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
-	r.pauses = pause.NewWatcher(r.app, log)
+	r.settings = setting.NewWatcher(r.app, log)
 	return now
 }
 

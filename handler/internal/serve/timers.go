@@ -18,8 +18,8 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -183,17 +183,17 @@ const maxPauseLines = 20
 // logPauses logs a line about each target that is paused, and returns their number.
 func (t timers) logPauses(ctx context.Context, log *zerolog.Logger) (paused int, err error) {
 	now := time.Now()
-	pauses, err := pause.Read(ctx, t.app)
+	settings, err := setting.Read(ctx, t.app)
 	if err != nil {
 		return 0, fmt.Errorf("read which targets are paused: %w", err)
 	}
-	for _, p := range pauses {
-		if !p.IsInForce(now) {
+	for _, s := range settings {
+		if s.Member != setting.Pause || !s.IsInForce(now) {
 			continue
 		}
 		paused++
 		if paused <= maxPauseLines {
-			log.Info().Str(logs.TargetHost, p.Host).Str(logs.Detail, p.Text()).Msg("paused")
+			log.Info().Str(logs.TargetHost, s.Host).Str(logs.Detail, s.Text()).Msg("paused")
 		}
 	}
 	return paused, nil

@@ -19,8 +19,8 @@ import (
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -134,11 +134,13 @@ func TestMonitorNamesPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newTimers(t)
 		for n := range 25 {
-			p := pause.Pause{Host: fmt.Sprintf("h%d.example", n), Since: time.Now().UTC(), By: "anna@ops-7"}
+			p := setting.Setting{
+				Host: fmt.Sprintf("h%d.example", n), Member: setting.Pause, Since: time.Now().UTC(), By: "anna@ops-7",
+			}
 			if n > 0 {
 				p.Until = p.Since.Add(time.Hour)
 			}
-			if _, err := pause.Write(t.Context(), &app.targets, p); err != nil {
+			if _, err := setting.Write(t.Context(), &app.targets, p); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -257,19 +257,40 @@ func (p *Profile) setRate(value json.RawMessage) error {
 	return err
 }
 
-// setLimit reads a number of calls per unit of time. Without a burst of its own, a limit allows the calls of a second
-// at once.
+// setLimit reads the text of a rate.
 func (p *Profile) setLimit(value json.RawMessage) error {
 	text, err := strictjson.String(value)
+	if err != nil {
+		return errRate
+	}
+	return p.SetRate(text)
+}
+
+var errRate = fmt.Errorf(
+	`want 1 to %d calls per second, minute or hour, such as "50/s", "30/m" or "100/h"`, maxCalls)
+
+// SetRate sets the rate to a number of calls per unit of time, as in the file. Without a burst of its own, a limit
+// allows the calls of a second at once.
+func (p *Profile) SetRate(text string) error {
 	number, unit, _ := strings.Cut(text, "/")
 	calls, isNumber := bounds.New(1, maxCalls).Parse(number, strconv.Atoi)
 	seconds, isUnit := units[unit]
-	if err != nil || !isNumber || !isUnit {
-		return fmt.Errorf(`want 1 to %d calls per second, minute or hour, such as "50/s", "30/m" or "100/h"`, maxCalls)
+	if !isNumber || !isUnit {
+		return errRate
 	}
 	p.Rate = rate.Limit(calls) / rate.Limit(seconds)
 	p.Burst = max(1, calls/seconds)
 	p.RateText = text
+	return nil
+}
+
+// SetConcurrency sets the concurrency to a number of calls.
+func (p *Profile) SetConcurrency(text string) error {
+	calls, isNumber := bounds.New(1, maxConcurrency).Parse(text, strconv.Atoi)
+	if !isNumber {
+		return fmt.Errorf("want 1 to %d calls at a time", maxConcurrency)
+	}
+	p.Concurrency = calls
 	return nil
 }
 

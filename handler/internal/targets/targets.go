@@ -23,7 +23,8 @@ const MaxCalls = 512
 
 // Profile says how a target is called.
 type Profile struct {
-	// Pattern is the pattern of the entry that applies, as in the file; empty if none does.
+	// Pattern is the pattern of the entry that applies, as in the file, or the host for which an operator has set a
+	// limit; empty if there is neither.
 	Pattern string
 	// Scope is what Concurrency and Rate count: the target's host, with its port if the pattern names one.
 	Scope string
@@ -96,16 +97,28 @@ const star = "*"
 // Profiles are not merged.
 func (p Profiles) For(target *url.URL) Profile {
 	host := guard.Canonical(target.Hostname())
-	profile := p.find(host, target)
+	if len(p.entries) == 0 {
+		profile := defaultProfile
+		profile.Scope = host
+		return profile
+	}
+	return p.ofHost(host, Address(target))
+}
+
+// OfHost returns the profile of a host in the form of [ParseHost]. Without a port, it is that of all ports without an
+// entry of their own.
+func (p Profiles) OfHost(text string) Profile {
+	return p.ofHost(WithoutPort(text), text)
+}
+
+func (p Profiles) ofHost(host, address string) Profile {
+	profile := p.find(host, address)
 	profile.Scope = cmp.Or(profile.Scope, host)
 	return profile
 }
 
-func (p Profiles) find(host string, target *url.URL) Profile {
-	if len(p.entries) == 0 {
-		return defaultProfile
-	}
-	for _, key := range Keys(target) {
+func (p Profiles) find(host, address string) Profile {
+	for _, key := range []string{address, host} {
 		if profile, ok := p.entries[key]; ok {
 			return profile
 		}
@@ -163,6 +176,15 @@ func patternOf(key string) string {
 
 // LongestTimeout returns the longest timeout of any entry; 0 if none has one.
 func (p Profiles) LongestTimeout() time.Duration { return p.longest }
+
+// WithoutPort returns a host in the form of [ParseHost] without its port.
+func WithoutPort(text string) string {
+	host, _, err := net.SplitHostPort(text)
+	if err != nil { // it has none
+		return text
+	}
+	return host
+}
 
 // Keys returns the texts that name exactly this target, in the form of [ParseHost]: its host and port, and its host.
 func Keys(target *url.URL) []string {

@@ -4,17 +4,19 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"asynccaller/handler/internal/bounds"
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -27,7 +29,7 @@ const (
 
 // The longest time that the record may take, so that a slow table does not delay what the queues say.
 const (
-	beatsTimeout = 5 * time.Second // also for the targets that fail or are paused
+	beatsTimeout = 5 * time.Second // also for the targets that fail, and the settings of targets
 	rowsTimeout  = 30 * time.Second
 )
 
@@ -46,9 +48,9 @@ type Status struct {
 	// OtherTargets is the number of the others.
 	Targets      []TargetStatus `json:"targets"`
 	OtherTargets int            `json:"otherTargets,omitempty"`
-	// Pauses are the targets that are paused. PauseProblem says why that is unknown.
-	Pauses       []pause.Pause `json:"pauses,omitempty"`
-	PauseProblem string        `json:"pauseProblem,omitempty"`
+	// Settings are the live settings of targets that are in force. SettingProblem says why that is unknown.
+	Settings       []Setting `json:"settings,omitempty"`
+	SettingProblem string    `json:"settingProblem,omitempty"`
 	// Credentials are those of targets.json.
 	Credentials []Credential `json:"credentials,omitempty"`
 	// Limits says what becomes of the limits of targets.json if the table cannot be used; empty if it can, or if there
@@ -109,7 +111,7 @@ func (q QueueStatus) IsIdle() bool {
 func (s Status) IsKnown() bool {
 	isRead := s.RecordProblem == "" || s.RecordProblem == ErrNoTable.Error()
 	hasProblem := func(q QueueStatus) bool { return q.Problem != "" }
-	return isRead && s.TargetProblem == "" && s.PauseProblem == "" && !slices.ContainsFunc(s.Queues, hasProblem)
+	return isRead && s.TargetProblem == "" && s.SettingProblem == "" && !slices.ContainsFunc(s.Queues, hasProblem)
 }
 
 // Status reads the state of the account. It reads the record beside the queues, and returns without what takes too
@@ -225,7 +227,7 @@ func (q *QueueStatus) note(err error) {
 // readRecord completes the status with what the record says, and returns the scheduled messages by queue, nil if they
 // are unknown.
 func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
-	a.readPauses(ctx, s)
+	settings := a.readSettings(ctx, s)
 	s.Credentials = a.Credentials(ctx)
 	if a.Table == nil {
 		s.RecordProblem = ErrNoTable.Error()
@@ -251,6 +253,7 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	stale := a.StaleCheck(limited, s.At)
 	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Scheduled) error {
 		gone := stale(m.Row)
+		untilResumed(&m, settings, s.At)
 		queues.Add(m, gone)
 		hosts.Add(m, gone)
 		return nil
@@ -276,22 +279,56 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	return record
 }
 
-// readPauses completes the status with the targets that are paused. Without a table none is.
-func (a *Account) readPauses(ctx context.Context, s *Status) {
-	pauses, err := a.Pauses(ctx)
-	if err != nil && !errors.Is(err, ErrNoPauses) {
-		s.PauseProblem = RecordProblem(err)
+// readSettings completes the status with the settings of targets that are in force, and returns them. Without a table
+// none is.
+func (a *Account) readSettings(ctx context.Context, s *Status) setting.InForce {
+	settings, err := a.Settings(ctx)
+	if err != nil && !errors.Is(err, ErrNoSettings) {
+		s.SettingProblem = RecordProblem(err)
 	}
 	if err != nil && a.Rules.Decision.Profiles.NeedTable() {
 		s.Limits = LimitsWithout(err)
 	}
-	s.Pauses = slices.DeleteFunc(pauses, func(p pause.Pause) bool { return !p.IsInForce(s.At) })
+	for _, row := range settings {
+		if row.IsInForce(s.At) {
+			s.Settings = append(s.Settings, a.WithFile(row))
+		}
+	}
+	return setting.Select(settings, s.At)
+}
+
+// untilResumed makes a message for a paused target due at the end of the pause, and states that as its cause. The row
+// does not say whether the URL is http or https, so it is asked for both.
+func untilResumed(m *message.Scheduled, settings setting.InForce, now time.Time) {
+	if len(settings) == 0 {
+		return
+	}
+	var pauses []setting.Setting
+	for _, scheme := range []string{"http", "https"} {
+		pause, isPaused := settings.Of(&url.URL{Scheme: scheme, Host: m.Host}, now)[setting.Pause]
+		if isPaused {
+			pauses = append(pauses, pause)
+		}
+	}
+	isPaused := len(pauses) == 2 || len(pauses) == 1 && m.Reason == string(decision.Paused)
+	if !isPaused {
+		return
+	}
+	m.Cause = string(decision.Paused)
+	m.Row.NextAttemptAt = bounds.Later(m.Row.NextAttemptAt, pauses[0].Until)
+	if pauses[0].Until.IsZero() {
+		m.Row.NextAttemptAt = storage.NeverExpires
+	}
 }
 
 // LimitsWithout says what becomes of the limits of targets.json if an app gets the same error of the table.
 func LimitsWithout(err error) string {
-	if errors.Is(err, storage.ErrDenied) || errors.Is(err, ErrNoPauses) {
+	switch {
+	case errors.Is(err, ErrNoSettings):
 		return "without the table, " + limit.CountsAlone
+	case errors.Is(err, storage.ErrDenied):
+		return "this identity has no permission to use tables: if that of the app has none either, " +
+			limit.CountsAlone + "; assign the role " + storage.TableRole
 	}
 	return "while the table does not answer an instance, its calls to targets with limits wait"
 }

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -30,7 +30,7 @@ func TestStatusOfRecord(t *testing.T) {
 		},
 		"targets_unknown": {
 			nil, noAnswer, "4 scheduled, 1 stale", "|read which targets fail: no answer|" +
-				"read which targets are paused: no answer", false,
+				"read the settings of targets: no answer", false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,8 @@ func TestStatusOfRecord(t *testing.T) {
 				if err := rows.Put(t.Context(), &app, failing); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := pause.Write(t.Context(), &app, pause.Pause{Host: "p.example", Since: now}); err != nil {
+				paused := setting.Setting{Host: "p.example", Member: setting.Pause, Since: now}
+				if _, err := setting.Write(t.Context(), &app, paused); err != nil {
 					t.Fatal(err)
 				}
 				table.Fail(test.failRecord)
@@ -82,10 +83,10 @@ func TestStatusOfRecord(t *testing.T) {
 						got += fmt.Sprintf("; %s: %d failing", target.Key, n)
 					}
 				}
-				for _, p := range status.Pauses {
+				for _, p := range status.Settings {
 					got += "; " + p.Host + " is paused"
 				}
-				problems := status.RecordProblem + "|" + status.TargetProblem + "|" + status.PauseProblem
+				problems := status.RecordProblem + "|" + status.TargetProblem + "|" + status.SettingProblem
 				if got != test.scheduled || problems != test.problems || status.IsKnown() != test.known {
 					t.Errorf("%s, problems %q, known %t", got, problems, status.IsKnown())
 				}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/text"
 )
 
@@ -35,22 +35,56 @@ func (a *Account) Failing(ctx context.Context) ([]record.Target, error) {
 	return failing, nil
 }
 
-// ErrNoPauses means that no target can be paused.
-var ErrNoPauses = errors.New("no target can be paused: the storage connection names no table service " +
-	"(add TableEndpoint), or ASYNC_CALLER_SCHEDULED is off")
+// ErrNoSettings means that no target can be paused, and no limit of one can be set.
+var ErrNoSettings = errors.New("no target can be paused, and no limit can be set: the storage connection names no " +
+	"table service (add TableEndpoint), or ASYNC_CALLER_SCHEDULED is off")
 
-// Pauses returns the rows of pauses, also those that have ended or are invalid, or [ErrNoPauses].
-func (a *Account) Pauses(ctx context.Context) ([]pause.Pause, error) {
+// Setting is the row of a live setting. File is what targets.json says about its member; empty if it says nothing.
+type Setting struct {
+	setting.Setting
+
+	File string `json:"file,omitempty"`
+}
+
+// Settings returns the rows of live settings, also those that have ended or are invalid, or [ErrNoSettings].
+func (a *Account) Settings(ctx context.Context) ([]setting.Setting, error) {
 	if a.AppTable == nil {
-		return nil, ErrNoPauses
+		return nil, ErrNoSettings
 	}
 	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
 	defer cancel()
-	pauses, err := pause.Read(ctx, a.AppTable)
+	settings, err := setting.Read(ctx, a.AppTable)
 	if err != nil {
-		return nil, fmt.Errorf("read which targets are paused: %w", err)
+		return nil, fmt.Errorf("read the settings of targets: %w", err)
 	}
-	return pauses, nil
+	return settings, nil
+}
+
+// CheckApps returns why it is not known that an app runs, and so reads the settings; nil if one does.
+func (a *Account) CheckApps(ctx context.Context, now time.Time) error {
+	if a.Table == nil {
+		return ErrNoTable
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
+	defer cancel()
+	apps, err := record.ReadApps(ctx, a.Table)
+	if err != nil {
+		return err
+	}
+	runs := func(app record.App) bool { return app.Silent(now) == "" }
+	if !slices.ContainsFunc(apps, runs) {
+		return errors.New("no app of the account has recorded that it runs")
+	}
+	return nil
+}
+
+// WithFile adds what targets.json says to a setting.
+func (a *Account) WithFile(s setting.Setting) Setting {
+	with := Setting{Setting: s}
+	if s.Problem == "" {
+		with.File = setting.ValueOf(a.Rules.Decision.Profiles.OfHost(s.Host), s.Member)
+	}
+	return with
 }
 
 // recentFailure is how long a target without scheduled messages is shown after its latest failure.

@@ -15,9 +15,10 @@ type ScheduledGroup struct {
 	DueInMinute int `json:"dueInMinute"`
 	DueInHour   int `json:"dueInHour"`
 	Stale       int `json:"stale"`
-	// Next and Last are the times of the first and the last next attempt.
-	Next time.Time `json:"next"`
-	Last time.Time `json:"last"`
+	// Next and Last are the times of the first and the last next attempt. Cause says why the first message waits.
+	Next  time.Time `json:"next"`
+	Last  time.Time `json:"last"`
+	Cause string    `json:"cause,omitempty"`
 	// Oldest is when the oldest call was created.
 	Oldest time.Time `json:"oldest"`
 	// Statuses is the number of messages by their latest answer; 0 means none.
@@ -40,7 +41,10 @@ type ScheduledGroups struct {
 func (g *ScheduledGroups) Add(m Scheduled, stale bool) {
 	due := m.Row.NextAttemptAt
 	group := g.tally.row(g.By.Key(m.Message), func(key string) *ScheduledGroup {
-		return &ScheduledGroup{Key: key, Next: due, Last: due, Oldest: m.Row.CreatedAt, Statuses: map[int]int{}}
+		return &ScheduledGroup{
+			Key: key, Next: due, Last: due, Cause: ByCause.Key(m.Message), Oldest: m.Row.CreatedAt,
+			Statuses: map[int]int{},
+		}
 	})
 	group.add(m, stale, g.Now)
 }
@@ -49,7 +53,7 @@ func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 	due := m.Row.NextAttemptAt
 	g.Count++
 	if due.Before(g.Next) {
-		g.Next = due
+		g.Next, g.Cause = due, ByCause.Key(m.Message)
 	}
 	if due.After(g.Last) {
 		g.Last = due

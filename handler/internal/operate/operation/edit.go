@@ -56,7 +56,7 @@ func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (p
 		return nil
 	}
 	if e.Now {
-		p, err = op.planExpedite(ctx, s, run, op.pausesInForce(ctx), apply)
+		p, err = op.planExpedite(ctx, s, run, op.settingsInForce(ctx), apply)
 	} else {
 		p, err = op.planEdit(ctx, s, run, apply)
 	}

@@ -11,23 +11,23 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 )
 
 // PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are down or paused:
 // their calls are not made then.
 func (op *Operations) PlanExpedite(ctx context.Context, s account.Source, pace journal.Pace) (*Plan, error) {
-	return op.planExpedite(ctx, s, paced("expedite", pace), op.pausesInForce(ctx), asItIs)
+	return op.planExpedite(ctx, s, paced("expedite", pace), op.settingsInForce(ctx), asItIs)
 }
 
-// pausesInForce returns the pauses in force, as far as they can be read: a plan only warns of them.
-func (op *Operations) pausesInForce(ctx context.Context) pause.ByHost {
-	pauses, err := op.Account.Pauses(ctx)
-	if err != nil && !errors.Is(err, account.ErrNoPauses) {
+// settingsInForce returns the settings of targets in force, as far as they can be read: a plan only warns of pauses.
+func (op *Operations) settingsInForce(ctx context.Context) setting.InForce {
+	settings, err := op.Account.Settings(ctx)
+	if err != nil && !errors.Is(err, account.ErrNoSettings) {
 		op.observer().Note("warning: " + err.Error())
 	}
-	return pause.InForce(pauses, time.Now())
+	return setting.Select(settings, time.Now())
 }
 
 // preparation changes the envelope and the row of a message before it is made due. Its error is the reason to refuse
@@ -36,9 +36,9 @@ type preparation func(p *Plan, in *decision.Intake, row *record.Scheduled) error
 
 func asItIs(*Plan, *decision.Intake, *record.Scheduled) error { return nil }
 
-// planExpedite plans the run with the pauses in force.
+// planExpedite plans the run with the settings in force.
 func (op *Operations) planExpedite(
-	ctx context.Context, s account.Source, run journal.Run, paused pause.ByHost, prepare preparation,
+	ctx context.Context, s account.Source, run journal.Run, settings setting.InForce, prepare preparation,
 ) (*Plan, error) {
 	if err := op.checkOutcomes(ctx, run.Pace); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (op *Operations) planExpedite(
 		}
 		if in.Envelope != nil {
 			target := in.Envelope.Call.Target
-			if pause, isPaused := paused.Of(target, now); isPaused {
+			if pause, isPaused := settings.Of(target, now)[setting.Pause]; isPaused {
 				p.warn("no call is made while "+pause.Host+" is paused, "+pause.Text(), nameOf(row))
 			}
 		}

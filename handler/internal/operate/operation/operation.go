@@ -16,8 +16,8 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// Operations are what an operator does to an account: runs, which it plans, resumes, undoes and lists, and pauses of
-// targets. It is safe for concurrent use.
+// Operations are what an operator does to an account: runs, which it plans, resumes, undoes and lists, and live
+// settings of targets. It is safe for concurrent use.
 type Operations struct {
 	// Account is the account that they change.
 	Account *account.Account

@@ -28,6 +28,8 @@ type RunSummary struct {
 	Seen time.Time `json:"seen"`
 	// Here says that this machine has the journal, so that the run can be resumed and undone here.
 	Here bool `json:"here"`
+	// Setting says that it has changed a live setting of a target, and no messages: it has no journal.
+	Setting bool `json:"setting,omitempty"`
 }
 
 // Runs are the runs of an account, the newest first.
@@ -73,11 +75,11 @@ func beginning(about journal.Run, total int) run.Summary {
 }
 
 // publish writes the row of a run, so that colleagues see it.
-func (op *Operations) publish(ctx context.Context, s run.Summary, end time.Time) error {
+func (op *Operations) publish(ctx context.Context, s RunSummary) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runRowTimeout)
 	defer cancel()
 	s.Filter, s.CommandLine = text.Clip(s.Filter, maxFilter), text.Clip(s.CommandLine, maxFilter)
-	content, err := json.Marshal(RunSummary{Summary: s, End: end})
+	content, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
@@ -93,7 +95,7 @@ func (op *Operations) publishRunning(ctx context.Context, s run.Summary) (end fu
 		return func() {}
 	}
 	s.State = run.Running
-	if err := op.publish(ctx, s, time.Time{}); err != nil {
+	if err := op.publish(ctx, RunSummary{Summary: s}); err != nil {
 		op.noteUnpublished(err)
 		return func() {}
 	}
@@ -110,7 +112,7 @@ func (op *Operations) publishRunning(ctx context.Context, s run.Summary) (end fu
 				if latest, err := run.Summarize(op.Journals, s.Run); err == nil {
 					s.Done, s.Skipped = latest.Done, latest.Skipped
 				}
-				_ = op.publish(ctx, s, time.Time{}) // best effort; the end is published, too
+				_ = op.publish(ctx, RunSummary{Summary: s}) // best effort; the end is published, too
 			}
 		}
 	})
@@ -119,7 +121,7 @@ func (op *Operations) publishRunning(ctx context.Context, s run.Summary) (end fu
 		living.Wait() // an earlier state must not replace the end
 		last, err := run.Summarize(op.Journals, s.Run)
 		if err == nil {
-			err = op.publish(ctx, last, time.Now().UTC().Truncate(time.Second))
+			err = op.publish(ctx, RunSummary{Summary: last, End: time.Now().UTC().Truncate(time.Second)})
 		}
 		if err != nil {
 			op.noteUnpublished(err)

@@ -152,7 +152,7 @@ func summaryOf(folder journal.Folder, j *journal.Journal, r Result) Summary {
 	}
 	switch {
 	case j.Ended && j.Agreed:
-		s.State = "finished"
+		s.State = Finished
 	case !j.Ended && isBusy(folder, s.Run):
 		s.State = Running
 	case j.Agreed:
@@ -163,6 +163,7 @@ func summaryOf(folder journal.Folder, j *journal.Journal, r Result) Summary {
 
 // States of a run that others compare with.
 const (
+	Finished    = "finished"
 	Running     = "running"
 	Interrupted = "interrupted"
 )

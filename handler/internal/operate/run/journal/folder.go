@@ -72,7 +72,7 @@ func (f Folder) Begin(run Run) (*Journal, error) {
 		return nil, fmt.Errorf("folder for journals: %w; name another one with --runs", err)
 	}
 	run.Version, run.At = version, now()
-	run.ID = fmt.Sprintf("%s-%s-%s", run.At.Format(timeLayout), run.Command, strings.ToLower(rand.Text()[:4]))
+	run.ID = NewID(run.At, run.Command)
 	j, err := f.lock(run.ID, os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return nil, fmt.Errorf("journal %s: %w; name another folder with --runs", run.ID, err)
@@ -185,6 +185,11 @@ func (f Folder) Delete(id string, damaged bool, check func(*Journal) error) erro
 		return fmt.Errorf("journal %s: %w", id, err)
 	}
 	return j.Discard()
+}
+
+// NewID returns the ID of a run that begins.
+func NewID(at time.Time, command string) string {
+	return fmt.Sprintf("%s-%s-%s", at.Format(timeLayout), command, strings.ToLower(rand.Text()[:4]))
 }
 
 // IsID reports whether a text can be the ID of a run.
