@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/url"
-	"slices"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
@@ -91,6 +90,16 @@ func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *deli
 	}
 }
 
+// IsOfTarget reports whether a failure, or an answer, is due to the target and the way to it.
+func IsOfTarget(f decision.Failure) bool {
+	switch f {
+	case decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused:
+		return false
+	default:
+		return true
+	}
+}
+
 // TargetObserver keeps the targets that fail, also if the message cannot be settled. IsOpen reports whether the circuit
 // breaker of a target is open.
 type TargetObserver struct {
@@ -104,10 +113,7 @@ func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *deliv
 		return nil
 	}
 	o := r.Verdict.Outcome
-	notOfTarget := []decision.Failure{
-		decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused,
-	}
-	if slices.Contains(notOfTarget, o.Failure) {
+	if !IsOfTarget(o.Failure) {
 		return nil
 	}
 	target := r.Intake.Envelope.Call.Target

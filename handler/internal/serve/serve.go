@@ -27,6 +27,7 @@ import (
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
@@ -106,6 +107,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
 		Pauses: records.pauses, History: records.history, KeepHistory: c.App.Settings.History, Limits: records.limits,
 		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
+		Metrics:  records.metrics,
 		Refusals: refusals, Log: log,
 	}.Connect(deliverer)
 	tasks := c.timers(records).tasks(ctx)
@@ -122,6 +124,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	background := c.startBackground(ctx, refusals, log)
 	background.Go(func() { records.targets.Run(ctx) })
 	background.Go(func() { records.pauses.Run(ctx) })
+	background.Go(func() { records.metrics.Run(ctx) })
 	if c.App.Settings.Rules.Profiles.NeedTable() {
 		background.Go(func() { records.limits.Check(ctx) })
 	}
@@ -144,7 +147,12 @@ type records struct {
 	pauses              *pause.Watcher
 	limits              *limit.Limits
 	app                 storage.Table
-	history             *history.History
+	// numbers is the table of numbers per minute: metrics writes those of this instance, and hours adds up those of the
+	// app.
+	numbers storage.Table
+	metrics *metrics.Collector
+	hours   *metrics.Hours
+	history *history.History
 }
 
 // openHistory returns the history, or nil if nothing is kept of any call.
@@ -162,21 +170,21 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 
 func openRecords(c Config, log zerolog.Logger) (r records) {
 	r.history = openHistory(c, log)
-	now := time.Now
+	now, instance := time.Now, uuid.NewString()
 	if c.App.Settings.Scheduled != config.Off {
-		now = r.openTables(c, log)
+		now = r.openTables(c, instance, log)
 	}
 	r.limits = limit.New(limit.Config{
-		Table: r.app, App: c.appName(), Instance: uuid.NewString(), Now: now, Random: rand.Float64, Log: log,
+		Table: r.app, App: c.appName(), Instance: instance, Now: now, Random: rand.Float64, Log: log,
 	})
 	return r
 }
 
 // openTables opens the tables of what is recorded, and returns the clock of storage.
-func (r *records) openTables(c Config, log zerolog.Logger) (now func() time.Time) {
+func (r *records) openTables(c Config, instance string, log zerolog.Logger) (now func() time.Time) {
 	tables := map[string]storage.Table{}
 	now = time.Now
-	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable} {
+	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.MetricsTable} {
 		table, err := azure.OpenTable(c.App.Connection, name)
 		if err != nil {
 			log.Warn().Err(err).Msg("scheduled messages are not recorded")
@@ -189,12 +197,15 @@ func (r *records) openTables(c Config, log zerolog.Logger) (now func() time.Time
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
 	r.pauses = pause.NewWatcher(r.app, log)
+	r.numbers = tables[storage.MetricsTable]
+	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance, r.scheduled, log)
+	r.hours = metrics.NewHours(r.numbers, c.appName())
 	return now
 }
 
 func (c Config) appName() string { return functionapp.Name(config.Getenv(c.App.Environ)) }
 
-// close closes the recorders at the same time.
+// close closes what writes to tables at the same time.
 func (r records) close() {
 	var closing sync.WaitGroup
 	for _, recorder := range []*record.Recorder{r.scheduled, r.outcomes} {
@@ -202,5 +213,6 @@ func (r records) close() {
 	}
 	closing.Go(func() { r.history.Close(record.HandlerClose) })
 	closing.Go(func() { r.limits.Close(record.HandlerClose) })
+	closing.Go(func() { r.metrics.Close(record.HandlerClose) })
 	closing.Wait()
 }

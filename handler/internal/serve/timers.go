@@ -103,6 +103,7 @@ func (t timers) keeper() ingress.Task {
 			return errors.Join(err,
 				record.SweepApps(ctx, t.app, record.TargetsPartition),
 				record.SweepApps(ctx, t.app, limit.Partition),
+				record.SweepApps(ctx, t.numbers, ""),
 				record.SweepApps(ctx, table, record.Heartbeats),
 				t.beat(ctx, table, functionapp.KeeperTimer))
 		})
@@ -163,7 +164,12 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		if paused > 0 {
 			text += fmt.Sprintf(", %d targets are paused", paused)
 		}
-		return errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
+		err = errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
+		added, addErr := t.hours.AddUp(ctx, time.Now())
+		if added > 0 {
+			text += fmt.Sprintf(", added up %d rows of numbers per minute", added)
+		}
+		return errors.Join(err, addErr)
 	})
 	var dropErr error
 	if t.history != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/pause"
 	"asynccaller/handler/internal/record"
@@ -17,6 +18,8 @@ type TargetStatus struct {
 	message.ScheduledGroup
 	// Failing is empty if the target does not fail, or if no instance has recorded that it does.
 	Failing []record.Target `json:"failing,omitempty"`
+	// Numbers are those of the calls of all apps; nil if they are unknown.
+	Numbers *metrics.Series `json:"numbers,omitempty"`
 }
 
 // Failing returns the targets that fail, or none if they are not recorded.
