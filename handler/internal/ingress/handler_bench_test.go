@@ -13,7 +13,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // silent is an answer that is discarded.
@@ -86,10 +88,11 @@ func BenchmarkHTTP(b *testing.B) {
 	}
 }
 
-// newSilentApp returns a handler that does not keep its log.
+// newSilentApp returns a handler that counts its calls, and does not keep its log.
 func newSilentApp(tb testing.TB, called caller) http.Handler {
 	tb.Helper()
 	a := newApp(tb, called)
 	a.path.Log = zerolog.New(io.Discard).With().Timestamp().Logger()
+	a.path.Metrics = metrics.NewCollector(&memory.Table{}, "app", "instance", nil, a.path.Log)
 	return a
 }

@@ -16,7 +16,7 @@ import (
 
 // faulty is a table of which one operation fails once.
 type faulty struct {
-	memory.Table
+	storage.Table
 	fails string
 }
 
@@ -55,7 +55,7 @@ func TestAddUp(t *testing.T) {
 	for _, fails := range []string{"none", "list", "replace", "answer", "delete"} {
 		t.Run(fails, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				table := &faulty{}
+				table := &faulty{Table: &memory.Table{}}
 				a := start(t, table, "a")
 				for range 140 {
 					a.deliver("one.example")

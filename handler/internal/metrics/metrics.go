@@ -178,9 +178,11 @@ func (i *Interval) keepBusiest(most int) {
 	if len(i.Hosts) <= most {
 		return
 	}
-	kept := i.busiest()[:most]
-	i.Others = i.others(kept)
-	maps.DeleteFunc(i.Hosts, func(host string, _ *Counts) bool { return !slices.Contains(kept, host) })
+	for _, host := range i.busiest()[most:] {
+		i.Others.add(i.Hosts[host])
+		delete(i.Hosts, host)
+	}
+	i.Others.AtLeast = false
 }
 
 // busiest returns the hosts, those with the most messages first.
