@@ -58,9 +58,6 @@ perhaps not among the 50 busiest of a minute. A minute is shown about 15 s after
 	flags.BoolVar(&all, "all", false, "show priority queues without messages, too")
 	shared.addApp(flags.FlagSet)
 	command.RunE = shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-		if s.account.Metrics != nil {
-			s.account.Metrics.WithHours = s.json && !watch
-		}
 		if !watch {
 			return s.showStatus(ctx, false, all, nil)
 		}

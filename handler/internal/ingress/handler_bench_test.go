@@ -15,7 +15,6 @@ import (
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/outbound"
-	"asynccaller/handler/internal/storage/memory"
 )
 
 // silent is an answer that is discarded.
@@ -93,6 +92,6 @@ func newSilentApp(tb testing.TB, called caller) http.Handler {
 	tb.Helper()
 	a := newApp(tb, called)
 	a.path.Log = zerolog.New(io.Discard).With().Timestamp().Logger()
-	a.path.Metrics = metrics.NewCollector(&memory.Table{}, "app", "instance", nil, a.path.Log)
+	a.path.Metrics = metrics.NewCollector(nil, "app", "instance")
 	return a
 }

@@ -45,20 +45,19 @@ func TestAddUpOnAzurite(t *testing.T) {
 	}
 	for _, fails := range []string{"list", "replace", "answer", "delete", "none"} {
 		table.fails = fails
-		_, err := metrics.NewHours(table, app).AddUp(t.Context(), time.Now())
+		_, err := metrics.NewHours(app).AddUp(t.Context(), table, time.Now())
 		if (err == nil) != (fails == "none") {
 			t.Fatalf("%s: %v", fails, err)
 		}
 	}
 	put(59, "late")
-	if _, err := metrics.NewHours(table, app).AddUp(t.Context(), time.Now()); err != nil {
+	if _, err := metrics.NewHours(app).AddUp(t.Context(), table, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if rows := rowsOf(t, table); len(rows) != 1 {
 		t.Errorf("rows %v", rows)
 	}
 	reader := metrics.NewReader(table)
-	reader.WithHours = true
 	of := read(t, reader, "one.example").Hours
 	if len(of) != 1 || of[0].Delivered != 181 || of[0].FailedCalls() != 362 || !of[0].At.Equal(hour) {
 		t.Errorf("hours %+v", of)

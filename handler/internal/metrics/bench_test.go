@@ -6,20 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/metrics"
-	"asynccaller/handler/internal/storage/memory"
 )
 
 // BenchmarkObserve counts calls of one host, and of hosts that a sender invents.
 func BenchmarkObserve(b *testing.B) {
 	for _, hosts := range []int{1, 100_000} {
 		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
-			c := metrics.NewCollector(&memory.Table{}, app, "a", nil, zerolog.Nop())
+			c := metrics.NewCollector(nil, app, "a")
 			reports := make([]*delivery.Report, hosts)
 			for n := range reports {
 				target := &url.URL{Scheme: "https", Host: fmt.Sprintf("invented-%d.example", n)}

@@ -24,27 +24,26 @@ const (
 // Hours adds up the minutes of an app in rows of hours. It is not safe for concurrent use, but others may add up the
 // same hours at the same time.
 type Hours struct {
-	table storage.Table
-	app   string
+	app string
 	// next is the first hour of which rows of minutes are perhaps left; zero at first.
 	next time.Time
 }
 
 // NewHours returns what adds up the minutes of an app.
-func NewHours(table storage.Table, app string) *Hours { return &Hours{table: table, app: app} }
+func NewHours(app string) *Hours { return &Hours{app: app} }
 
 // AddUp adds up the hours that are over, as far as the instances may write no more of their minutes, and returns how
 // many rows of minutes it has removed.
-func (h *Hours) AddUp(ctx context.Context, now time.Time) (removed int, err error) {
+func (h *Hours) AddUp(ctx context.Context, table storage.Table, now time.Time) (removed int, err error) {
 	if oldest := now.Add(-record.AppRetention).Truncate(time.Hour); h.next.Before(oldest) {
 		h.next = oldest
 	}
 	for !h.next.Add(time.Hour + addedAfter).After(now) {
-		n, err := h.addUp(ctx, h.next)
+		n, err := h.addUp(ctx, table, h.next)
 		removed += n
 		switch {
 		case err != nil:
-			return removed, fmt.Errorf("add up numbers per minute: %w", err)
+			return removed, fmt.Errorf("add up calls per minute: %w", err)
 		case n == 0:
 			h.next = h.next.Add(time.Hour)
 		}
@@ -57,11 +56,11 @@ var errOther = errors.New("another instance adds up the same hour")
 
 // addUp adds up the minutes of an hour, and then removes them. If it is interrupted in between, the row of the hour
 // says which minutes it has: those that were written up to a time. A later one is added.
-func (h *Hours) addUp(ctx context.Context, hour time.Time) (removed int, err error) {
+func (h *Hours) addUp(ctx context.Context, table storage.Table, hour time.Time) (removed int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, addTimeout)
 	defer cancel()
 	key := hourKey(h.app, hour)
-	of, found, err := rows.Get[row](ctx, h.table, key.Partition, key.ID)
+	of, found, err := rows.Get[row](ctx, table, key.Partition, key.ID)
 	if err != nil {
 		return 0, err
 	}
@@ -72,7 +71,7 @@ func (h *Hours) addUp(ctx context.Context, hour time.Time) (removed int, err err
 	upTo := of.UpTo
 	var added []storage.Key
 	query := storage.Query{Partition: minutesPartition(h.app, hour)}
-	err = rows.ListWhole(ctx, h.table, query, func(r row) error {
+	err = rows.ListWhole(ctx, table, query, func(r row) error {
 		if len(added) < maxAdded {
 			added = append(added, storage.Key{Partition: r.Partition, ID: r.ID})
 		}
@@ -90,7 +89,7 @@ func (h *Hours) addUp(ctx context.Context, hour time.Time) (removed int, err err
 	}
 	if upTo.After(of.UpTo) {
 		key.Version = of.Version
-		version, err := rows.Replace(ctx, h.table, row{Key: key, Numbers: encode(&numbers, hourHosts), UpTo: upTo})
+		version, err := rows.Replace(ctx, table, row{Key: key, Numbers: encode(&numbers, hourHosts), UpTo: upTo})
 		if err == nil && version == "" {
 			err = errOther
 		}
@@ -98,5 +97,5 @@ func (h *Hours) addUp(ctx context.Context, hour time.Time) (removed int, err err
 			return 0, err
 		}
 	}
-	return rows.Delete(ctx, h.table, added)
+	return rows.Delete(ctx, table, added)
 }

@@ -74,27 +74,26 @@ func TestAddUp(t *testing.T) {
 				put("20000101T0000,invalid", `{"hosts":{"one.example":{"delivered":-1}}}`)
 				put("20000102T0000,elsewhere", `{"hosts":{"one.example":{"delivered":1}}}`)
 				table.fails = fails
-				hours := metrics.NewHours(table, app)
-				_, err := hours.AddUp(t.Context(), time.Now())
+				hours := metrics.NewHours(app)
+				_, err := hours.AddUp(t.Context(), table, time.Now())
 				if fails != "none" && !errors.Is(err, errTable) {
 					t.Errorf("error %v", err)
 				}
 				addUp := func(h *metrics.Hours) {
-					if _, err := h.AddUp(t.Context(), time.Now()); err != nil {
+					if _, err := h.AddUp(t.Context(), table, time.Now()); err != nil {
 						t.Error(err)
 					}
 				}
 				addUp(hours)
 				<-time.After(time.Minute)
 				put("20000101T0059,late", `{"hosts":{"one.example":{"delivered":1}}}`)
-				addUp(metrics.NewHours(table, app)) // of an instance that starts
+				addUp(metrics.NewHours(app)) // of an instance that starts
 				rows := rowsOf(t, table)
 				if len(rows) != 81 || !strings.HasPrefix(rows[0], "app,20000101T01 ") ||
 					rows[80] != "app,hours 20000101T00" {
 					t.Errorf("%d rows are left: %v", len(rows), rows)
 				}
 				reader := metrics.NewReader(table)
-				reader.WithHours = true
 				if of := read(t, reader, "one.example").Hours; len(of) != 1 || of[0].Delivered != 61 {
 					t.Errorf("hours %+v", of)
 				}
@@ -113,15 +112,14 @@ func TestAddUpTogether(t *testing.T) {
 		a.stop()
 		table.meet = func() {
 			table.meet = nil
-			if _, err := metrics.NewHours(table, app).AddUp(t.Context(), time.Now()); err != nil {
+			if _, err := metrics.NewHours(app).AddUp(t.Context(), table, time.Now()); err != nil {
 				t.Error(err)
 			}
 		}
-		if _, err := metrics.NewHours(table, app).AddUp(t.Context(), time.Now()); err == nil {
+		if _, err := metrics.NewHours(app).AddUp(t.Context(), table, time.Now()); err == nil {
 			t.Error("the second instance has written the same hour")
 		}
 		reader := metrics.NewReader(&table.Table)
-		reader.WithHours = true
 		if of := read(t, reader, "one.example").Hours; len(of) != 1 || of[0].Delivered != 1 {
 			t.Errorf("hours %+v", of)
 		}

@@ -21,8 +21,8 @@ const (
 	maxHosts = 200
 	// maxReasons limits the reasons of a host, of which there are fewer. Somebody else may have written a row.
 	maxReasons = 20
-	// maxCount is the largest number. Larger ones become maxCount.
-	maxCount = 1<<30 - 1
+	// maxCount is the largest number in a row that is valid.
+	maxCount = 1 << 30
 )
 
 // otherReasons are those beyond maxReasons.
@@ -42,7 +42,7 @@ func (d *Durations) add(took time.Duration) {
 	for bucket < len(DurationLimits) && took >= DurationLimits[bucket] {
 		bucket++
 	}
-	d[bucket] = sum(d[bucket], 1)
+	d[bucket]++
 }
 
 // Percentile returns a limit below which so many percent of the calls are, such as "<30ms", or ">2m" if there is none.
@@ -97,8 +97,6 @@ func total(byReason map[string]int) (all int) {
 	return all
 }
 
-func sum(a, b int) int { return min(a+b, maxCount) }
-
 func addReason(byReason *map[string]int, reason string, n int) {
 	if *byReason == nil {
 		*byReason = map[string]int{}
@@ -106,11 +104,11 @@ func addReason(byReason *map[string]int, reason string, n int) {
 	if _, has := (*byReason)[reason]; !has && len(*byReason) >= maxReasons {
 		reason = otherReasons
 	}
-	(*byReason)[reason] = sum((*byReason)[reason], n)
+	(*byReason)[reason] += n
 }
 
 func (c *Counts) add(other *Counts) {
-	c.Delivered = sum(c.Delivered, other.Delivered)
+	c.Delivered += other.Delivered
 	for reason, n := range other.Failed {
 		addReason(&c.Failed, reason, n)
 	}
@@ -118,7 +116,7 @@ func (c *Counts) add(other *Counts) {
 		addReason(&c.Refused, reason, n)
 	}
 	for bucket, n := range other.Durations {
-		c.Durations[bucket] = sum(c.Durations[bucket], n)
+		c.Durations[bucket] += n
 	}
 	c.AtLeast = c.AtLeast || other.AtLeast
 }

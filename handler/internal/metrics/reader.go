@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -29,19 +30,16 @@ const (
 	maxRead = 20_000
 )
 
-// Reader reads the numbers of the apps of an account. It keeps those of the last hour that it has read, and reads only
-// new rows. It is not safe for concurrent use.
+// Reader reads the numbers of the apps of an account. It keeps what it has read, and then reads only new rows. It is not
+// safe for concurrent use.
 type Reader struct {
-	// WithHours says that the numbers of hours are read as well, each time.
-	WithHours bool
-
 	table storage.Table
-	// minutes are the numbers of all apps.
-	minutes map[time.Time]*Interval
-	read    map[string]*partition
+	// minutes and hours are the numbers of all apps.
+	minutes, hours map[time.Time]*Interval
+	read           map[string]*partition
 }
 
-// partition is what was read of the rows of an app in an hour: their IDs. The rows that are read next were written
+// partition is what was read of a partition: the IDs of its rows. Those that are read next were written
 // after a time.
 type partition struct {
 	ids  map[string]bool
@@ -50,7 +48,10 @@ type partition struct {
 
 // NewReader returns a reader of a table that has read nothing.
 func NewReader(table storage.Table) *Reader {
-	return &Reader{table: table, minutes: map[time.Time]*Interval{}, read: map[string]*partition{}}
+	return &Reader{
+		table: table, minutes: map[time.Time]*Interval{}, hours: map[time.Time]*Interval{},
+		read: map[string]*partition{},
+	}
 }
 
 // Read returns the numbers of apps together. The last hour ends with the last minute whose rows have usually arrived.
@@ -60,20 +61,30 @@ func (r *Reader) Read(ctx context.Context, apps []string, now time.Time) (Number
 	}
 	end := now.UTC().Add(-arrival).Truncate(time.Minute)
 	begin := end.Add(-ShownMinutes * time.Minute)
-	maps.DeleteFunc(r.minutes, func(minute time.Time, _ *Interval) bool { return minute.Before(begin) })
-	var partitions []string
+	firstHour := now.UTC().Add(-record.AppRetention).Truncate(time.Hour)
+	forget(r.minutes, begin)
+	forget(r.hours, firstHour)
+	read := map[string]*partition{}
 	for _, app := range apps {
+		names := []string{hoursPartition(app)}
 		for hour := begin.Truncate(time.Hour); !hour.After(now); hour = hour.Add(time.Hour) {
-			partitions = append(partitions, minutesPartition(app, hour))
+			names = append(names, minutesPartition(app, hour))
+		}
+		for _, name := range names {
+			read[name] = cmp.Or(r.read[name], &partition{ids: map[string]bool{}})
 		}
 	}
-	maps.DeleteFunc(r.read, func(name string, _ *partition) bool { return !slices.Contains(partitions, name) })
-	for _, name := range partitions {
-		if err := r.readMinutes(ctx, name, begin); err != nil {
-			return Numbers{}, fmt.Errorf("read numbers per minute: %w", err)
+	r.read = read
+	for name, known := range read {
+		err := r.readNew(ctx, name, known, func(row row) {
+			addTo(r.minutes, row.minute(), begin, row.Numbers)
+			addTo(r.hours, row.hour(), firstHour, row.Numbers)
+		})
+		if err != nil {
+			return Numbers{}, fmt.Errorf("read calls per minute: %w", err)
 		}
 	}
-	numbers := Numbers{minutes: map[time.Time]*Interval{}}
+	numbers := Numbers{minutes: map[time.Time]*Interval{}, hours: r.hours}
 	for minute := range ShownMinutes {
 		at := begin.Add(time.Duration(minute) * time.Minute)
 		of := r.minutes[at]
@@ -86,21 +97,16 @@ func (r *Reader) Read(ctx context.Context, apps []string, now time.Time) (Number
 			numbers.recent.add(of)
 		}
 	}
-	if !r.WithHours {
-		return numbers, nil
-	}
-	var err error
-	numbers.hours, err = r.readHours(ctx, apps)
-	return numbers, err
+	return numbers, nil
 }
 
-// readMinutes reads the new rows of a partition.
-func (r *Reader) readMinutes(ctx context.Context, name string, begin time.Time) error {
-	known := r.read[name]
-	if known == nil {
-		known = &partition{ids: map[string]bool{}}
-		r.read[name] = known
-	}
+// forget removes the numbers from before a time.
+func forget(intervals map[time.Time]*Interval, begin time.Time) {
+	maps.DeleteFunc(intervals, func(at time.Time, _ *Interval) bool { return at.Before(begin) })
+}
+
+// readNew shows the new rows of a partition.
+func (r *Reader) readNew(ctx context.Context, name string, known *partition, see func(row)) error {
 	var latest time.Time
 	isNew := false
 	query := storage.Query{Partition: name, WrittenAfter: known.next}
@@ -116,7 +122,7 @@ func (r *Reader) readMinutes(ctx context.Context, name string, begin time.Time) 
 		}
 		isNew = true
 		known.ids[row.ID] = true
-		addTo(r.minutes, row.minute(), begin, row.Numbers)
+		see(row)
 		return nil
 	})
 	switch {
@@ -127,28 +133,6 @@ func (r *Reader) readMinutes(ctx context.Context, name string, begin time.Time) 
 		known.next = latest
 	}
 	return err
-}
-
-// readHours reads the numbers of hours.
-func (r *Reader) readHours(ctx context.Context, apps []string) (map[time.Time]*Interval, error) {
-	hours := map[time.Time]*Interval{}
-	begin := time.Now().Add(-record.AppRetention)
-	for _, app := range apps {
-		query := storage.Query{Partition: hoursPartition(app), WrittenAfter: begin}
-		seen := 0
-		err := rows.ListWhole(ctx, r.table, query, func(row row) error {
-			if seen == maxRead {
-				return rows.ErrStop
-			}
-			seen++
-			addTo(hours, row.hour(), begin.Truncate(time.Hour), row.Numbers)
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("read numbers per hour: %w", err)
-		}
-	}
-	return hours, nil
 }
 
 // addTo adds the numbers of a row to those of its time, unless that is too early or the row is invalid.
@@ -163,7 +147,7 @@ func addTo(intervals map[time.Time]*Interval, at, begin time.Time, encoded []byt
 	intervals[at].add(numbers)
 }
 
-// Numbers are those of apps in the last hour and, if they were read, the hours before.
+// Numbers are those of apps in the last hour, and in the hours of the last 8 days that were added up.
 type Numbers struct {
 	minutes, hours   map[time.Time]*Interval
 	recent, lastHour Interval

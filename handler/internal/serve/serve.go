@@ -147,9 +147,8 @@ type records struct {
 	pauses              *pause.Watcher
 	limits              *limit.Limits
 	app                 storage.Table
-	// numbers is the table of numbers per minute: metrics writes those of this instance, and hours adds up those of the
-	// app.
-	numbers storage.Table
+	// numbers is the recorder of the calls per minute, which metrics counts. Hours adds up those of the app.
+	numbers *record.Recorder
 	metrics *metrics.Collector
 	hours   *metrics.Hours
 	history *history.History
@@ -197,9 +196,9 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) (now
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
 	r.pauses = pause.NewWatcher(r.app, log)
-	r.numbers = tables[storage.MetricsTable]
-	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance, r.scheduled, log)
-	r.hours = metrics.NewHours(r.numbers, c.appName())
+	r.numbers = record.NewMetricsRecorder(tables[storage.MetricsTable], record.HandlerBytes, log)
+	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance)
+	r.hours = metrics.NewHours(c.appName())
 	return now
 }
 

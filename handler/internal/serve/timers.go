@@ -103,9 +103,11 @@ func (t timers) keeper() ingress.Task {
 			return errors.Join(err,
 				record.SweepApps(ctx, t.app, record.TargetsPartition),
 				record.SweepApps(ctx, t.app, limit.Partition),
-				record.SweepApps(ctx, t.numbers, ""),
 				record.SweepApps(ctx, table, record.Heartbeats),
 				t.beat(ctx, table, functionapp.KeeperTimer))
+		})
+		numbersErr := withTable(t.numbers, func(table storage.Table) error {
+			return record.SweepApps(ctx, table, "")
 		})
 		outcomesErr := withTable(t.outcomes, func(table storage.Table) error {
 			swept, err := record.SweepOutcomes(ctx, table)
@@ -114,7 +116,7 @@ func (t timers) keeper() ingress.Task {
 			}
 			return err
 		})
-		if err := errors.Join(err, tableErr, outcomesErr); err != nil {
+		if err := errors.Join(err, tableErr, numbersErr, outcomesErr); err != nil {
 			return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
 		}
 		return text, nil
@@ -164,12 +166,14 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		if paused > 0 {
 			text += fmt.Sprintf(", %d targets are paused", paused)
 		}
-		err = errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
-		added, addErr := t.hours.AddUp(ctx, time.Now())
+		return errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
+	})
+	numbersErr := withTable(t.numbers, func(table storage.Table) error {
+		added, err := t.hours.AddUp(ctx, table, time.Now())
 		if added > 0 {
-			text += fmt.Sprintf(", added up %d rows of numbers per minute", added)
+			text += fmt.Sprintf(", added up %d rows of calls per minute", added)
 		}
-		return errors.Join(err, addErr)
+		return err
 	})
 	var dropErr error
 	if t.history != nil {
@@ -179,7 +183,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 			text += fmt.Sprintf(", dropped %d tables of the history", dropped)
 		}
 	}
-	return text, errors.Join(err, tableErr, dropErr)
+	return text, errors.Join(err, tableErr, numbersErr, dropErr)
 }
 
 // maxPauseLines limits the lines about pauses. The text of the task has the number of all.

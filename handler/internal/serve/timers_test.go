@@ -57,9 +57,10 @@ func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
 		scheduled: record.NewRecorder(&app.rows, 1<<20, log),
 		outcomes:  record.NewOutcomeRecorder(&app.outcomes, 1<<20, log),
 		app:       &app.targets,
-		numbers:   &app.numbers,
-		hours:     metrics.NewHours(&app.numbers, "local"),
+		numbers:   record.NewMetricsRecorder(&app.numbers, 1<<20, log),
+		hours:     metrics.NewHours("local"),
 	}
+	records.metrics = metrics.NewCollector(records.numbers, "local", "a")
 	t.Cleanup(records.close)
 	app.account = &account.Account{
 		Store: app.store, Name: "test", AppQueues: []string{"async-caller"},
@@ -176,7 +177,7 @@ func TestNumbersOfHours(t *testing.T) {
 			t.Errorf("added up early: %s", got)
 		}
 		<-time.After(time.Minute)
-		contains(t, app.run(functionapp.MonitorTimer), ", added up 1 rows of numbers per minute error: <nil>")
+		contains(t, app.run(functionapp.MonitorTimer), ", added up 1 rows of calls per minute error: <nil>")
 		hours := func() (hours []string) {
 			err := app.numbers.List(t.Context(), storage.Query{}, func(e storage.Entity) error {
 				hours = append(hours, e.Partition+" "+e.ID)
@@ -199,7 +200,7 @@ func TestNumbersOfHours(t *testing.T) {
 		}
 		app.numbers.Fail(fmt.Errorf("no answer"))
 		<-time.After(time.Hour)
-		contains(t, app.run(functionapp.MonitorTimer), "error: add up numbers per minute: no answer")
+		contains(t, app.run(functionapp.MonitorTimer), "error: add up calls per minute: no answer")
 		contains(t, app.run(functionapp.KeeperTimer), "remove old rows of numbers: no answer")
 	})
 }
