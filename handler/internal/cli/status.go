@@ -44,10 +44,10 @@ began, and BREAKER whether an instance of the app has opened its circuit breaker
 scheduled messages and 1 HOUR those that are due by then; NEXT is the time until the first of them.
 Targets without scheduled messages are shown for an hour after they have failed.
 
-For the same targets and the busiest ones: the calls per minute that were DELIVERED or FAILED, on
-average over the last 5 minutes (5 MIN) and over the last hour (1 HOUR), and limits below which half
-(P50) and 99 % (P99) of the calls of the last 5 minutes took. "≥" means at least: the target was
-perhaps not among the 50 busiest of a minute. A minute is shown about 15 s after its end.`,
+For the same targets and the busiest ones: the calls per minute that were DELIVERED and that FAILED,
+on average over the last 5 minutes and, after each of them, over the last hour (1 HOUR); and limits
+below which half (P50) and 99 % (P99) of the calls of the last 5 minutes took. "≥" means at least:
+the target was perhaps not among the 50 busiest of a minute. A minute is shown 15 s after its end.`,
 		Example: `  async-caller status
   async-caller status --watch
   async-caller status --app ./my-app --json`,
@@ -359,8 +359,8 @@ func printNumbers(out io.Writer, status account.Status) {
 		return
 	}
 	fmt.Fprintln(out)
-	terminal.PrintTable(out, rows, terminal.Name("TARGET (PER MINUTE)"), terminal.Right("DELIVERED 5 MIN", 0),
-		terminal.Right("1 HOUR", 0), terminal.Right("FAILED 5 MIN", 0), terminal.Right("1 HOUR", 0),
+	terminal.PrintTable(out, rows, terminal.Name("TARGET (PER MINUTE)"), terminal.Right("DELIVERED", 0),
+		terminal.Right("1 HOUR", 0), terminal.Right("FAILED", 0), terminal.Right("1 HOUR", 0),
 		terminal.Right("P50", 0), terminal.Right("P99", 0))
 }
 

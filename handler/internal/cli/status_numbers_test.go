@@ -72,11 +72,11 @@ func TestStatusNumbers(t *testing.T) {
 		d.put(t, 61, `{"hosts":{"past.example":{"delivered":1000}}}`)
 		d.put(t, 0, `{"hosts":{"busy.example":{"delivered":9999}}}`)
 		want := `
-TARGET (PER MINUTE)  DELIVERED 5 MIN  1 HOUR  FAILED 5 MIN  1 HOUR    P50     P99
-waits.example                    1.0    ≥1.0           3.0    ≥3.0    >2m     >2m
-busy.example                   1,234  ≥1,234             0      ≥0  <30ms  <100ms
-rare.example                       0    <0.1             0       0      -       -
-(other targets)                    0     5.0             0       0      -       -
+TARGET (PER MINUTE)  DELIVERED  1 HOUR  FAILED  1 HOUR    P50     P99
+waits.example              1.0    ≥1.0     3.0    ≥3.0    >2m     >2m
+busy.example             1,234  ≥1,234       0      ≥0  <30ms  <100ms
+rare.example                 0    <0.1       0       0      -       -
+(other targets)              0     5.0       0       0      -       -
 `
 		if got := "\n" + d.numbersPart(t); got != want {
 			t.Errorf("got %s\nwant %s", got, want)

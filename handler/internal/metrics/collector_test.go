@@ -173,8 +173,8 @@ func TestNoPermission(t *testing.T) {
 			<-time.After(time.Minute)
 		}
 		a.stop()
-		if got := strings.Count(a.log.String(), "\n"); got != 1 || !strings.Contains(a.log.String(), storage.TableRole) {
-			t.Errorf("log %s", a.log.String())
+		if got := a.log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, storage.TableRole) {
+			t.Errorf("log %s", got)
 		}
 	})
 }

@@ -30,8 +30,8 @@ const (
 	maxRead = 20_000
 )
 
-// Reader reads the numbers of the apps of an account. It keeps what it has read, and then reads only new rows. It is not
-// safe for concurrent use.
+// Reader reads the numbers of the apps of an account. It keeps what it has read, and then reads only new rows. It is
+// not safe for concurrent use.
 type Reader struct {
 	table storage.Table
 	// minutes and hours are the numbers of all apps.
@@ -57,7 +57,8 @@ func NewReader(table storage.Table) *Reader {
 // Read returns the numbers of apps together. The last hour ends with the last minute whose rows have usually arrived.
 func (r *Reader) Read(ctx context.Context, apps []string, now time.Time) (Numbers, error) {
 	if len(apps) > maxApps {
-		return Numbers{}, fmt.Errorf("the numbers of %d apps are more than can be read, which is %d", len(apps), maxApps)
+		return Numbers{}, fmt.Errorf("the account has %d apps, and the calls per minute of at most %d are read",
+			len(apps), maxApps)
 	}
 	end := now.UTC().Add(-arrival).Truncate(time.Minute)
 	begin := end.Add(-ShownMinutes * time.Minute)
@@ -166,7 +167,7 @@ type Series struct {
 // Window has the numbers of some minutes together.
 type Window struct {
 	Counts
-	// P50 and P99 are limits below which 50 and 99 percent of the durations are, as [Durations.Percentile] returns them.
+	// P50 and P99 are limits below which 50 and 99 percent of the durations are, as of [Durations.Percentile].
 	P50 string `json:"p50"`
 	P99 string `json:"p99"`
 }

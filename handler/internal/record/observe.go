@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/url"
+	"slices"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
@@ -92,12 +93,10 @@ func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *deli
 
 // IsOfTarget reports whether a failure, or an answer, is due to the target and the way to it.
 func IsOfTarget(f decision.Failure) bool {
-	switch f {
-	case decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused:
-		return false
-	default:
-		return true
+	notOfTarget := []decision.Failure{
+		decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused,
 	}
+	return !slices.Contains(notOfTarget, f)
 }
 
 // TargetObserver keeps the targets that fail, also if the message cannot be settled. IsOpen reports whether the circuit

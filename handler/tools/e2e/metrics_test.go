@@ -76,12 +76,14 @@ func TestNumbers(t *testing.T) {
 	minute := time.Now().Truncate(time.Minute).Add(time.Minute)
 	const written = 3 * time.Second
 	f.await("the rows of the first minute", func() bool { return time.Since(minute) > written })
-	const linesOfCalls = 20 << 10
+	const linesOfCalls = 40 << 10
 	before := len(hosts[0].Output())
 	put(messages/2, messages)
 	f.await("calls of an instance", func() bool { return len(hosts[0].Output()) > before+linesOfCalls })
+	pid := hosts[0].HandlerPID()
 	f.must(hosts[0].KillHandler())
 	killedAt := time.Now()
+	f.await("the next handler", func() bool { return hosts[0].HandlerPID() != pid })
 	f.awaitEmpty()
 	for _, host := range hosts { // a host that stops kills its handler
 		failed := len(host.Lines("handler failed"))
