@@ -95,6 +95,22 @@ rare.example                 0    <0.1       0       0      -       -
 	})
 }
 
+// TestStatusOfManyTargets: the ten busiest targets are shown, and the others together.
+func TestStatusOfManyTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		<-time.After(3*time.Hour + 30*time.Second)
+		d := newNumbersSession(t)
+		for n := range 30 {
+			d.put(t, 30, fmt.Sprintf(`{"hosts":{"h%02d.example":{"delivered":%d}}}`, n, 600+n))
+		}
+		got := d.numbersPart(t)
+		if lines := strings.Split(got, "\n"); len(lines) != 13 || !strings.HasPrefix(lines[1], "h29.example") ||
+			strings.Join(strings.Fields(lines[11]), " ") != "(other targets) 0 203 0 0 - -" {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
 // TestStatusKeepsOrder: a watch reads what is new, and shows the targets in the same order.
 func TestStatusKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

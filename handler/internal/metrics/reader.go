@@ -39,8 +39,7 @@ type Reader struct {
 	read           map[string]*partition
 }
 
-// partition is what was read of a partition: the IDs of its rows. Those that are read next were written
-// after a time.
+// partition is what was read of a partition: the IDs of its rows. Those that are read next were written after a time.
 type partition struct {
 	ids  map[string]bool
 	next time.Time
