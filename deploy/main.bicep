@@ -199,6 +199,11 @@ resource appTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2026-0
   name: 'asynccallerapp'
 }
 
+resource metricsTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2026-04-01' = {
+  parent: tableService
+  name: 'asynccallermetrics'
+}
+
 resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2024-11-30' = {
   name: '${name}-${token}'
   location: location

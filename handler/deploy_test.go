@@ -66,7 +66,8 @@ func TestTemplateQueues(t *testing.T) {
 		`  parent: queueService\n  name: (.+)\n`)
 	compare(t, "resources", []string{"queueName", "'${queueName}" + storage.PoisonSuffix + "'"}, names)
 	tables := group(text, `/tables@\S+ = \{\n  parent: tableService\n  name: '(.+)'\n`)
-	compare(t, "tables", []string{storage.ScheduledTable, storage.RunTable, storage.AppTable}, tables)
+	made = []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.MetricsTable}
+	compare(t, "tables", made, tables)
 }
 
 // TestTemplateSettings: the handler accepts the app settings, and reads those of the storage account.

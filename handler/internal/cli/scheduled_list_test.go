@@ -157,7 +157,7 @@ func TestHostileRows(t *testing.T) {
 			"hosts":  func() error { return d.groupScheduled(t.Context(), account.Source{}, message.ByHost) },
 			"cause":  func() error { return d.groupScheduled(t.Context(), account.Source{}, message.ByCause) },
 			"show":   func() error { return d.show(t.Context(), "r", showOptions{}) },
-			"status": func() error { return d.showStatus(t.Context(), false, false) },
+			"status": func() error { return d.showStatus(t.Context(), false, false, nil) },
 		} {
 			d.stdout.Reset()
 			if err := print(); err != nil {

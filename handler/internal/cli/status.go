@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/setting"
@@ -32,7 +34,7 @@ func newStatus(env Env) *cobra.Command {
 	var watch, all bool
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Show waiting messages by queue and target, why targets fail, and whether the app runs",
+		Short: "Show what waits, calls per minute, why targets fail, and whether the app runs",
 		Long: `Show the apps that make no calls although they run, and why: hold mode, or no queue function runs.
 Then show the queues that functions read with their length (approximate), the age of the oldest
 visible message, the scheduled messages and those due in the next minute, and the poison messages
@@ -45,7 +47,12 @@ is when the first call that failed since the last success began, and BREAKER whe
 the app has opened its circuit breaker. WAITING counts its scheduled messages and 1 HOUR those that
 are due by then; NEXT is the time until the first of them, for a paused target until the pause ends.
 "no answer yet" is what an instance sees of calls that have been in flight for 10 s or more.
-Targets without scheduled messages are shown for an hour after they have failed.`,
+Targets without scheduled messages are shown for an hour after they have failed.
+
+For the same targets and the busiest ones: the calls per minute that were DELIVERED and that FAILED,
+on average over the last 5 minutes and, after each of them, over the last hour (1 HOUR); and limits
+below which half (P50) and 99 % (P99) of the calls of the last 5 minutes took. "≥" means at least:
+the target was perhaps not among the 50 busiest of a minute. A minute is shown 15 s after its end.`,
 		Example: `  async-caller status
   async-caller status --watch
   async-caller status --app ./my-app --json`,
@@ -57,11 +64,12 @@ Targets without scheduled messages are shown for an hour after they have failed.
 	shared.addApp(flags.FlagSet)
 	command.RunE = shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 		if !watch {
-			return s.showStatus(ctx, false, all)
+			return s.showStatus(ctx, false, all, nil)
 		}
 		redraw := s.env.canRedraw() && !s.json
+		order := map[string]int{}
 		for {
-			err := s.showStatus(ctx, redraw, all)
+			err := s.showStatus(ctx, redraw, all, order)
 			isStopped := ctx.Err() != nil
 			if err != nil && !isStopped && !errors.Is(err, errUnknown) {
 				return err
@@ -77,12 +85,16 @@ Targets without scheduled messages are shown for an hour after they have failed.
 // errUnknown means that a status has values that are unknown, and says why.
 var errUnknown = errors.New("what could not be read is unknown")
 
-// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. The error is an
-// [errUnknown] if a part could not be read.
-func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
+// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. Order, unless nil,
+// has the places of the targets that were shown before, which they keep. The error is an [errUnknown] if a part could
+// not be read.
+func (s *session) showStatus(ctx context.Context, redraw, all bool, order map[string]int) error {
 	status, err := s.account.Status(ctx)
 	if err != nil {
 		return err
+	}
+	if order != nil {
+		keepOrder(status.Targets, order)
 	}
 	switch {
 	case s.json:
@@ -100,6 +112,16 @@ func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 		return &codeError{exitPartly, errUnknown}
 	}
 	return nil
+}
+
+// keepOrder sorts targets as they were shown before. New ones follow, in their order.
+func keepOrder(targets []account.TargetStatus, order map[string]int) {
+	for _, t := range targets {
+		if _, isKnown := order[t.Key]; !isKnown {
+			order[t.Key] = len(order)
+		}
+	}
+	slices.SortStableFunc(targets, func(a, b account.TargetStatus) int { return order[a.Key] - order[b.Key] })
 }
 
 func (s *session) printStatus(status account.Status, all bool) {
@@ -126,9 +148,14 @@ func (s *session) printStatus(status account.Status, all bool) {
 	s.printSettings(status)
 	fmt.Fprintln(out)
 	notes := printQueueStates(out, status, all)
-	if len(status.Targets) > 0 {
+	isTraffic := func(t account.TargetStatus) bool { return t.Count == 0 && len(t.Failing) == 0 }
+	if waiting := slices.DeleteFunc(slices.Clone(status.Targets), isTraffic); len(waiting) > 0 {
 		fmt.Fprintln(out)
-		printTargets(out, status.Targets, status.At)
+		printTargets(out, waiting, status.At)
+	}
+	printNumbers(out, status)
+	if status.NumbersProblem != "" {
+		notes = append(notes, "calls per minute are unknown: "+text.Printable(status.NumbersProblem))
 	}
 	if status.TargetProblem != "" {
 		notes = append(notes, "why targets fail is unknown: "+text.Printable(status.TargetProblem))
@@ -340,6 +367,53 @@ func causeText(f record.Target, now time.Time) string {
 		return terminal.Cut(f.Cause+", the oldest for "+oldest, 2*causeColumns)
 	}
 	return terminal.Cut(f.Cause, causeColumns)
+}
+
+// printNumbers prints the calls per minute of the targets that were called in the last hour, and of the others.
+func printNumbers(out io.Writer, status account.Status) {
+	var rows [][]string
+	add := func(name string, n *metrics.Series) {
+		if n == nil || n.LastHour.Messages() == 0 && !n.LastHour.AtLeast {
+			return
+		}
+		last, hour := n.Last5Minutes, n.LastHour
+		rows = append(rows, []string{
+			name,
+			perMinute(last.Delivered, metrics.RecentMinutes, last.AtLeast),
+			perMinute(hour.Delivered, metrics.ShownMinutes, hour.AtLeast),
+			perMinute(last.FailedCalls(), metrics.RecentMinutes, last.AtLeast),
+			perMinute(hour.FailedCalls(), metrics.ShownMinutes, hour.AtLeast),
+			last.P50, last.P99,
+		})
+	}
+	for _, t := range status.Targets {
+		add(t.Key, t.Numbers)
+	}
+	add("(other targets)", status.OtherNumbers)
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	terminal.PrintTable(out, rows, terminal.Name("TARGET (PER MINUTE)"), terminal.Right("DELIVERED", 0),
+		terminal.Right("1 HOUR", 0), terminal.Right("FAILED", 0), terminal.Right("1 HOUR", 0),
+		terminal.Right("P50", 0), terminal.Right("P99", 0))
+}
+
+// perMinute returns a number of calls in some minutes as a number per minute.
+func perMinute(calls, minutes int, atLeast bool) string {
+	average := float64(calls) / float64(minutes)
+	number := thousands(int(math.Round(average)))
+	switch {
+	case calls == 0:
+	case average < 0.05 && !atLeast:
+		number = "<0.1"
+	case average >= 0.05 && average < 9.95:
+		number = fmt.Sprintf("%.1f", average)
+	}
+	if atLeast {
+		number = "≥" + number
+	}
+	return number
 }
 
 // runningText says in words which apps run.

@@ -22,7 +22,7 @@ import (
 func (d *testSession) mustStatus(t *testing.T) string {
 	t.Helper()
 	d.stdout.Reset()
-	if err := d.showStatus(t.Context(), false, false); err != nil && !errors.Is(err, errUnknown) {
+	if err := d.showStatus(t.Context(), false, false, nil); err != nil && !errors.Is(err, errUnknown) {
 		t.Fatal(err)
 	}
 	return strings.Join(strings.Fields(d.stdout.String()), " ")

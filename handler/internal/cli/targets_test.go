@@ -401,7 +401,7 @@ func TestCredentialsAreShown(t *testing.T) {
 		if err := d.listSettings(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.showStatus(t.Context(), false, false); err != nil {
+		if err := d.showStatus(t.Context(), false, false, map[string]int{}); err != nil {
 			t.Error(err)
 		}
 		<-time.After(time.Hour)

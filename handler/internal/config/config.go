@@ -131,8 +131,8 @@ func table(s *Settings) []Setting {
 		"statuses that are retried: statuses and ranges; ! excludes; targets.json may set others",
 		into(&r.Statuses, entries(decision.ParseStatuses)))
 	add(Prefix+"SCHEDULED", "on",
-		"whether scheduled messages, targets that fail and outcomes for --canary are recorded in tables, "+
-			"and limits and live settings of targets are there: on or off",
+		"whether scheduled messages, targets that fail, calls per minute and outcomes for --canary are recorded in "+
+			"tables, and limits and live settings of targets are there: on or off",
 		into(&s.Scheduled, oneOf(On, Off)))
 	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but "+
 		"loopback and other special addresses",

@@ -264,7 +264,7 @@ func (h *History) record(entry Entry) {
 		recorder = record.NewHistoryRecorder(h.tables.Table(name), limit, h.log)
 		h.recorders[name] = recorder
 	}
-	recorder.Ended(rowOf(entry))
+	recorder.Write(rowOf(entry))
 }
 
 // ask makes one request for a call, unless the table is away.

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/outbound"
 )
 
@@ -86,10 +87,11 @@ func BenchmarkHTTP(b *testing.B) {
 	}
 }
 
-// newSilentApp returns a handler that does not keep its log.
+// newSilentApp returns a handler that counts its calls, and does not keep its log.
 func newSilentApp(tb testing.TB, called caller) http.Handler {
 	tb.Helper()
 	a := newApp(tb, called)
 	a.path.Log = zerolog.New(io.Discard).With().Timestamp().Logger()
+	a.path.Metrics = metrics.NewCollector(nil, "app", "instance")
 	return a
 }

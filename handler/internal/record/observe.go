@@ -94,9 +94,16 @@ func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *deli
 	}
 }
 
+// IsOfTarget reports whether a failure, or an answer, is due to the target and the way to it.
+func IsOfTarget(f decision.Failure) bool {
+	notOfTarget := []decision.Failure{
+		decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused,
+	}
+	return !slices.Contains(notOfTarget, f)
+}
+
 // TargetObserver keeps the targets that fail, also if the message cannot be settled. One for which there is no token
-// fails too. IsOpen reports whether the circuit
-// breaker of a target is open.
+// fails too. IsOpen reports whether the circuit breaker of a target is open.
 type TargetObserver struct {
 	*Targets
 	IsOpen func(target *url.URL) bool
@@ -114,10 +121,7 @@ func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *deliv
 	if o == nil {
 		return nil
 	}
-	notOfTarget := []decision.Failure{
-		decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused,
-	}
-	if slices.Contains(notOfTarget, o.Failure) {
+	if !IsOfTarget(o.Failure) {
 		return nil
 	}
 	target := r.Intake.Envelope.Call.Target

@@ -133,6 +133,14 @@ func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Rec
 	}, log)
 }
 
+// NewMetricsRecorder returns a recorder of the numbers of calls.
+func NewMetricsRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
+	return newRecorder(table, limit, atOnce, texts{
+		off:  "calls per minute are not recorded" + offAdvice,
+		lost: "calls per minute were not recorded in the last minute" + lostAdvice,
+	}, log)
+}
+
 // NewHistoryRecorder returns a recorder of how calls ended. It waits for many rows of each partition, because a
 // partition costs a transaction.
 func NewHistoryRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
@@ -161,8 +169,8 @@ func (r *Recorder) Scheduled(row Scheduled) {
 	}
 }
 
-// Ended records how a call ended, in a row that [rows.Encode] takes.
-func (r *Recorder) Ended(row any) { r.add(row, false) }
+// Write records a row that [rows.Encode] takes.
+func (r *Recorder) Write(row any) { r.add(row, false) }
 
 // Outcome records what became of a message of a run.
 func (r *Recorder) Outcome(o Outcome) {

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -11,17 +12,18 @@ import (
 
 const (
 	// outcomeRetention is how long outcomes stay in the table, and runRetention how long the rows of runs do.
-	// appRetention is how long the rows of a target that nobody calls, or of an app that does not run, stay: longer
-	// than a message waits for its next attempt.
 	outcomeRetention = 24 * time.Hour
 	runRetention     = 90 * 24 * time.Hour
-	appRetention     = 8 * 24 * time.Hour
 	// sweepTime and maxSwept limit a pass of the keeper. The next one goes on.
 	sweepTime = 30 * time.Second
 	maxSwept  = 50_000
 	// maxTransaction is the most rows that a table removes at once.
 	maxTransaction = 100
 )
+
+// AppRetention is how long the rows of a target that nobody calls, of an app that does not run, and of numbers stay:
+// longer than a message waits for its next attempt.
+const AppRetention = 8 * 24 * time.Hour
 
 // sweptRow is what says whether a row is kept.
 type sweptRow struct {
@@ -44,12 +46,12 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 }
 
 // SweepApps removes the rows of targets, limits or credentials, or the heartbeats, that were not written for eight
-// days. In partition a queue of this name may have messages, which stay.
+// days. In partition a queue of this name may have messages, which stay. An empty partition means the whole table.
 func SweepApps(ctx context.Context, table storage.Table, partition string) error {
-	old := storage.Query{Partition: partition, WrittenBefore: time.Now().Add(-appRetention)}
+	old := storage.Query{Partition: partition, WrittenBefore: time.Now().Add(-AppRetention)}
 	_, err := sweep(ctx, table, old, func(row sweptRow) bool { return row.RequestID != "" })
 	if err != nil {
-		err = fmt.Errorf("remove old rows of %s: %w", partition, err)
+		err = fmt.Errorf("remove old rows of %s: %w", cmp.Or(partition, "numbers"), err)
 	}
 	return err
 }

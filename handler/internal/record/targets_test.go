@@ -423,14 +423,14 @@ func TestSweepTargets(t *testing.T) {
 		defer a.scheduled.Close(0)
 		fails(a, "old.example", "503", 0)
 		b.after(2 * time.Second)
-		b.after(appRetention - time.Hour)
+		b.after(AppRetention - time.Hour)
 		fails(a, "new.example", "503", 0)
 		b.after(2 * time.Second)
 		if err := SweepApps(b.t.Context(), b.table, TargetsPartition); err != nil {
 			b.t.Fatal(err)
 		}
 		b.want("app new.example 503 2 2", fmt.Sprintf("app old.example 503 %.0f %.0f",
-			(appRetention-time.Hour).Seconds()+4, (appRetention-time.Hour).Seconds()+4))
+			(AppRetention-time.Hour).Seconds()+4, (AppRetention-time.Hour).Seconds()+4))
 		b.after(time.Hour)
 		if err := SweepApps(b.t.Context(), b.table, TargetsPartition); err != nil {
 			b.t.Fatal(err)
@@ -515,7 +515,7 @@ func TestSweepMany(t *testing.T) {
 				b.t.Fatal(err)
 			}
 		}
-		b.after(appRetention + time.Second)
+		b.after(AppRetention + time.Second)
 		if err := SweepApps(b.t.Context(), b.table, "limit"); err != nil {
 			b.t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/limit"
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/setting"
@@ -32,6 +33,7 @@ type Path struct {
 	// Record is that of scheduled messages, and Outcomes that of messages of runs.
 	Record, Outcomes *record.Recorder
 	Targets          *record.Targets
+	Metrics          *metrics.Collector
 	Refusals         *Refusals
 	Log              zerolog.Logger
 }
@@ -71,6 +73,9 @@ func (p Path) Connect(d *delivery.Deliverer) {
 	d.Observers = nil
 	if p.Refusals != nil {
 		d.Observers = append(d.Observers, p.Refusals)
+	}
+	if p.Metrics != nil {
+		d.Observers = append(d.Observers, p.Metrics)
 	}
 	if p.Targets != nil {
 		failing := record.TargetObserver{Targets: p.Targets, IsOpen: breakers.IsOpen}

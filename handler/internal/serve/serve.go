@@ -28,6 +28,7 @@ import (
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/limit"
 	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/setting"
@@ -109,6 +110,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Settings: records.settings, Credentials: openCredentials(c, client, records, log), Limits: records.limits,
 		History: records.history, KeepHistory: c.App.Settings.History,
 		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
+		Metrics:  records.metrics,
 		Refusals: refusals, Log: log,
 	}.Connect(deliverer)
 	tasks := c.timers(records).tasks(ctx)
@@ -125,6 +127,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	background := c.startBackground(ctx, refusals, log)
 	background.Go(func() { records.targets.Run(ctx) })
 	background.Go(func() { records.settings.Run(ctx) })
+	background.Go(func() { records.metrics.Run(ctx) })
 	if c.App.Settings.Rules.Profiles.NeedTable() {
 		background.Go(func() { records.limits.Check(ctx) })
 	}
@@ -147,7 +150,11 @@ type records struct {
 	settings            *setting.Watcher
 	limits              *limit.Limits
 	app                 storage.Table
-	history             *history.History
+	// numbers is the recorder of the calls per minute, which metrics counts. Hours adds up those of the app.
+	numbers *record.Recorder
+	metrics *metrics.Collector
+	hours   *metrics.Hours
+	history *history.History
 }
 
 // openHistory returns the history, or nil if nothing is kept of any call.
@@ -184,21 +191,21 @@ func openCredentials(c Config, client *outbound.Client, r records, log zerolog.L
 
 func openRecords(c Config, log zerolog.Logger) (r records) {
 	r.history = openHistory(c, log)
-	now := time.Now
+	now, instance := time.Now, uuid.NewString()
 	if c.App.Settings.Scheduled != config.Off {
-		now = r.openTables(c, log)
+		now = r.openTables(c, instance, log)
 	}
 	r.limits = limit.New(limit.Config{
-		Table: r.app, App: c.appName(), Instance: uuid.NewString(), Now: now, Random: rand.Float64, Log: log,
+		Table: r.app, App: c.appName(), Instance: instance, Now: now, Random: rand.Float64, Log: log,
 	})
 	return r
 }
 
 // openTables opens the tables of what is recorded, and returns the clock of storage.
-func (r *records) openTables(c Config, log zerolog.Logger) (now func() time.Time) {
+func (r *records) openTables(c Config, instance string, log zerolog.Logger) (now func() time.Time) {
 	tables := map[string]storage.Table{}
 	now = time.Now
-	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable} {
+	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.MetricsTable} {
 		table, err := azure.OpenTable(c.App.Connection, name)
 		if err != nil {
 			log.Warn().Err(err).Msg("scheduled messages are not recorded")
@@ -211,12 +218,15 @@ func (r *records) openTables(c Config, log zerolog.Logger) (now func() time.Time
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
 	r.settings = setting.NewWatcher(r.app, log)
+	r.numbers = record.NewMetricsRecorder(tables[storage.MetricsTable], record.HandlerBytes, log)
+	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance)
+	r.hours = metrics.NewHours(c.appName())
 	return now
 }
 
 func (c Config) appName() string { return functionapp.Name(config.Getenv(c.App.Environ)) }
 
-// close closes the recorders at the same time.
+// close closes what writes to tables at the same time.
 func (r records) close() {
 	var closing sync.WaitGroup
 	for _, recorder := range []*record.Recorder{r.scheduled, r.outcomes} {
@@ -224,5 +234,6 @@ func (r records) close() {
 	}
 	closing.Go(func() { r.history.Close(record.HandlerClose) })
 	closing.Go(func() { r.limits.Close(record.HandlerClose) })
+	closing.Go(func() { r.metrics.Close(record.HandlerClose) })
 	closing.Wait()
 }

@@ -107,6 +107,9 @@ func (t timers) keeper() ingress.Task {
 				record.SweepApps(ctx, table, record.Heartbeats),
 				t.beat(ctx, table, functionapp.KeeperTimer))
 		})
+		numbersErr := withTable(t.numbers, func(table storage.Table) error {
+			return record.SweepApps(ctx, table, "")
+		})
 		outcomesErr := withTable(t.outcomes, func(table storage.Table) error {
 			swept, err := record.SweepOutcomes(ctx, table)
 			if swept > 0 {
@@ -114,7 +117,7 @@ func (t timers) keeper() ingress.Task {
 			}
 			return err
 		})
-		if err := errors.Join(err, tableErr, outcomesErr); err != nil {
+		if err := errors.Join(err, tableErr, numbersErr, outcomesErr); err != nil {
 			return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
 		}
 		return text, nil
@@ -166,6 +169,13 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		}
 		return errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
 	})
+	numbersErr := withTable(t.numbers, func(table storage.Table) error {
+		added, err := t.hours.AddUp(ctx, table, time.Now())
+		if added > 0 {
+			text += fmt.Sprintf(", added up %d rows of calls per minute", added)
+		}
+		return err
+	})
 	var dropErr error
 	if t.history != nil {
 		dropped := 0
@@ -174,7 +184,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 			text += fmt.Sprintf(", dropped %d tables of the history", dropped)
 		}
 	}
-	return text, errors.Join(err, tableErr, dropErr)
+	return text, errors.Join(err, tableErr, numbersErr, dropErr)
 }
 
 // maxPauseLines limits the lines about pauses. The text of the task has the number of all.

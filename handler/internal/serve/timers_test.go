@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/ingress"
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
@@ -32,6 +33,7 @@ type timerApp struct {
 	rows     memory.Table
 	outcomes memory.Table
 	targets  memory.Table
+	numbers  memory.Table
 	account  *account.Account
 	tasks    map[string]ingress.Task
 	log      bytes.Buffer
@@ -55,7 +57,10 @@ func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
 		scheduled: record.NewRecorder(&app.rows, 1<<20, log),
 		outcomes:  record.NewOutcomeRecorder(&app.outcomes, 1<<20, log),
 		app:       &app.targets,
+		numbers:   record.NewMetricsRecorder(&app.numbers, 1<<20, log),
+		hours:     metrics.NewHours("local"),
 	}
+	records.metrics = metrics.NewCollector(records.numbers, "local", "a")
 	t.Cleanup(records.close)
 	app.account = &account.Account{
 		Store: app.store, Name: "test", AppQueues: []string{"async-caller"},
@@ -154,6 +159,51 @@ func TestMonitorNamesPauses(t *testing.T) {
 		contains(t, app.run(functionapp.MonitorTimer), ", 1 targets are paused")
 		app.targets.Fail(fmt.Errorf("no answer"))
 		contains(t, app.run(functionapp.MonitorTimer), "error: read which targets are paused: no answer")
+	})
+}
+
+// TestNumbersOfHours: the monitor adds up the numbers of an hour when nobody needs its minutes any more, and the keeper
+// removes them after eight days.
+func TestNumbersOfHours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		app := newTimers(t)
+		minute := storage.Entity{
+			Key:    storage.Key{Partition: "local,20000101T00", ID: "20000101T0007,a"},
+			Values: map[string]any{"numbers": []byte(`{"hosts":{"one.example":{"delivered":1}}}`)},
+		}
+		if err := app.numbers.Put(t.Context(), []storage.Entity{minute}); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(2*time.Hour + 14*time.Minute)
+		if got := app.run(functionapp.MonitorTimer); strings.Contains(got, "added up") {
+			t.Errorf("added up early: %s", got)
+		}
+		<-time.After(time.Minute)
+		contains(t, app.run(functionapp.MonitorTimer), ", added up 1 rows of calls per minute error: <nil>")
+		hours := func() (hours []string) {
+			err := app.numbers.List(t.Context(), storage.Query{}, func(e storage.Entity) error {
+				hours = append(hours, e.Partition+" "+e.ID)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			return hours
+		}
+		<-time.After(8*24*time.Hour - time.Minute)
+		app.run(functionapp.KeeperTimer)
+		if got := hours(); len(got) != 1 || got[0] != "local,hours 20000101T00" {
+			t.Errorf("rows %v", got)
+		}
+		<-time.After(2 * time.Minute)
+		app.run(functionapp.KeeperTimer)
+		if got := hours(); len(got) != 0 {
+			t.Errorf("rows %v", got)
+		}
+		app.numbers.Fail(fmt.Errorf("no answer"))
+		<-time.After(time.Hour)
+		contains(t, app.run(functionapp.MonitorTimer), "error: add up calls per minute: no answer")
+		contains(t, app.run(functionapp.KeeperTimer), "remove old rows of numbers: no answer")
 	})
 }
 

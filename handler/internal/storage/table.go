@@ -14,6 +14,8 @@ const (
 	// AppTable has what the instances of an app know together: the targets that fail, and those that an operator has
 	// paused.
 	AppTable = "asynccallerapp"
+	// MetricsTable has the numbers of calls per minute and hour.
+	MetricsTable = "asynccallermetrics"
 )
 
 // Key identifies an entity of a table, and a version of it.

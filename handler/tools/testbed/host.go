@@ -144,12 +144,17 @@ func (h *Host) HandlerPID() int {
 }
 
 // KillHandler ends the handler like a crash.
-func (h *Host) KillHandler() error {
+func (h *Host) KillHandler() error { return h.signalHandler(syscall.SIGKILL) }
+
+// InterruptHandler tells the handler, and not the host, to stop.
+func (h *Host) InterruptHandler() error { return h.signalHandler(syscall.SIGINT) }
+
+func (h *Host) signalHandler(signal syscall.Signal) error {
 	pid := h.HandlerPID()
 	if pid == 0 {
 		return errors.New("no handler is ready")
 	}
-	return syscall.Kill(pid, syscall.SIGKILL)
+	return syscall.Kill(pid, signal)
 }
 
 // output keeps text and forwards it.

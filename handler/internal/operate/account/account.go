@@ -12,12 +12,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/socket"
 	"asynccaller/handler/internal/storage"
 )
 
-// Account is a storage account with poison queues. It is safe for concurrent use.
+// Account is a storage account with poison queues. It is safe for concurrent use, except for the numbers
+// of a status.
 type Account struct {
 	// Store gives access to the account's queues. Name is its queue endpoint without scheme and secrets.
 	Store storage.Queues
@@ -30,6 +32,8 @@ type Account struct {
 	Table storage.Table
 	// AppTable has the targets that fail; nil if it cannot be used.
 	AppTable storage.Table
+	// Metrics reads the numbers per minute; nil if they cannot be used, or are not needed.
+	Metrics *metrics.Reader
 	// Reached, unless nil, becomes true when [Account.Reach] has reached the account. Until then, Reach does not wait
 	// for an address at which nothing listens, because a person probably has to start or to correct something.
 	Reached *atomic.Bool

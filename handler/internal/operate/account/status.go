@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/limit"
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/setting"
@@ -31,6 +32,8 @@ const (
 const (
 	beatsTimeout = 5 * time.Second // also for the targets that fail, and the settings of targets
 	rowsTimeout  = 30 * time.Second
+	// numbersTimeout is for the first reading of an app with a hundred instances.
+	numbersTimeout = 10 * time.Second
 )
 
 // maxTargets is the number of targets that a status names.
@@ -45,9 +48,12 @@ type Status struct {
 	// Queues are those that functions read.
 	Queues []QueueStatus `json:"queues"`
 	// Targets are the hosts with the most scheduled messages, and those without any that have failed in the last hour.
-	// OtherTargets is the number of the others.
+	// OtherTargets is the number of the others. At the end are those of the busiest targets that are neither.
 	Targets      []TargetStatus `json:"targets"`
 	OtherTargets int            `json:"otherTargets,omitempty"`
+	// OtherNumbers are those of all targets that are not named. NumbersProblem says why numbers are unknown.
+	OtherNumbers   *metrics.Series `json:"otherNumbers,omitempty"`
+	NumbersProblem string          `json:"numbersProblem,omitempty"`
 	// Settings are the live settings of targets that are in force. SettingProblem says why that is unknown.
 	Settings       []Setting `json:"settings,omitempty"`
 	SettingProblem string    `json:"settingProblem,omitempty"`
@@ -111,7 +117,8 @@ func (q QueueStatus) IsIdle() bool {
 func (s Status) IsKnown() bool {
 	isRead := s.RecordProblem == "" || s.RecordProblem == ErrNoTable.Error()
 	hasProblem := func(q QueueStatus) bool { return q.Problem != "" }
-	return isRead && s.TargetProblem == "" && s.SettingProblem == "" && !slices.ContainsFunc(s.Queues, hasProblem)
+	return isRead && s.TargetProblem == "" && s.SettingProblem == "" && s.NumbersProblem == "" &&
+		!slices.ContainsFunc(s.Queues, hasProblem)
 }
 
 // Status reads the state of the account. It reads the record beside the queues, and returns without what takes too
@@ -272,11 +279,50 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	})
 	s.OtherTargets = max(len(targets)-maxTargets, 0)
 	s.Targets = targets[:len(targets)-s.OtherTargets]
+	a.readNumbers(ctx, s)
 	record := map[string]*message.ScheduledGroup{}
 	for _, group := range queues.Result() {
 		record[group.Key] = &group
 	}
 	return record
+}
+
+// readNumbers completes the targets with their numbers, and adds the busiest ones.
+func (a *Account) readNumbers(ctx context.Context, s *Status) {
+	if a.Metrics == nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, numbersTimeout)
+	defer cancel()
+	var apps []string
+	for _, app := range s.Apps {
+		apps = append(apps, app.Name)
+	}
+	numbers, err := a.Metrics.Read(limited, apps, s.At)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		s.NumbersProblem = "the table " + storage.MetricsTable + " does not answer in time"
+	case err != nil:
+		s.NumbersProblem = RecordProblem(err)
+	}
+	if err != nil {
+		return
+	}
+	var shown []string
+	for _, target := range s.Targets {
+		shown = append(shown, target.Key)
+	}
+	for _, host := range numbers.Busiest(maxTargets) {
+		if !slices.Contains(shown, host) {
+			shown = append(shown, host)
+			group := message.ScheduledGroup{Key: host, Statuses: map[int]int{}}
+			s.Targets = append(s.Targets, targetStatus(group))
+		}
+	}
+	for i := range s.Targets {
+		s.Targets[i].Numbers = new(numbers.Of(s.Targets[i].Key))
+	}
+	s.OtherNumbers = new(numbers.Others(shown))
 }
 
 // readSettings completes the status with the settings of targets that are in force, and returns them. Without a table

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/setting"
@@ -16,9 +17,14 @@ import (
 
 // TargetStatus has the scheduled messages for a host, and how it fails in the eyes of each app that calls it.
 type TargetStatus struct {
+	// Host is the key of the group.
+	Host string `json:"host"`
+
 	message.ScheduledGroup
 	// Failing is empty if the target does not fail, or if no instance has recorded that it does.
 	Failing []record.Target `json:"failing,omitempty"`
+	// Numbers are those of the calls of all apps; nil if they are unknown.
+	Numbers *metrics.Series `json:"numbers,omitempty"`
 }
 
 // Failing returns the targets that fail, or none if they are not recorded.
@@ -87,6 +93,10 @@ func (a *Account) WithFile(s setting.Setting) Setting {
 	return with
 }
 
+func targetStatus(group message.ScheduledGroup) TargetStatus {
+	return TargetStatus{Host: group.Key, ScheduledGroup: group}
+}
+
 // recentFailure is how long a target without scheduled messages is shown after its latest failure.
 const recentFailure = time.Hour
 
@@ -97,7 +107,7 @@ func JoinTargets(groups []message.ScheduledGroup, failing []record.Target, now t
 	index := map[string]int{}
 	for _, group := range groups {
 		index[group.Key] = len(targets)
-		targets = append(targets, TargetStatus{ScheduledGroup: group})
+		targets = append(targets, targetStatus(group))
 	}
 	for _, f := range failing {
 		host := text.Printable(f.Host)
@@ -108,9 +118,9 @@ func JoinTargets(groups []message.ScheduledGroup, failing []record.Target, now t
 			targets[at].Failing = append(targets[at].Failing, f)
 		case isRecent:
 			index[host] = len(targets)
-			targets = append(targets, TargetStatus{
-				ScheduledGroup: message.ScheduledGroup{Key: host, Statuses: map[int]int{}}, Failing: []record.Target{f},
-			})
+			status := targetStatus(message.ScheduledGroup{Key: host, Statuses: map[int]int{}})
+			status.Failing = []record.Target{f}
+			targets = append(targets, status)
 		}
 	}
 	return targets
@@ -121,7 +131,7 @@ type Credential struct {
 	Pattern    string `json:"pattern"`
 	Credential string `json:"credential"`
 	// TokenEnds is when the token ends that an instance has fetched last; zero if that is unknown.
-	TokenEnds time.Time `json:"tokenEnds,omitzero"`
+	TokenEnds time.Time `json:"tokenEnds"`
 }
 
 // Credentials returns the credentials of targets.json, ordered by pattern.

@@ -7,6 +7,7 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
@@ -34,6 +35,7 @@ func Open(a config.App) (op *Operations, closeAccount func(), err error) {
 			AppQueues: appQueues,
 			Table:     tables.Scheduled,
 			AppTable:  tables.App,
+			Metrics:   tables.metricsReader(),
 			Reached:   new(atomic.Bool),
 			Rules: message.Rules{
 				Encoding: a.Host.Queues.MessageEncoding,
@@ -71,6 +73,15 @@ type Tables struct {
 	// Scheduled is the record of scheduled messages, Outcomes has the outcomes of messages of runs and the runs, and
 	// App what the instances of an app know together.
 	Scheduled, Outcomes, App storage.Table
+	// Metrics has the numbers of calls per minute and hour.
+	Metrics storage.Table
+}
+
+func (t Tables) metricsReader() *metrics.Reader {
+	if t.Metrics == nil {
+		return nil
+	}
+	return metrics.NewReader(t.Metrics)
 }
 
 // OpenTables opens the tables of an app's account.
@@ -80,6 +91,7 @@ func OpenTables(a config.App) (t Tables) {
 	}
 	for name, target := range map[string]*storage.Table{
 		storage.ScheduledTable: &t.Scheduled, storage.RunTable: &t.Outcomes, storage.AppTable: &t.App,
+		storage.MetricsTable: &t.Metrics,
 	} {
 		table, err := azure.OpenTable(a.Connection, name)
 		if err == nil {

@@ -30,7 +30,7 @@ type ScheduledCalls struct {
 	Scheduled    *int      `json:"scheduled,omitempty"`
 	Busy         *int      `json:"busy,omitempty"`
 	Expiring     *int      `json:"expiring,omitempty"`
-	FirstExpiry  time.Time `json:"firstExpiry,omitzero"`
+	FirstExpiry  time.Time `json:"firstExpiry"`
 	CountedUntil time.Time `json:"countedUntil"`
 	CountProblem string    `json:"countProblem,omitempty"`
 	// Hosts are those of the calls, with a port if the URL has one, at most 10.
