@@ -90,7 +90,7 @@ param dailyQuotaGb int = -1
 @description('Closes the storage account except for private endpoints in the network.')
 param privateStorage bool = false
 
-@description('Closes the app, which serves no HTTP calls of others, except for a private endpoint in the network.')
+@description('Closes the app except for a private endpoint in the network.')
 param privateApp bool = false
 
 @description('The plan is Flex Consumption, otherwise Elastic Premium.')

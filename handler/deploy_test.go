@@ -562,11 +562,17 @@ func TestDeployReadme(t *testing.T) {
 	page, text := read(t, "../deploy/README.md"), read(t, template)
 	var declared []string
 	defaults := strings.NewReplacer("''", "none", "{}", "none", "[]", "none", "resourceGroup().location", "the group's",
-		"deployer().objectId", "yours")
+		"operatorPrincipalId == deployer().objectId && empty(deployer().userPrincipalName) ? 'ServicePrincipal' : 'User",
+		"yours", "deployer().objectId", "yours", "plan == 'FlexConsumption' ? 40 : 20", "40, or 20 on Elastic Premium")
 	for _, param := range regexp.MustCompile(`(?m)^param (\w+) .* = (.*)$`).FindAllStringSubmatch(text, -1) {
 		declared = append(declared, "`"+param[1]+"` | "+strings.Trim(defaults.Replace(param[2]), "'"))
 	}
 	compare(t, "parameters", group(page, "(?m)^\\| (`\\w+` \\| [^|]*?) \\| "), declared)
+	var variables []string
+	for _, row := range group(page, "(?m)^\\| `\\w+` \\| [^|]*? \\| ([^|]*?) \\| ") {
+		variables = append(variables, group(row, "`(\\w+)`")...)
+	}
+	compare(t, "variables of azd", variables, group(read(t, azdParameters), `\$\{(\w+)`))
 	outputs := group(text, `(?m)^output ([a-z]\w*) `) // Azure changes the letter case of others
 	for _, used := range group(page, `(?:properties\.outputs\.|azd env get-value )(\w+)`) {
 		if !slices.Contains(outputs, used) {
@@ -584,7 +590,10 @@ func TestDeployReadme(t *testing.T) {
 	for _, promise := range []string{
 		"user " + user + ", not as root", "port " + port, zones, "`azd down` deletes",
 		"calls leave through the network", "az provider register -n Microsoft.App",
-		"az functionapp list-flexconsumption-locations --zone-redundant=true",
+		"az functionapp list-flexconsumption-locations --zone-redundant=true", "`cdn.functions.azure.com`",
+		"`Microsoft.Network/virtualNetworks/subnets/join/action`", "`Microsoft.Network/privateDnsZones/join/action`",
+		"azd env new prod", "Never give az main.parameters.json", "opens a closed account", "The range is /25 or larger",
+		"can come before its records", "This plan has not been tried", "without an underscore in its name",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(page), " "), promise) {
 			t.Errorf("the page does not say %q", promise)
