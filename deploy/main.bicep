@@ -70,13 +70,13 @@ param endpointSubnetId string = ''
 @description('Ids of private DNS zones by what they are for; empty: none.')
 @sealed()
 type zoneIds = {
-  @description('privatelink.blob.core.windows.net')
+  @description('Of the endpoint for blobs.')
   blob: string?
-  @description('privatelink.queue.core.windows.net')
+  @description('Of the endpoint for queues.')
   queue: string?
-  @description('privatelink.table.core.windows.net')
+  @description('Of the endpoint for tables.')
   table: string?
-  @description('privatelink.azurewebsites.net')
+  @description('Of the endpoint of the app.')
   sites: string?
 }
 
@@ -141,7 +141,7 @@ var subnetPrefixes = !ownNetwork
 @description('Subnet through which the calls leave; empty: none.')
 var callSubnetId = ownNetwork
   ? appSubnet.id
-  : flex && contains(last(split(subnetId, '/')), '_')
+  : flex && contains(substring(subnetId, lastIndexOf(subnetId, '/') + 1), '_')
       ? fail('subnetId: Flex Consumption refuses a subnet with an underscore in its name')
       : subnetId
 

@@ -11,7 +11,8 @@ import (
 // TestMakeNamesGo: without Go, or with one that is too old, make says which version is needed and where to get it,
 // before it downloads or builds anything.
 func TestMakeNamesGo(t *testing.T) {
-	wanted := "install Go " + mustMatch(t, read(t, "../go.mod"), `(?m)^go (\d+\.\d+)`)[0] + " or later from https://go.dev/dl"
+	version := mustMatch(t, read(t, "../go.mod"), `(?m)^go (\d+\.\d+)`)[0]
+	wanted := "install Go " + version + " or later from https://go.dev/dl"
 	folder := t.TempDir()
 	for _, tool := range []string{"make", "sed"} {
 		path, err := exec.LookPath(tool)
@@ -25,10 +26,11 @@ func TestMakeNamesGo(t *testing.T) {
 	expect := func(problem string) {
 		t.Helper()
 		for _, target := range []string{
-			"build", "demo", "run", "azurite", "start", "test", "test-long", "check", "faults", "bench", "format", "package",
-			"release", "deploy", "npm",
+			"build", "demo", "run", "azurite", "start", "test", "test-long", "check", "faults", "bench", "format",
+			"package", "release", "deploy", "npm",
 		} {
-			command := exec.CommandContext(t.Context(), filepath.Join(folder, "make"), "--directory", "..", "--always-make", target)
+			arguments := []string{"--directory", "..", "--always-make", target}
+			command := exec.CommandContext(t.Context(), filepath.Join(folder, "make"), arguments...)
 			command.Env = []string{"PATH=" + folder}
 			output, err := command.CombinedOutput()
 			lines := strings.Split(strings.TrimSpace(string(output)), "\n")

@@ -85,11 +85,11 @@ func isElsewhere(network *net.OpError) bool {
 	return ok && !address.IP.IsLoopback()
 }
 
-// closedAdvice says what to do if the firewall of the account does not admit this address. Storage gives the same answer
-// if public access is off.
-const closedAdvice = "the account is closed to the address of this machine: run the command in a network from which " +
-	"the private endpoints of the account are reached (deploy/README.md, \"A closed account\"), where the account's host " +
-	"must resolve to a private address; or admit the address in the account's firewall"
+// closedAdvice says what to do if the firewall of the account does not admit this address. Storage gives the same
+// answer if public access is off.
+const closedAdvice = "the account is closed to the address of this machine: run the command in a network that " +
+	"reaches the private endpoints of the account, in which its host resolves to a private address " +
+	"(deploy/README.md, \"A closed account\"); or admit the address in the account's firewall"
 
 // denialAdvice returns what to do about a request that storage has denied, by the credential of the request. It is
 // empty if roles may be missing. A SAS needs none: it has no identity.

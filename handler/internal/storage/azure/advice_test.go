@@ -144,7 +144,8 @@ func TestAdviceOnClosedAccount(t *testing.T) {
 		"AuthorizationFailure":            "the account is closed to the address of this machine: run the command in a network",
 		"AuthorizationPermissionMismatch": "assign the " + Roles,
 	} {
-		request := httptest.NewRequest(http.MethodGet, "https://acct.queue.core.windows.net/async-caller/messages", nil)
+		request := httptest.NewRequestWithContext(
+			t.Context(), http.MethodGet, "https://acct.queue.core.windows.net/async-caller/messages", nil)
 		request.Header.Set("Authorization", "Bearer canary")
 		err := describe("peek at async-caller", &azcore.ResponseError{
 			StatusCode: http.StatusForbidden, ErrorCode: code,
