@@ -7,7 +7,7 @@ ACTIONLINT = go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellche
 AZURITE = handler/tools/azurite/node_modules/.installed
 SAMPLES = handler/tools/quickstart/node_modules/.installed
 
-.PHONY: help build demo run start test test-plain test-race test-long check faults faults-short faults-long bench size vuln format package release deploy azurite npm needs-func needs-node
+.PHONY: help build demo run start test test-plain test-race test-long check faults faults-short faults-long bench size vuln format package release deploy azurite npm needs-go needs-func needs-node
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -16,7 +16,7 @@ help: ## list the targets
 job = program=$$(mktemp) && go build -o $$program $(1) && \
 	bash -c "[ ! -t 0 ] || set -m; $$program $(2); exit \$$?"; code=$$?; rm -f $$program; exit $$code
 
-build: ## build the executable and stage the app in dist
+build: needs-go ## build the executable and stage the app in dist
 	go run ./handler/tools/stage
 
 demo: $(AZURITE) build ## deliver real messages on this machine (Azurite, local host, flaky target) and show what happened
@@ -28,7 +28,7 @@ run: $(AZURITE) build ## the same parts as the demo, but they stay up until Ctrl
 azurite: $(AZURITE) ## run Azurite on its standard ports, for make start; it keeps its data in .azurite
 	@$(call job,./handler/tools/azurite/cmd)
 
-start: needs-func ## func start in dist (needs Azure Functions Core Tools and Azurite)
+start: needs-go needs-func ## func start in dist (needs Azure Functions Core Tools and Azurite)
 	$(MAKE) build
 	cd dist && func start
 
@@ -43,17 +43,17 @@ gotest = xargs go test -shuffle=on -count=1 -timeout 10m -parallel 8
 test: $(AZURITE) $(SAMPLES) ## run all tests, Azurite included (4 minutes on two processors)
 	$(MAKE) -j 2 --output-sync test-plain test-race
 
-test-plain:
+test-plain: needs-go
 	go list ./handler/tools/e2e ./... | $(call select) | $(gotest)
 
-test-race:
+test-race: needs-go
 	go list ./... | $(call select,-v) | nice $(gotest) -race
 
 test-long: $(AZURITE) ## the tests of many messages at full size, and more schedules of faults (15 minutes)
 	go test -tags long -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation
 	go test -count=1 -timeout 30m ./handler/internal/operate/run -stride 13
 
-check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
+check: needs-go ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
 	go mod tidy -diff
 	go mod verify
 	go vet ./...
@@ -76,7 +76,7 @@ faults-short: $(AZURITE) ## the same in one to two minutes
 faults-long: $(AZURITE) ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/tools/faults -long 50000 $(FLAGS)
 
-bench: ## measure the processor time and the allocations of a message (FLAGS=-count=5)
+bench: needs-go ## measure the processor time and the allocations of a message (FLAGS=-count=5)
 	go test -run '^$$' -bench . $(FLAGS) ./handler/internal/ingress
 
 size: ## lines of Go per package that are neither blank nor only a comment, tests apart
@@ -86,21 +86,21 @@ size: ## lines of Go per package that are neither blank nor only a comment, test
 		END { for (dir in lines) printf "%6d %s\n", lines[dir], dir | "sort -k 2"; close("sort -k 2"); \
 			printf "%6d product (without tools and the test doubles of storage)\n%6d all\n", product, all }'
 
-vuln: ## look for known vulnerabilities in what is used (needs vuln.go.dev)
+vuln: needs-go ## look for known vulnerabilities in what is used (needs vuln.go.dev)
 	go run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...
 
-format: ## format the Go code
+format: needs-go ## format the Go code
 	$(GOLANGCI_LINT) fmt
 
-package: ## pack dist/async-caller.zip for a Function App on linux/amd64
+package: needs-go ## pack dist/async-caller.zip for a Function App on linux/amd64
 	go run ./handler/tools/stage -zip
 
-release: ## executables for six platforms with SBOMs, the package and sums in dist/release (REPOSITORY=owner/name)
+release: needs-go ## executables for six platforms with SBOMs, the package and sums in dist/release (REPOSITORY=owner/name)
 	@test -n "$(REPOSITORY)" || { echo "set REPOSITORY to the repository on GitHub, to which links of the release lead: \
 	make release REPOSITORY=owner/name" >&2; exit 1; }
 	go run ./handler/tools/stage -release "$(REPOSITORY)"
 
-deploy: needs-func ## publish the package to a Function App: make deploy APP=name
+deploy: needs-go needs-func ## publish the package to a Function App: make deploy APP=name
 	@test -n "$(APP)" || { echo "set APP to the name of the Function App: make deploy APP=name" >&2; exit 1; }
 	$(MAKE) package
 	cd dist/package && func azure functionapp publish "$(APP)" --no-build
@@ -108,11 +108,20 @@ deploy: needs-func ## publish the package to a Function App: make deploy APP=nam
 npm: $(AZURITE) $(SAMPLES) ## install Azurite and the packages of the samples, for go test without make
 
 # The marker is made last, so an interrupted install has none. No package has an install script of use.
-%/node_modules/.installed: %/package-lock.json | needs-node
+%/node_modules/.installed: %/package-lock.json | needs-go needs-node
 	cd $* && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
-# These are checked before anything is built.
+# These are checked before anything is downloaded or built. An older Go than 1.21 cannot read go.mod; a newer one fetches
+# the version that go.mod requires, unless GOTOOLCHAIN or the network forbids it.
+GO_VERSION = $(shell sed -n 's/^go \([0-9]*\.[0-9]*\).*/\1/p' go.mod)
+
+needs-go:
+	@command -v go >/dev/null || { echo "go is missing: install Go $(GO_VERSION) or later from https://go.dev/dl, and put \
+	it on the PATH" >&2; exit 1; }
+	@problem=$$(go list -m 2>&1) || { echo "this Go cannot build the project: install Go $(GO_VERSION) or later from \
+	https://go.dev/dl; it says: $$problem" >&2; exit 1; }
+
 needs-node:
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install Node.js 21 or later, \
 	which includes both, and put it on the PATH" >&2; exit 1; }

@@ -1,7 +1,7 @@
 // Everything that a Function App with Async Caller needs, in one resource group. README.md says how to deploy it.
 // `go test ./handler` compares it with the code, as text: handler/deploy_test.go expects its layout.
 
-@description('Begins the names of the resources.')
+@description('Begins the names of the resources: letters, digits and hyphens, a letter or digit first.')
 @minLength(2)
 @maxLength(18)
 param name string = 'async-caller'
@@ -20,10 +20,10 @@ param plan string = 'FlexConsumption'
 @allowed([512, 2048, 4096])
 param instanceMemoryMB int = 2048
 
-@description('Most instances; docs/capacity.md says of what. Flex Consumption accepts 40 and more, Elastic Premium fewer as well.')
+@description('Most instances; docs/capacity.md says of what. Flex Consumption accepts 40 and more, Elastic Premium in some regions only 20.')
 @minValue(1)
 @maxValue(1000)
-param maximumInstanceCount int = 40
+param maximumInstanceCount int = plan == 'FlexConsumption' ? 40 : 20
 
 @description('Size of an instance on Elastic Premium.')
 @allowed(['EP1', 'EP2', 'EP3'])
@@ -48,14 +48,14 @@ param routedQueues string[] = []
 @description('Object id of who sends, operates and deploys; empty: nobody gets a role here.')
 param operatorPrincipalId string = deployer().objectId
 
-@description('Kind of operatorPrincipalId.')
+@description('Kind of operatorPrincipalId. A pipeline has no user principal name.')
 @allowed(['User', 'Group', 'ServicePrincipal'])
-param operatorPrincipalType string = 'User'
+param operatorPrincipalType string = operatorPrincipalId == deployer().objectId && empty(deployer().userPrincipalName) ? 'ServicePrincipal' : 'User'
 
 @description('Receives the alerts; empty: no action group is made.')
 param alertEmail string = ''
 
-@description('Ids of further action groups that receive the alerts.')
+@description('Ids of further action groups that receive the alerts; empty ones are left out.')
 param actionGroupIds string[] = []
 
 @description('Address range of a virtual network to make for the calls, /25 or larger; empty: none is made.')
@@ -64,18 +64,51 @@ param virtualNetworkPrefix string = ''
 @description('Id of an existing subnet for the calls, delegated to Microsoft.App/environments (Flex Consumption) or Microsoft.Web/serverFarms.')
 param subnetId string = ''
 
+@description('Id of an existing subnet for the private endpoints, with subnetId.')
+param endpointSubnetId string = ''
+
+@description('Ids of private DNS zones by what they are for; empty: none.')
+@sealed()
+type zoneIds = {
+  @description('Of the endpoint for blobs.')
+  blob: string?
+  @description('Of the endpoint for queues.')
+  queue: string?
+  @description('Of the endpoint for tables.')
+  table: string?
+  @description('Of the endpoint of the app.')
+  sites: string?
+}
+
+@description('Existing private DNS zones in which the private endpoints are registered.')
+param privateDnsZoneIds zoneIds = {}
+
 @description('Most GB of log a day. At the cap the workspace takes no more log until the next day, so the alerts are blind. -1: no cap.')
 @minValue(-1)
 param dailyQuotaGb int = -1
 
-@description('Closes the storage account except for private endpoints in the virtual network of virtualNetworkPrefix.')
+@description('Closes the storage account except for private endpoints in the network.')
 param privateStorage bool = false
+
+@description('Closes the app except for a private endpoint in the network.')
+param privateApp bool = false
 
 @description('The plan is Flex Consumption, otherwise Elastic Premium.')
 var flex = plan == 'FlexConsumption'
 
 @description('Ends the names of the resources.')
 var token = uniqueString(resourceGroup().id, name)
+
+@description('Places in name of characters that Azure refuses in names of resources.')
+var refusedCharacters = filter(
+  range(0, length(name)),
+  i => !contains('abcdefghijklmnopqrstuvwxyz0123456789-', toLower(substring(name, i, 1)))
+)
+
+@description('Name of the app, and of all resources of which there is one.')
+var resourceName = startsWith(name, '-') || !empty(refusedCharacters)
+  ? fail('name may have letters, digits and hyphens, and begins with a letter or digit')
+  : '${name}-${token}'
 
 @description('Tags of the resources.')
 var tags = empty(environmentName) ? {} : { 'azd-env-name': environmentName }
@@ -87,24 +120,61 @@ var packageContainer = 'packages'
 var packageName = 'async-caller.zip'
 
 @description('Instances that are always on, on Elastic Premium: one in each of three zones if it is zone redundant.')
-var premiumInstances = zoneRedundant ? 3 : 1
+var premiumInstances = flex || !zoneRedundant
+  ? 1
+  : maximumInstanceCount < 3
+      ? fail('zoneRedundant on Elastic Premium needs a maximumInstanceCount of 3 or more')
+      : 3
 
 @description('The template makes the virtual network.')
-var ownNetwork = !empty(virtualNetworkPrefix)
+var ownNetwork = !empty(virtualNetworkPrefix) && !empty('${subnetId}${endpointSubnetId}')
+  ? fail('give either virtualNetworkPrefix, or subnetId and endpointSubnetId')
+  : !empty(virtualNetworkPrefix)
 
 @description('Address ranges of the subnets app and endpoints. The rest of the network is free.')
-var subnetPrefixes = ownNetwork
-  ? [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]
-  : ['', '']
+var subnetPrefixes = !ownNetwork
+  ? ['', '']
+  : parseCidr(virtualNetworkPrefix).cidr > 25
+      ? fail('virtualNetworkPrefix must be /25 or larger, for two subnets of /26')
+      : [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]
+
+@description('Subnet through which the calls leave; empty: none.')
+var callSubnetId = ownNetwork
+  ? appSubnet.id
+  : flex && contains(substring(subnetId, lastIndexOf(subnetId, '/') + 1), '_')
+      ? fail('subnetId: Flex Consumption refuses a subnet with an underscore in its name')
+      : subnetId
 
 @description('The calls leave through a virtual network.')
 var inNetwork = ownNetwork || !empty(subnetId)
 
-@description('Only the private endpoints accept connections to the storage account.')
-var closed = privateStorage && !ownNetwork ? fail('privateStorage needs virtualNetworkPrefix') : privateStorage
+@description('There is a subnet for private endpoints, and the app is in its network.')
+var canHaveEndpoints = ownNetwork || (!empty(subnetId) && !empty(endpointSubnetId))
 
-@description('Services of the storage account that the app uses.')
-var storageServices = ['blob', 'queue', 'table']
+@description('Only the private endpoints accept connections to the storage account.')
+var closed = privateStorage && !canHaveEndpoints
+  ? fail('privateStorage needs virtualNetworkPrefix, or subnetId and endpointSubnetId')
+  : privateStorage
+
+@description('Only the private endpoint accepts connections to the app.')
+var appClosed = privateApp && !canHaveEndpoints
+  ? fail('privateApp needs virtualNetworkPrefix, or subnetId and endpointSubnetId')
+  : privateApp
+
+@description('Subnet of the private endpoints.')
+var endpointsId = ownNetwork ? endpointSubnet.id : endpointSubnetId
+
+// Azure refuses a network that is linked to two zones of one name, and a network of others may be linked to theirs. So
+// a zone is made only in the network of the template, and only if none is given.
+@description('Services of the storage account that the app uses, and their given zones.')
+var storageServices = [
+  { name: 'blob', zoneId: privateDnsZoneIds.?blob ?? '' }
+  { name: 'queue', zoneId: privateDnsZoneIds.?queue ?? '' }
+  { name: 'table', zoneId: privateDnsZoneIds.?table ?? '' }
+]
+
+@description('Given zone of the app.')
+var sitesZoneId = privateDnsZoneIds.?sites ?? ''
 
 @description('The queues of functions/; each has a poison queue.')
 var queues = [
@@ -120,6 +190,9 @@ var queues = [
   'async-caller-9'
   'async-caller-10'
 ]
+
+@description('All queues. A queue of a route may be named twice, or be one of functions/.')
+var allQueues = union(queues, routedQueues)
 
 resource storage 'Microsoft.Storage/storageAccounts@2026-04-01' = {
   name: 'ac${token}'
@@ -168,12 +241,12 @@ resource queueService 'Microsoft.Storage/storageAccounts/queueServices@2026-04-0
   properties: {}
 }
 
-resource queue 'Microsoft.Storage/storageAccounts/queueServices/queues@2026-04-01' = [for queueName in concat(queues, routedQueues): {
+resource queue 'Microsoft.Storage/storageAccounts/queueServices/queues@2026-04-01' = [for queueName in allQueues: {
   parent: queueService
   name: queueName
 }]
 
-resource poisonQueue 'Microsoft.Storage/storageAccounts/queueServices/queues@2026-04-01' = [for queueName in concat(queues, routedQueues): {
+resource poisonQueue 'Microsoft.Storage/storageAccounts/queueServices/queues@2026-04-01' = [for queueName in allQueues: {
   parent: queueService
   name: '${queueName}-poison'
 }]
@@ -205,7 +278,7 @@ resource metricsTable 'Microsoft.Storage/storageAccounts/tableServices/tables@20
 }
 
 resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2024-11-30' = {
-  name: '${name}-${token}'
+  name: resourceName
   location: location
   tags: tags
 }
@@ -257,7 +330,7 @@ resource operatorRole 'Microsoft.Authorization/roleAssignments@2022-04-01' = [fo
 }]
 
 resource workspace 'Microsoft.OperationalInsights/workspaces@2026-03-01' = {
-  name: '${name}-${token}'
+  name: resourceName
   location: location
   tags: tags
   properties: {
@@ -272,7 +345,7 @@ resource workspace 'Microsoft.OperationalInsights/workspaces@2026-03-01' = {
 }
 
 resource insights 'Microsoft.Insights/components@2020-02-02' = {
-  name: '${name}-${token}'
+  name: resourceName
   location: location
   tags: tags
   kind: 'web'
@@ -285,7 +358,7 @@ resource insights 'Microsoft.Insights/components@2020-02-02' = {
 
 // The subnets are resources of their own. If the network listed them, provisioning again would delete all others.
 resource network 'Microsoft.Network/virtualNetworks@2026-01-01' = if (ownNetwork) {
-  name: '${name}-${token}'
+  name: resourceName
   location: location
   tags: tags
   properties: {
@@ -316,20 +389,24 @@ resource endpointSubnet 'Microsoft.Network/virtualNetworks/subnets@2026-01-01' =
   name: 'endpoints'
   properties: {
     addressPrefix: subnetPrefixes[1]
+    defaultOutboundAccess: false
   }
   dependsOn: [appSubnet] // Azure refuses two changes of a network at the same time.
 }
 
-resource zone 'Microsoft.Network/privateDnsZones@2024-06-01' = [for service in storageServices: if (closed) {
-  name: 'privatelink.${service}.${environment().suffixes.storage}'
-  location: 'global'
-  tags: tags
-}]
+resource zone 'Microsoft.Network/privateDnsZones@2024-06-01' = [
+  for service in storageServices: if (closed && ownNetwork && empty(service.zoneId)) {
+    name: 'privatelink.${service.name}.${environment().suffixes.storage}'
+    location: 'global'
+    tags: tags
+  }
+]
 
+// Two apps in one group have the same zones, so a link has the name of its app.
 resource zoneLink 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2024-06-01' = [
-  for (service, i) in storageServices: if (closed) {
+  for (service, i) in storageServices: if (closed && ownNetwork && empty(service.zoneId)) {
     parent: zone[i]
-    name: service
+    name: resourceName
     location: 'global'
     tags: tags
     properties: {
@@ -343,19 +420,19 @@ resource zoneLink 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2024-06
 
 @batchSize(1)
 resource endpoint 'Microsoft.Network/privateEndpoints@2026-01-01' = [for service in storageServices: if (closed) {
-  name: '${name}-${service}-${token}'
+  name: '${name}-${service.name}-${token}'
   location: location
   tags: tags
   properties: {
     subnet: {
-      id: endpointSubnet.id
+      id: endpointsId
     }
     privateLinkServiceConnections: [
       {
-        name: service
+        name: service.name
         properties: {
           privateLinkServiceId: storage.id
-          groupIds: [service]
+          groupIds: [service.name]
         }
       }
     ]
@@ -363,15 +440,15 @@ resource endpoint 'Microsoft.Network/privateEndpoints@2026-01-01' = [for service
 }]
 
 resource zoneGroup 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2026-01-01' = [
-  for (service, i) in storageServices: if (closed) {
+  for (service, i) in storageServices: if (closed && (ownNetwork || !empty(service.zoneId))) {
     parent: endpoint[i]
     name: 'default'
     properties: {
       privateDnsZoneConfigs: [
         {
-          name: service
+          name: service.name
           properties: {
-            privateDnsZoneId: zone[i].id
+            privateDnsZoneId: empty(service.zoneId) ? zone[i].id : service.zoneId
           }
         }
       ]
@@ -379,9 +456,63 @@ resource zoneGroup 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2026
   }
 ]
 
+resource appZone 'Microsoft.Network/privateDnsZones@2024-06-01' = if (appClosed && ownNetwork && empty(sitesZoneId)) {
+  name: 'privatelink.azurewebsites.net'
+  location: 'global'
+  tags: tags
+}
+
+resource appZoneLink 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2024-06-01' = if (appClosed && ownNetwork && empty(sitesZoneId)) {
+  parent: appZone
+  name: resourceName
+  location: 'global'
+  tags: tags
+  properties: {
+    registrationEnabled: false
+    virtualNetwork: {
+      id: network.id
+    }
+  }
+}
+
+resource appEndpoint 'Microsoft.Network/privateEndpoints@2026-01-01' = if (appClosed) {
+  name: '${name}-sites-${token}'
+  location: location
+  tags: tags
+  properties: {
+    subnet: {
+      id: endpointsId
+    }
+    privateLinkServiceConnections: [
+      {
+        name: 'sites'
+        properties: {
+          privateLinkServiceId: app.id
+          groupIds: ['sites']
+        }
+      }
+    ]
+  }
+}
+
+resource appZoneGroup 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2026-01-01' = if (appClosed && (ownNetwork || !empty(sitesZoneId))) {
+  parent: appEndpoint
+  name: 'default'
+  properties: {
+    privateDnsZoneConfigs: [
+      {
+        name: 'sites'
+        properties: {
+          privateDnsZoneId: empty(sitesZoneId) ? appZone.id : sitesZoneId
+        }
+      }
+    ]
+  }
+}
+
 // The plans are two resources, because the compiler checks the properties only of a known kind.
 resource flexPlan 'Microsoft.Web/serverfarms@2025-03-01' = if (flex) {
-  name: '${name}-${token}'
+  name: resourceName
   location: location
   tags: tags
   kind: 'functionapp'
@@ -396,7 +527,7 @@ resource flexPlan 'Microsoft.Web/serverfarms@2025-03-01' = if (flex) {
 }
 
 resource premiumPlan 'Microsoft.Web/serverfarms@2025-03-01' = if (!flex) {
-  name: '${name}-${token}'
+  name: resourceName
   location: location
   tags: tags
   kind: 'elastic'
@@ -413,7 +544,7 @@ resource premiumPlan 'Microsoft.Web/serverfarms@2025-03-01' = if (!flex) {
 }
 
 resource app 'Microsoft.Web/sites@2025-03-01' = {
-  name: '${name}-${token}'
+  name: resourceName
   location: location
   tags: union(tags, { 'azd-service-name': 'async-caller' })
   kind: 'functionapp,linux'
@@ -426,9 +557,10 @@ resource app 'Microsoft.Web/sites@2025-03-01' = {
   properties: {
     serverFarmId: flex ? flexPlan.id : premiumPlan.id
     httpsOnly: true
+    publicNetworkAccess: appClosed ? 'Disabled' : 'Enabled'
     clientAffinityEnabled: false
     keyVaultReferenceIdentity: identity.id
-    virtualNetworkSubnetId: ownNetwork ? appSubnet.id : empty(subnetId) ? null : subnetId
+    virtualNetworkSubnetId: inNetwork ? callSubnetId : null
     // Without it, Elastic Premium sends only calls to private addresses through the network.
     outboundVnetRouting: inNetwork && !flex ? { applicationTraffic: true } : null
     // Flex Consumption refuses most members of siteConfig, even if they are null: they must be absent there.
@@ -470,6 +602,7 @@ resource app 'Microsoft.Web/sites@2025-03-01' = {
     insightsRole
     endpointSubnet
     zoneLink
+    endpoint
     zoneGroup
   ]
 }
@@ -524,7 +657,7 @@ resource scmPasswords 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@20
 }
 
 resource actionGroup 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(alertEmail)) {
-  name: '${name}-${token}'
+  name: resourceName
   location: 'global'
   tags: tags
   properties: {
@@ -616,7 +749,7 @@ var alerts = [
     resolves: true
     query: '''
       traces | where timestamp > ago(30m) and message has '"message":"settled"' | extend line = parse_json(message)
-      | where tostring(line.reason) !in ("busy", "paused", "not_due", "interrupted", "host_gone", "bad_setting", "malformed")
+      | where tostring(line.reason) !in ("busy", "paused", "not_due", "duplicate", "interrupted", "host_gone", "bad_setting", "malformed")
       | summarize attempts = count(), failures = countif(tostring(line.reason) != "delivered") by host = tostring(line.target_host)
       | where failures > 20 and failures * 2 > attempts
     '''
@@ -629,7 +762,7 @@ resource alert 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [for rule i
   tags: tags
   kind: 'LogAlert'
   properties: {
-    displayName: 'Async Caller: ${rule.title}'
+    displayName: '${resourceName}: ${rule.title}'
     severity: rule.severity
     enabled: true
     scopes: [insights.id]
@@ -654,7 +787,7 @@ resource alert 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [for rule i
       ]
     }
     actions: {
-      actionGroups: concat(actionGroupIds, empty(alertEmail) ? [] : [actionGroup.id])
+      actionGroups: concat(filter(actionGroupIds, id => !empty(id)), empty(alertEmail) ? [] : [actionGroup.id])
     }
   }
 }]

@@ -88,6 +88,24 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// TestReasonsWithoutCalls: a message for which no call was made is neither a failure of its host nor a late delivery.
+// target_down and auth are: the target has failed before, or gives no token, which an operator has to know.
+func TestReasonsWithoutCalls(t *testing.T) {
+	page := read(t, "../docs/operating.md")
+	failing := mustMatch(t, page, `\n6\. More than half of the attempts for one host fail\.[^!]*!in \(([^)]*)\)`)[0]
+	reasons := group(read(t, "../docs/log.md"), "(?m)^\\| `(\\w+)` \\| no call was made")
+	if len(reasons) < 4 {
+		t.Fatalf("only %q without a call", reasons)
+	}
+	for _, reason := range append(reasons, "not_due") {
+		isFailure := reason == "target_down" || reason == "auth"
+		if !isFailure && !strings.Contains(failing, `"`+reason+`"`) {
+			t.Errorf("the alert about a failing host counts %s", reason)
+		}
+	}
+	mustMatch(t, page, `\n## Delivery objective\n[^#]*tostring\(line\.reason\) != "duplicate"`)
+}
+
 // workbook is what the tests read of deploy/workbook.json.
 type workbook struct {
 	Items []struct {

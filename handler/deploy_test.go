@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -62,7 +63,9 @@ func TestTemplateQueues(t *testing.T) {
 	made := group(mustMatch(t, text, `(?s)\nvar queues = \[\n(.*?)\]\n`)[0], `'(.+)'`)
 	compare(t, "queues of functions/", bound, made)
 	compare(t, "queues of senders", envelope.Queues(), made)
-	names := group(text, `/queues@\S+ = \[for queueName in concat\(queues, routedQueues\): \{\n`+
+	// A queue that is named twice must be one resource.
+	mustMatch(t, text, `\nvar allQueues = union\(queues, routedQueues\)\n`)
+	names := group(text, `/queues@\S+ = \[for queueName in allQueues: \{\n`+
 		`  parent: queueService\n  name: (.+)\n`)
 	compare(t, "resources", []string{"queueName", "'${queueName}" + storage.PoisonSuffix + "'"}, names)
 	tables := group(text, `/tables@\S+ = \{\n  parent: tableService\n  name: '(.+)'\n`)
@@ -83,20 +86,15 @@ func TestTemplateSettings(t *testing.T) {
 	}
 	environ = append(environ, "AzureWebJobsStorage__accountName=account") // in place of an expression
 	declared := group(text, `(?m)^param (\w+) `)
-	for _, path := range []string{"../deploy/main.parameters.json", "../deploy/premium.parameters.json"} {
-		var file struct {
-			Parameters map[string]struct{ Value any }
-		}
-		if err := json.Unmarshal([]byte(read(t, path)), &file); err != nil {
-			t.Fatalf("%s: %v", path, err)
-		}
-		for name := range file.Parameters {
+	for _, path := range []string{azdParameters, azParameters, "../deploy/premium.parameters.json"} {
+		parameters := readParameters(t, path)
+		for name := range parameters {
 			if !slices.Contains(declared, name) {
 				t.Errorf("%s: the template has no parameter %s", path, name)
 			}
 		}
 		app := slices.Clone(environ)
-		settings, _ := file.Parameters["settings"].Value.(map[string]any)
+		settings, _ := parameters["settings"].(map[string]any)
 		for name, value := range settings {
 			app = append(app, fmt.Sprintf("%s=%v", name, value))
 		}
@@ -110,6 +108,100 @@ func TestTemplateSettings(t *testing.T) {
 		want := azure.Identity{ManagedIdentity: true, ClientID: "identity.properties.clientId"}
 		if err != nil || account.Identity != want {
 			t.Errorf("%s: the handler reads the identity %+v, %v: want %+v", path, account.Identity, err, want)
+		}
+	}
+}
+
+// azdParameters has variables of azd. azParameters has none: az would pass "${NAME=}" as a value.
+const azdParameters, azParameters = "../deploy/main.parameters.json", "../deploy/az.parameters.json"
+
+// readParameters returns the parameters of a file by name.
+func readParameters(t *testing.T, path string) map[string]any {
+	t.Helper()
+	var file struct {
+		Parameters map[string]struct{ Value any }
+	}
+	if err := json.Unmarshal([]byte(read(t, path)), &file); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	parameters := map[string]any{}
+	for name, parameter := range file.Parameters {
+		parameters[name] = parameter.Value
+	}
+	return parameters
+}
+
+// azdVariable matches a value that azd takes from its environment, with a default.
+var azdVariable = regexp.MustCompile(`^\$\{([A-Z_]+)=([^}]*)\}$`)
+
+// TestParameterFiles: an environment of azd needs no edited file, because each parameter in which environments differ
+// is a variable of its own. Both files have the defaults of the template.
+func TestParameterFiles(t *testing.T) {
+	text, az := read(t, template), readParameters(t, azParameters)
+	variables := map[string]string{}
+	// value returns the default of a parameter of azd, as a file for az has it.
+	value := func(name string, v any) any {
+		written, isText := v.(string)
+		if !isText {
+			return v
+		}
+		variable := azdVariable.FindStringSubmatch(written)
+		if variable == nil {
+			t.Fatalf("%s: %s is %s, want a variable with a default", azdParameters, name, written)
+		}
+		if other, taken := variables[variable[1]]; taken {
+			t.Errorf("%s: %s and %s are the same variable", azdParameters, name, other)
+		}
+		variables[variable[1]] = name
+		var number any
+		if err := json.Unmarshal([]byte(variable[2]), &number); err == nil {
+			return number // azd converts the text of a number or boolean
+		}
+		return variable[2]
+	}
+	azd := map[string]any{}
+	for name, v := range readParameters(t, azdParameters) {
+		switch v := v.(type) {
+		case map[string]any: // the members of privateDnsZoneIds; empty ones are none
+			for member, id := range v {
+				if value(name+"."+member, id) != "" {
+					t.Errorf("%s: %s.%s is not empty", azdParameters, name, member)
+				}
+			}
+			azd[name] = map[string]any{}
+		case []any: // the ids of action groups
+			for _, id := range v {
+				if value(name, id) != "" {
+					t.Errorf("%s: %s is not empty", azdParameters, name)
+				}
+			}
+			azd[name] = []any{}
+		case string:
+			if v != "${AZURE_ENV_NAME}" { // which azd always sets
+				azd[name] = value(name, v)
+			}
+		}
+	}
+	if diff := cmp.Diff(az, azd); diff != "" {
+		t.Errorf("parameters (-%s +%s):\n%s", azParameters, azdParameters, diff)
+	}
+	if strings.Contains(read(t, azParameters), "$"+"{") {
+		t.Errorf("%s has variables, which az does not know", azParameters)
+	}
+	for name, v := range az {
+		declared := mustMatch(t, text, `(?m)^param `+name+` .*? = (.*)$`)[0]
+		written := strings.ReplaceAll(fmt.Sprint(v), "map[]", "{}")
+		if name != "maximumInstanceCount" && strings.Trim(declared, "'") != written {
+			t.Errorf("%s: %s is %v, and in the template %s", azParameters, name, v, declared)
+		}
+	}
+	for _, name := range []string{
+		"name", "plan", "storageSku", "zoneRedundant", "virtualNetworkPrefix", "subnetId", "endpointSubnetId",
+		"privateDnsZoneIds.blob", "privateStorage", "privateApp", "maximumInstanceCount", "instanceMemoryMB",
+		"dailyQuotaGb", "alertEmail",
+	} {
+		if !slices.Contains(slices.Collect(maps.Values(variables)), name) {
+			t.Errorf("%s: %s is no variable, so that two environments need an edited file", azdParameters, name)
 		}
 	}
 }
@@ -188,17 +280,47 @@ func TestTemplateResources(t *testing.T) {
 		"ftpPasswords": {"= if (!flex) {", "name: 'ftp'", "allow: false"},
 		"scmPasswords": {"= if (!flex) {", "name: 'scm'", "allow: false"},
 		// network
-		"appSubnet":      {"parent: network", "addressPrefix: subnetPrefixes[0]", "serviceName: flex ? "},
-		"endpointSubnet": {"parent: network", "addressPrefix: subnetPrefixes[1]", "dependsOn: [appSubnet]"},
-		"endpoint":       {"in storageServices: if (closed)", "id: endpointSubnet.id", "groupIds: [service]"},
-		"zone":           {"in storageServices: if (closed)", "'privatelink.${service}.${environment().suffixes.storage}'"},
-		"zoneLink":       {"in storageServices: if (closed)", "parent: zone[i]", "id: network.id"},
-		"zoneGroup":      {"in storageServices: if (closed)", "parent: endpoint[i]", "privateDnsZoneId: zone[i].id"},
-		"app": {
-			"virtualNetworkSubnetId: ownNetwork ? appSubnet.id : ", "minimumElasticInstanceCount: premiumInstances",
-			"outboundVnetRouting: inNetwork && !flex ? { applicationTraffic: true } : null",
-			"functionsRuntimeScaleMonitoringEnabled: closed", "endpointSubnet zoneLink zoneGroup ]",
+		"appSubnet": {"parent: network", "addressPrefix: subnetPrefixes[0]", "serviceName: flex ? "},
+		"endpointSubnet": {
+			"parent: network", "addressPrefix: subnetPrefixes[1] defaultOutboundAccess: false",
+			"dependsOn: [appSubnet]",
 		},
+		"endpoint": {
+			"in storageServices: if (closed) {", "id: endpointsId", "privateLinkServiceId: storage.id",
+			"groupIds: [service.name]",
+		},
+		"appEndpoint": {"= if (appClosed) {", "id: endpointsId", "privateLinkServiceId: app.id", "groupIds: ['sites']"},
+		// Azure refuses a network that is linked to two zones of one name: zones are only for a network of our own.
+		"zone": {
+			"in storageServices: if (closed && ownNetwork && empty(service.zoneId)) {",
+			"'privatelink.${service.name}.${environment().suffixes.storage}'",
+		},
+		"zoneLink": {
+			"in storageServices: if (closed && ownNetwork && empty(service.zoneId)) {",
+			"parent: zone[i] name: resourceName", "id: network.id",
+		},
+		"appZone": {"= if (appClosed && ownNetwork && empty(sitesZoneId)) {", "'privatelink.azurewebsites.net'"},
+		"appZoneLink": {
+			"= if (appClosed && ownNetwork && empty(sitesZoneId)) {",
+			"parent: appZone name: resourceName", "id: network.id",
+		},
+		// An endpoint in a network of others has a zone group only for a given zone.
+		"zoneGroup": {
+			"in storageServices: if (closed && (ownNetwork || !empty(service.zoneId))) {", "parent: endpoint[i]",
+			"privateDnsZoneId: empty(service.zoneId) ? zone[i].id : service.zoneId",
+		},
+		"appZoneGroup": {
+			"= if (appClosed && (ownNetwork || !empty(sitesZoneId))) {", "parent: appEndpoint",
+			"privateDnsZoneId: empty(sitesZoneId) ? appZone.id : sitesZoneId",
+		},
+		"app": {
+			"publicNetworkAccess: appClosed ? 'Disabled' : 'Enabled'",
+			"virtualNetworkSubnetId: inNetwork ? callSubnetId : null", "minimumElasticInstanceCount: premiumInstances",
+			"outboundVnetRouting: inNetwork && !flex ? { applicationTraffic: true } : null",
+			"functionsRuntimeScaleMonitoringEnabled: closed", "endpointSubnet zoneLink endpoint zoneGroup ]",
+		},
+		// The same alert of two apps must be told apart.
+		"alert": {"name: '${name}-${rule.name}-${token}'", "displayName: '${resourceName}: ${rule.title}'"},
 		// roles
 		"storageRole":  {"principalType: 'ServicePrincipal'"},
 		"insightsRole": {"principalType: 'ServicePrincipal'"},
@@ -214,10 +336,18 @@ func TestTemplateResources(t *testing.T) {
 		t.Error("the network lists subnets, so provisioning again deletes others")
 	}
 	for _, line := range []string{
-		"var storageServices = ['blob', 'queue', 'table']",
-		"var premiumInstances = zoneRedundant ? 3 : 1",
-		"? fail('privateStorage needs virtualNetworkPrefix') : privateStorage",
-		"? [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]",
+		"  { name: 'blob', zoneId: privateDnsZoneIds.?blob ?? '' }",
+		"  { name: 'queue', zoneId: privateDnsZoneIds.?queue ?? '' }",
+		"  { name: 'table', zoneId: privateDnsZoneIds.?table ?? '' }",
+		"var endpointsId = ownNetwork ? endpointSubnet.id : endpointSubnetId",
+		"var canHaveEndpoints = ownNetwork || (!empty(subnetId) && !empty(endpointSubnetId))",
+		"      : [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]",
+		"param maximumInstanceCount int = plan == 'FlexConsumption' ? 40 : 20",
+		// A pipeline is no user. For another id than the deployer's nothing is known.
+		"param operatorPrincipalType string = operatorPrincipalId == deployer().objectId && " +
+			"empty(deployer().userPrincipalName) ? 'ServicePrincipal' : 'User'",
+		"    actions: {\n      actionGroups: concat(filter(actionGroupIds, id => !empty(id)), " +
+			"empty(alertEmail) ? [] : [actionGroup.id])",
 		"param settings { *: string } = {}",
 		"param routedQueues string[] = []",
 		"output AZURE_LOCATION string = location",
@@ -229,8 +359,122 @@ func TestTemplateResources(t *testing.T) {
 	}
 }
 
-// TestTemplateInWorkflow: the workflow builds the template, lints it with all rules as errors, and makes a snapshot
-// with each file of parameters.
+// TestNamesOfResources: two apps in one resource group share no resource, except private zones, which have one name.
+func TestNamesOfResources(t *testing.T) {
+	isOfApp := regexp.MustCompile(`^(resourceName|guid\(.*|'.*\$\{token\}')$`)
+	isShared := map[string]bool{"zone": true, "appZone": true}
+	text := read(t, template)
+	for _, resource := range resourcePattern.FindAllStringSubmatch(text, -1) {
+		name := group(resource[0], `(?m)^ +name: (.*)$`)[0]
+		parent := append(group(resource[0], `(?m)^ +(?:parent|scope): (\w+)`), "")[0]
+		isChild := parent != "" && !isShared[parent]
+		if !isChild && !isShared[resource[1]] && !isOfApp.MatchString(name) {
+			t.Errorf("the resource %s of two apps has the name %s", resource[1], name)
+		}
+	}
+	mustMatch(t, text, `\n  : '\$\{name\}-\$\{token\}'\n`)
+}
+
+// TestTemplateRefusals: parameters that contradict each other, or that Azure refuses later, are refused with a text
+// that names them, before anything is made. The workflow provokes each refusal.
+func TestTemplateRefusals(t *testing.T) {
+	text := strings.Join(strings.Fields(read(t, template)), " ")
+	refusals := map[string]string{} // conditions by texts
+	for _, refusal := range regexp.MustCompile(`([^?:]+) \? fail\('(.+?)'\)`).FindAllStringSubmatch(text, -1) {
+		refusals[refusal[2]] = refusal[1]
+	}
+	for _, condition := range []string{
+		"!empty(virtualNetworkPrefix) && !empty('${subnetId}${endpointSubnetId}')",
+		"parseCidr(virtualNetworkPrefix).cidr > 25",
+		"privateStorage && !canHaveEndpoints",
+		"privateApp && !canHaveEndpoints",
+		"flex && contains(substring(subnetId, lastIndexOf(subnetId, '/') + 1), '_')",
+		"startsWith(name, '-') || !empty(refusedCharacters)",
+		"maximumInstanceCount < 3",
+	} {
+		isCondition := func(of string) bool { return strings.HasSuffix(of, condition) }
+		if !slices.ContainsFunc(slices.Collect(maps.Values(refusals)), isCondition) {
+			t.Errorf("the template does not refuse if %s", condition)
+		}
+	}
+	provoked := map[string]bool{}
+	for _, c := range readSnapshots(t) {
+		if _, exists := refusals[c.Refusal]; c.Refusal != "" && !exists {
+			t.Errorf("%s: the template does not refuse with %q", c.Name, c.Refusal)
+		}
+		provoked[c.Refusal] = true
+	}
+	for message := range refusals {
+		if !provoked[message] {
+			t.Errorf("no case of snapshots.json provokes %q", message)
+		}
+	}
+}
+
+// snapshot is a case of .ci/snapshots.json: parameters, and what the resources are like, or why they are refused.
+type snapshot struct {
+	Name       string
+	Parameters map[string]any
+	Conditions []string
+	Refusal    string
+}
+
+func readSnapshots(t *testing.T) (cases []snapshot) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(read(t, "../.ci/snapshots.json")), &cases); err != nil {
+		t.Fatal(err)
+	}
+	return cases
+}
+
+// TestSnapshots: the workflow makes snapshots of networks that are made and that exist, closed ones among them, and of
+// zone redundancy on each plan. A case has parameters of the template, and types that the template makes.
+func TestSnapshots(t *testing.T) {
+	text, cases := read(t, template), readSnapshots(t)
+	for _, c := range cases {
+		for name := range c.Parameters {
+			if !strings.Contains(text, "\nparam "+name+" ") {
+				t.Errorf("%s: the template has no parameter %s", c.Name, name)
+			}
+		}
+		if (len(c.Conditions) == 0) != (c.Refusal != "") {
+			t.Errorf("%s: want either conditions or a refusal", c.Name)
+		}
+		for _, typ := range group(strings.Join(c.Conditions, " "), `"(Microsoft\.[\w./]+)"`) {
+			if !strings.Contains(text, "'"+typ+"@") {
+				t.Errorf("%s: the template makes no %s", c.Name, typ)
+			}
+		}
+	}
+	has := func(c snapshot, name string, value any) bool { return cmp.Equal(c.Parameters[name], value) }
+	for what, matches := range map[string]func(snapshot) bool{
+		"own and closed": func(c snapshot) bool {
+			return has(c, "privateStorage", true) && c.Parameters["virtualNetworkPrefix"] != nil
+		},
+		"existing and closed": func(c snapshot) bool {
+			return has(c, "privateStorage", true) && c.Parameters["endpointSubnetId"] != nil
+		},
+		"zone redundant": func(c snapshot) bool {
+			return has(c, "zoneRedundant", true) && c.Parameters["plan"] == nil
+		},
+		"zone redundant on Elastic Premium": func(c snapshot) bool {
+			return has(c, "zoneRedundant", true) && has(c, "plan", "ElasticPremium")
+		},
+	} {
+		isCase := func(c snapshot) bool { return c.Refusal == "" && matches(c) }
+		if !slices.ContainsFunc(cases, isCase) {
+			t.Errorf("no snapshot is %s", what)
+		}
+	}
+	script := read(t, "../.ci/snapshots")
+	for _, command := range []string{"for file in *.parameters.json", "bicep snapshot", "../.ci/snapshots.json"} {
+		if !strings.Contains(script, command) {
+			t.Errorf(".ci/snapshots does not run %q", command)
+		}
+	}
+}
+
+// TestTemplateInWorkflow: the workflow builds the template, lints it with all rules as errors, and makes snapshots.
 func TestTemplateInWorkflow(t *testing.T) {
 	var config struct {
 		Analyzers struct {
@@ -267,7 +511,7 @@ func TestTemplateInWorkflow(t *testing.T) {
 	job := mustMatch(t, read(t, "../.github/workflows/ci.yml"), `(?s)\n  template:\n(.*?)\n  \w+:\n`)[0]
 	for _, command := range []string{
 		"cp ../.ci/bicepconfig.json .", "az bicep build --file main.bicep", "az bicep lint",
-		"for file in *.parameters.json", "bicep snapshot",
+		"run: ../.ci/snapshots\n",
 	} {
 		if !strings.Contains(job, command) {
 			t.Errorf("the job template does not run %q", command)
@@ -317,12 +561,21 @@ func TestDevContainer(t *testing.T) {
 func TestDeployReadme(t *testing.T) {
 	page, text := read(t, "../deploy/README.md"), read(t, template)
 	var declared []string
-	defaults := strings.NewReplacer("''", "none", "{}", "none", "[]", "none", "resourceGroup().location", "the group's",
-		"deployer().objectId", "yours")
+	defaults := strings.NewReplacer("''", "none", "{}", "none", "[]", "none",
+		"resourceGroup().location", "the group's",
+		"operatorPrincipalId == deployer().objectId && empty(deployer().userPrincipalName) ? "+
+			"'ServicePrincipal' : 'User", "yours",
+		"deployer().objectId", "yours",
+		"plan == 'FlexConsumption' ? 40 : 20", "40, or 20 on Elastic Premium")
 	for _, param := range regexp.MustCompile(`(?m)^param (\w+) .* = (.*)$`).FindAllStringSubmatch(text, -1) {
 		declared = append(declared, "`"+param[1]+"` | "+strings.Trim(defaults.Replace(param[2]), "'"))
 	}
 	compare(t, "parameters", group(page, "(?m)^\\| (`\\w+` \\| [^|]*?) \\| "), declared)
+	var variables []string
+	for _, row := range group(page, "(?m)^\\| `\\w+` \\| [^|]*? \\| ([^|]*?) \\| ") {
+		variables = append(variables, group(row, "`(\\w+)`")...)
+	}
+	compare(t, "variables of azd", variables, group(read(t, azdParameters), `\$\{(\w+)`))
 	outputs := group(text, `(?m)^output ([a-z]\w*) `) // Azure changes the letter case of others
 	for _, used := range group(page, `(?:properties\.outputs\.|azd env get-value )(\w+)`) {
 		if !slices.Contains(outputs, used) {
@@ -340,7 +593,11 @@ func TestDeployReadme(t *testing.T) {
 	for _, promise := range []string{
 		"user " + user + ", not as root", "port " + port, zones, "`azd down` deletes",
 		"calls leave through the network", "az provider register -n Microsoft.App",
-		"az functionapp list-flexconsumption-locations --zone-redundant=true",
+		"az functionapp list-flexconsumption-locations --zone-redundant=true", "`cdn.functions.azure.com`",
+		"`Microsoft.Network/virtualNetworks/subnets/join/action`", "`Microsoft.Network/privateDnsZones/join/action`",
+		"azd env new prod", "Never give az main.parameters.json", "opens a closed account",
+		"The range is /25 or larger", "can come before its records", "This plan has not been tried",
+		"without an underscore in its name",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(page), " "), promise) {
 			t.Errorf("the page does not say %q", promise)

@@ -3,7 +3,11 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,6 +135,34 @@ func TestCountMiscoded(t *testing.T) {
 		if got != test.want || routed != test.routed {
 			t.Errorf("%s %q: %d and %d, want %d and %d", test.encoding, test.text, got, routed, test.want, test.routed)
 		}
+	}
+}
+
+// TestClosedAccount: doctor says that the account does not admit this machine, and does not advise roles. The answer is
+// what Azure gives, which names no service: https://github.com/microsoft/AzureStorageExplorer/issues/9006.
+func TestClosedAccount(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Server", "Microsoft-HTTPAPI/2.0")
+		w.Header().Set("x-ms-request-id", "a020365c-101e-0052-37cd-c205c2000000")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `<?xml version="1.0" encoding="utf-8"?><Error><Code>AuthorizationFailure</Code>`+
+			"<Message>This request is not authorized to perform this operation.</Message></Error>")
+	}))
+	defer server.Close()
+	f := newFolder(t)
+	f.environ = []string{fmt.Sprintf("AzureWebJobsStorage=AccountName=acct;AccountKey=a2V5;QueueEndpoint=%[1]s/acct;"+
+		"TableEndpoint=%[1]s/acct;BlobEndpoint=%[1]s/acct", server.URL)}
+	var closed []string
+	for _, line := range f.examine() {
+		if strings.HasPrefix(line.Next, "the account is closed to the address of this machine: ") {
+			closed = append(closed, line.Check)
+		}
+		if strings.Contains(line.Next, "role") {
+			t.Errorf("roles have no effect: %+v", line)
+		}
+	}
+	if diff := cmp.Diff([]string{"queue access", "table access", "blob access"}, closed); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/metrics"
@@ -131,6 +132,23 @@ func TestMonitorLines(t *testing.T) {
 			time.Since(row.WrittenAt) > 0 {
 			t.Errorf("heartbeat %v, %v", row, err)
 		}
+	})
+}
+
+// TestMonitorAgeOfCallsForLater: a call for tomorrow is not late, so that no alert fires. A long delay after a failure
+// takes several messages, which are not due either, and the call is late.
+func TestMonitorAgeOfCallsForLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		forTomorrow := rowAt("aaaaaaaa-1", "one.example", 24*time.Hour)
+		forTomorrow.Reason = string(decision.NotDue)
+		got := newTimers(t, forTomorrow).run(functionapp.MonitorTimer)
+		contains(t, got, `"scheduled":1`)
+		if strings.Contains(got, `"age":`) {
+			t.Errorf("the call for tomorrow has an age:\n%s", got)
+		}
+		failed := forTomorrow
+		failed.Attempts = 3
+		contains(t, newTimers(t, failed).run(functionapp.MonitorTimer), `"age":3600000`)
 	})
 }
 

@@ -98,13 +98,13 @@ type QueueStatus struct {
 	Expiring int           `json:"expiring,omitempty"`
 }
 
-// OldestCall is when the oldest call was created, among the first visible messages and the scheduled ones; zero if
-// there are none. Rescheduling keeps this time.
+// OldestCall is when the oldest call was created, among the first visible messages and the scheduled ones that do not
+// wait for their notBefore; zero if there are none. Rescheduling keeps this time.
 func (q QueueStatus) OldestCall() time.Time {
 	if q.Scheduled == nil {
 		return q.Oldest
 	}
-	return bounds.Earliest(q.Oldest, q.Scheduled.Oldest)
+	return bounds.Earliest(q.Oldest, q.Scheduled.OldestLate)
 }
 
 // IsIdle reports whether nothing waits on the queue and its poison queue, as far as is known.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/bounds"
+	"asynccaller/handler/internal/decision"
 )
 
 // ScheduledGroup counts the scheduled messages with the same key.
@@ -21,6 +22,8 @@ type ScheduledGroup struct {
 	Cause string    `json:"cause,omitempty"`
 	// Oldest is when the oldest call was created.
 	Oldest time.Time `json:"oldest"`
+	// OldestLate is when the oldest call was created that does not wait for its notBefore; zero if all do.
+	OldestLate time.Time `json:"-"`
 	// Statuses is the number of messages by their latest answer; 0 means none.
 	Statuses map[int]int `json:"statuses"`
 }
@@ -59,6 +62,10 @@ func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 		g.Last = due
 	}
 	g.Oldest = bounds.Earliest(g.Oldest, m.Row.CreatedAt)
+	isForLater := m.Row.Reason == string(decision.NotDue) && m.Row.Attempts == 0
+	if !isForLater {
+		g.OldestLate = bounds.Earliest(g.OldestLate, m.Row.CreatedAt)
+	}
 	wait := due.Sub(now)
 	switch {
 	case stale:

@@ -85,6 +85,12 @@ func isElsewhere(network *net.OpError) bool {
 	return ok && !address.IP.IsLoopback()
 }
 
+// closedAdvice says what to do if the firewall of the account does not admit this address. Storage gives the same
+// answer if public access is off.
+const closedAdvice = "the account is closed to the address of this machine: run the command in a network that " +
+	"reaches the private endpoints of the account, in which its host resolves to a private address " +
+	"(deploy/README.md, \"A closed account\"); or admit the address in the account's firewall"
+
 // denialAdvice returns what to do about a request that storage has denied, by the credential of the request. It is
 // empty if roles may be missing. A SAS needs none: it has no identity.
 func denialAdvice(response *azcore.ResponseError) string {
@@ -106,6 +112,9 @@ func denialAdvice(response *azcore.ResponseError) string {
 	}
 	if code == "AuthenticationFailed" && strings.HasPrefix(request.Header.Get("Authorization"), "SharedKey") {
 		return "check the credential in " + setting + ": its AccountKey is another account's, or was renewed"
+	}
+	if code == "AuthorizationFailure" { // a missing role is AuthorizationPermissionMismatch
+		return closedAdvice
 	}
 	return ""
 }

@@ -116,7 +116,7 @@ func TestAdviceOnDenial(t *testing.T) {
 		"no_keys":          {key, "KeyBasedAuthenticationNotPermitted", "remove AzureWebJobsStorage, which takes"},
 		"no_sas":           {signed(valid), "KeyBasedAuthenticationNotPermitted", "set AzureWebJobsStorage__accountName"},
 		"wrong_key":        {key, failed, "its AccountKey is another account's, or was renewed"},
-		"key_at_firewall":  {key, "AuthorizationFailure", "the account's firewall"},
+		"key_at_firewall":  {key, "AuthorizationFailure", "the account is closed to the address of this machine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code = test.code
@@ -135,6 +135,26 @@ func TestAdviceOnDenial(t *testing.T) {
 	denied := fmt.Errorf("list queues: %w", storage.ErrDenied)
 	if got := Advice(denied, Roles); !strings.Contains(got, roles) {
 		t.Errorf("an identity: advice %q, want %q", got, roles)
+	}
+}
+
+// TestAdviceOnClosedAccount: storage has one code for an account that is closed to this address, and another for a role
+// that the identity lacks.
+func TestAdviceOnClosedAccount(t *testing.T) {
+	for code, want := range map[string]string{
+		"AuthorizationFailure":            "the account is closed to the address of this machine: run the command in a network",
+		"AuthorizationPermissionMismatch": "assign the " + Roles,
+	} {
+		request := httptest.NewRequestWithContext(
+			t.Context(), http.MethodGet, "https://acct.queue.core.windows.net/async-caller/messages", nil)
+		request.Header.Set("Authorization", "Bearer canary")
+		err := describe("peek at async-caller", &azcore.ResponseError{
+			StatusCode: http.StatusForbidden, ErrorCode: code,
+			RawResponse: &http.Response{StatusCode: http.StatusForbidden, Body: http.NoBody, Request: request},
+		})
+		if got := Advice(err, Roles); !strings.Contains(got, want) {
+			t.Errorf("%s: advice %q, want %q", code, got, want)
+		}
 	}
 }
 
