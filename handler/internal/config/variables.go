@@ -50,8 +50,8 @@ func newVariables(dir string, environ []string) *variables {
 	}
 }
 
-// expanding returns a function that expands the variables of a file, and then parses it. Its error joins the problems of
-// both. The functions of routes are in the app folder, so their queues are the same in all environments.
+// expanding returns a function that expands the variables of a file, and then parses it. Its error joins the problems
+// of both. The functions of routes are in the app folder, so their queues are the same in all environments.
 func expanding[T any](vars *variables, file string, parse func([]byte) (T, error)) func([]byte) (T, error) {
 	return func(content []byte) (T, error) {
 		entries := variable.Expanded

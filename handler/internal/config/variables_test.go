@@ -14,7 +14,8 @@ import (
 func TestVariables(t *testing.T) {
 	dir := withRetryFile(t, `{"patient":{"schedule":["${FIRST_WAIT}"]}}`)
 	mustWrite(t, dir, config.TargetsFile,
-		`{"${PARTNER_HOST}":{"rate":"${PARTNER_RATE}","headers":{"X-Stage":"${STAGE}","Authorization":"$PARTNER_AUTH"}}}`)
+		`{"${PARTNER_HOST}":{"rate":"${PARTNER_RATE}",
+			"headers":{"X-Stage":"${STAGE}","Authorization":"$PARTNER_AUTH"}}}`)
 	mustWrite(t, dir, config.RoutesFile,
 		`{"orders-in":{"url":"https://${PARTNER_HOST}/${STAGE}/orders","headers":{"X-Price":"$5"}}}`)
 	mustWrite(t, dir, "local.settings.json", `{"Values":{"STAGE":"dev","PARTNER_RATE":"5/m"}}`)
@@ -90,9 +91,9 @@ func TestVariablesAreReported(t *testing.T) {
 		`targets.json: "b.example": headers.X-A: the environment variable API_KEY has the name of a secret`,
 		`targets.json: a.example: appears twice`,
 		`routes.json: "orders-in": url: the environment variable PARTNER_HOST is not set: `,
-		`routes.json: "orders-in": url: the environment variable LOGIN has the name of a secret, or targets.json has "$LOGIN"`,
-		`routes.json: "storage-in": headers.X[0]: the environment variable AzureWebJobsStorage has the name of a secret`,
-		`routes.json: "storage-in": headers.X[1]: the environment variable ASYNC_CALLER_PROXY has the name of a secret`,
+		`routes.json: "orders-in": url: the environment variable LOGIN has the name of a secret, or targets.json`,
+		`routes.json: "storage-in": headers.X[0]: the environment variable AzureWebJobsStorage has the name of`,
+		`routes.json: "storage-in": headers.X[1]: the environment variable ASYNC_CALLER_PROXY has the name of`,
 		`routes.json: "${STAGE}-in": the name of a queue cannot refer to a variable`,
 		`routes.json: "more-in": url: `,
 	}
@@ -107,12 +108,13 @@ func TestVariablesAreReported(t *testing.T) {
 func TestRoutesWithoutSettings(t *testing.T) {
 	dir := t.TempDir()
 	mustWrite(t, dir, config.RoutesFile,
-		`{"orders-in":{"url":"https://${PARTNER_HOST}/","callback":{"url":"x"}},"returns-in":{"url":"https://a.example"}}`)
+		`{"orders-in":{"url":"https://${PARTNER_HOST}/","deadline":1},"returns-in":{"url":"https://a.example"}}`)
 	routes, err := config.LoadRoutes(dir)
 	if err != nil || len(routes) != 2 || routes["orders-in"].Queue != "orders-in" {
 		t.Errorf("got %v, %v", routes, err)
 	}
-	mustWrite(t, dir, config.RoutesFile, `{"${STAGE}-in":{"url":"https://a.example"},"orders-in":{"url":"${"},"a-in":{}}`)
+	mustWrite(t, dir, config.RoutesFile,
+		`{"${STAGE}-in":{"url":"https://a.example"},"orders-in":{"url":"${"},"a-in":{}}`)
 	_, err = config.LoadRoutes(dir)
 	if err == nil || !strings.Contains(err.Error(), `routes.json: "${STAGE}-in": the name of a queue cannot`) ||
 		!strings.Contains(err.Error(), `"a-in": url: is missing`) || strings.Contains(err.Error(), "orders-in") {

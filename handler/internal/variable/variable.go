@@ -118,8 +118,8 @@ func (e Environment) expandText(text string, used map[string]string) (expanded s
 // value returns the value of a variable.
 func (e Environment) value(name string) (string, error) {
 	if secret.Is(name) || slices.Contains(e.Secrets, name) {
-		return "", fmt.Errorf(`the environment variable %s has the name of a secret, or targets.json has "$%s", `+
-			"and commands show the values of "+reference+": use a variable that is no secret, with another name", name, name)
+		return "", fmt.Errorf(`the environment variable %s has the name of a secret, or targets.json has "$%s", and `+
+			"commands show the values of "+reference+": use one that is no secret, with another name", name, name)
 	}
 	value := e.Getenv(name)
 	isUnprintable := func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }
@@ -130,8 +130,8 @@ func (e Environment) value(name string) (string, error) {
 	case len(value) > maxValueBytes:
 		return "", fmt.Errorf("the environment variable %s has more than %d bytes", name, maxValueBytes)
 	case strings.ContainsFunc(value, isUnprintable):
-		return "", fmt.Errorf("the environment variable %s holds a line break or another character that is not printable",
-			name)
+		return "", fmt.Errorf("the environment variable %s holds a line break or another character "+
+			"that is not printable", name)
 	}
 	return value, nil
 }

@@ -18,7 +18,8 @@ import (
 func environment() variable.Environment {
 	values := map[string]string{
 		"HOST": "api.test.example", "ENV": "test", "INJECTION": `","retry":"io`, "BRACES": "${ENV}",
-		"REFERENCE": "$KEY", "LINES": "a\nb", "INVISIBLE": "a\u200bb", "BYTES": "a\xff", "LONG": strings.Repeat("x", 501),
+		"REFERENCE": "$KEY", "LINES": "a\nb", "INVISIBLE": "a\u200bb", "BYTES": "a\xff",
+		"LONG":    strings.Repeat("x", 501),
 		"LONGEST": strings.Repeat("x", 500), "LOGIN": "C4nary", "API_TOKEN": "C4nary", "_1": "é €",
 	}
 	return variable.Environment{
@@ -32,16 +33,23 @@ func TestExpand(t *testing.T) {
 		content, want string
 		used          []string
 	}{
-		"none":         {` { "a" : ["$KEY", "$", "{}", "}", "cost $5"], "b":1.50}`, "", nil},
-		"whole":        {`{"a":"${HOST}"}`, `{"a":"api.test.example"}`, []string{"HOST"}},
-		"inside":       {`{"a":"https://${HOST}/${ENV}?x=$y"}`, `{"a":"https://api.test.example/test?x=$y"}`, []string{"ENV", "HOST"}},
-		"twice":        {`{"a":"${ENV}${ENV}"}`, `{"a":"testtest"}`, []string{"ENV"}},
-		"name":         {`{"${HOST}":{"X-${ENV}":1}}`, `{"api.test.example":{"X-test":1}}`, []string{"ENV", "HOST"}},
-		"deep":         {`{"a":[{"b":[null,true,"${ENV}"]}],"c":1e3}`, `{"a":[{"b":[null,true,"test"]}],"c":1e3}`, []string{"ENV"}},
-		"escaped":      {`{"a":"\u0024{ENV}"}`, `{"a":"test"}`, []string{"ENV"}},
-		"injection":    {`{"a":"${INJECTION}"}`, `{"a":"\",\"retry\":\"io"}`, []string{"INJECTION"}},
-		"once":         {`{"a":"x${BRACES}"}`, `{"a":"x${ENV}"}`, []string{"BRACES"}},
-		"dollar":       {`{"a":"cost $${ENV}, ${REFERENCE}"}`, `{"a":"cost $test, $KEY"}`, []string{"ENV", "REFERENCE"}},
+		"none":  {` { "a" : ["$KEY", "$", "{}", "}", "cost $5"], "b":1.50}`, "", nil},
+		"whole": {`{"a":"${HOST}"}`, `{"a":"api.test.example"}`, []string{"HOST"}},
+		"inside": {
+			`{"a":"https://${HOST}/${ENV}?x=$y"}`, `{"a":"https://api.test.example/test?x=$y"}`,
+			[]string{"ENV", "HOST"},
+		},
+		"twice": {`{"a":"${ENV}${ENV}"}`, `{"a":"testtest"}`, []string{"ENV"}},
+		"name":  {`{"${HOST}":{"X-${ENV}":1}}`, `{"api.test.example":{"X-test":1}}`, []string{"ENV", "HOST"}},
+		"deep": {
+			`{"a":[{"b":[null,true,"${ENV}"]}],"c":1e3}`, `{"a":[{"b":[null,true,"test"]}],"c":1e3}`, []string{"ENV"},
+		},
+		"escaped":   {`{"a":"\u0024{ENV}"}`, `{"a":"test"}`, []string{"ENV"}},
+		"injection": {`{"a":"${INJECTION}"}`, `{"a":"\",\"retry\":\"io"}`, []string{"INJECTION"}},
+		"once":      {`{"a":"x${BRACES}"}`, `{"a":"x${ENV}"}`, []string{"BRACES"}},
+		"dollar": {
+			`{"a":"cost $${ENV}, ${REFERENCE}"}`, `{"a":"cost $test, $KEY"}`, []string{"ENV", "REFERENCE"},
+		},
 		"not_ascii":    {`{"a":"${_1}"}`, `{"a":"é €"}`, []string{"_1"}},
 		"longest":      {`{"a":"${LONGEST}"}`, `{"a":"` + strings.Repeat("x", 500) + `"}`, []string{"LONGEST"}},
 		"same_names":   {`{"${ENV}":1,"test":2}`, `{"test":1,"test":2}`, []string{"ENV"}}, // for the parser to refuse
@@ -82,26 +90,34 @@ func TestLiteralNames(t *testing.T) {
 func TestExpandRefuses(t *testing.T) {
 	const malformed = "want ${NAME} after ${: letters, digits and _ between the brackets"
 	tests := map[string]struct{ content, want string }{
-		"unset":          {`{"a":{"b":["x","${UNSET}"]}}`, `"a": b[1]: the environment variable UNSET is not set: add it to the app`},
-		"unset_name":     {`{"${UNSET}.x":{}}`, `"${UNSET}.x": the environment variable UNSET is not set`},
-		"unset_member":   {`{"a":{"headers":{"X-${UNSET}":""}}}`, `"a": headers: the environment variable UNSET is not set`},
-		"text_of_entry":  {`{"a":"${UNSET}"}`, `"a": the environment variable UNSET is not set`},
-		"open":           {`{"a":{"b":"${ENV"}}`, `"a": b: ` + malformed},
-		"empty":          {`{"a":{"b":"${}"}}`, malformed},
-		"space":          {`{"a":{"b":"${ ENV }"}}`, malformed},
-		"default":        {`{"a":{"b":"${ENV:-x}"}}`, malformed},
-		"digit":          {`{"a":{"b":"${1}"}}`, malformed},
-		"nested":         {`{"a":{"b":"${${ENV}}"}}`, malformed},
-		"long_name":      {`{"a":{"b":"${` + strings.Repeat("x", 129) + `}"}}`, malformed},
-		"secret_by_name": {`{"a":{"b":"Bearer ${API_TOKEN}"}}`, `the environment variable API_TOKEN has the name of a secret`},
-		"secret_by_use":  {`{"a":{"b":"${LOGIN}"}}`, `or targets.json has "$LOGIN", and commands show the values of ${NAME}`},
-		"reference":      {`{"a":{"b":"${REFERENCE}"}}`, `"a": b: begins with $ after ${NAME} is replaced`},
-		"built":          {`{"a":{"b":"$KEY_${ENV}"}}`, `begins with $ after`},
-		"built_whole":    {`{"a":{"b":"$${ENV}"}}`, `begins with $ after`},
-		"lines":          {`{"a":"${LINES}"}`, `LINES holds a line break`},
-		"invisible":      {`{"a":"${INVISIBLE}"}`, `not printable`},
-		"bytes":          {`{"a":"${BYTES}"}`, `not printable`},
-		"long":           {`{"a":"${LONG}"}`, `LONG has more than 500 bytes`},
+		"unset": {
+			`{"a":{"b":["x","${UNSET}"]}}`, `"a": b[1]: the environment variable UNSET is not set: add it to the app`,
+		},
+		"unset_name": {`{"${UNSET}.x":{}}`, `"${UNSET}.x": the environment variable UNSET is not set`},
+		"unset_member": {
+			`{"a":{"headers":{"X-${UNSET}":""}}}`, `"a": headers: the environment variable UNSET is not set`,
+		},
+		"text_of_entry": {`{"a":"${UNSET}"}`, `"a": the environment variable UNSET is not set`},
+		"open":          {`{"a":{"b":"${ENV"}}`, `"a": b: ` + malformed},
+		"empty":         {`{"a":{"b":"${}"}}`, malformed},
+		"space":         {`{"a":{"b":"${ ENV }"}}`, malformed},
+		"default":       {`{"a":{"b":"${ENV:-x}"}}`, malformed},
+		"digit":         {`{"a":{"b":"${1}"}}`, malformed},
+		"nested":        {`{"a":{"b":"${${ENV}}"}}`, malformed},
+		"long_name":     {`{"a":{"b":"${` + strings.Repeat("x", 129) + `}"}}`, malformed},
+		"secret_by_name": {
+			`{"a":{"b":"Bearer ${API_TOKEN}"}}`, `the environment variable API_TOKEN has the name of a secret`,
+		},
+		"secret_by_use": {
+			`{"a":{"b":"${LOGIN}"}}`, `or targets.json has "$LOGIN", and commands show the values of ${NAME}`,
+		},
+		"reference":   {`{"a":{"b":"${REFERENCE}"}}`, `"a": b: begins with $ after ${NAME} is replaced`},
+		"built":       {`{"a":{"b":"$KEY_${ENV}"}}`, `begins with $ after`},
+		"built_whole": {`{"a":{"b":"$${ENV}"}}`, `begins with $ after`},
+		"lines":       {`{"a":"${LINES}"}`, `LINES holds a line break`},
+		"invisible":   {`{"a":"${INVISIBLE}"}`, `not printable`},
+		"bytes":       {`{"a":"${BYTES}"}`, `not printable`},
+		"long":        {`{"a":"${LONG}"}`, `LONG has more than 500 bytes`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +143,9 @@ func TestExpandReportsAll(t *testing.T) {
 		t.Fatal("no problem was reported")
 	}
 	lines := strings.Split(err.Error(), "\n")
-	wants := []string{`"a": x: the environment variable A `, `"a": x: the environment variable B `, `"a": y: want`, `"${D}": `}
+	wants := []string{
+		`"a": x: the environment variable A `, `"a": x: the environment variable B `, `"a": y: want`, `"${D}": `,
+	}
 	for i, want := range wants {
 		if len(lines) != len(wants) || !strings.HasPrefix(lines[i], want) {
 			t.Fatalf("line %d is not about %s:\n%v", i+1, want, err)
@@ -136,7 +154,8 @@ func TestExpandReportsAll(t *testing.T) {
 }
 
 func TestWhole(t *testing.T) {
-	const content = `{"a":{"headers":{"X":["$A","b"],"Y":"$B C"}},"b":{"auth":{"oauth2":{"clientSecret":"$D"}}},"c":"${E}"}`
+	const content = `{"a":{"headers":{"X":["$A","b"],"Y":"$B C"}},
+		"b":{"auth":{"oauth2":{"clientSecret":"$D"}}},"c":"${E}"}`
 	if diff := cmp.Diff([]string{"A", "D"}, variable.Whole([]byte(content))); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
