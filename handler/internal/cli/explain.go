@@ -62,8 +62,9 @@ the explanation know whether the target is paused, which limits are set in the p
 targets.json, and when the token of its credential ends.
 
 Settings come from the environment and from local.settings.json, host.json, retry.json, targets.json
-and routes.json in the app folder. Query strings, user info, header values, bodies and the context
-are not shown.`,
+and routes.json in the app folder. The explanation begins with the values that these files have by
+${NAME}, and says where they come from. Query strings, user info, header values, bodies and the
+context are not shown otherwise.`,
 		Example: `  async-caller explain order.json --status 503 --header 'Retry-After: 120'
   async-caller send --dry-run --url https://example.com/ping | async-caller explain - --failure dns
   async-caller explain --queue orders-in order.xml --status 503
@@ -173,9 +174,15 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	}
 	explanation := explain.About(a.Settings.Rules, o.Question)
 	if o.json {
-		err = printJSON(env.out, explanation)
+		err = printJSON(env.out, struct {
+			explain.Explanation
+			Variables []config.Variable `json:"variables,omitempty"`
+		}{explanation, a.Settings.Variables})
 	} else {
 		terminal.PrintField(env.out, "found", source)
+		for _, v := range a.Settings.Variables {
+			terminal.PrintField(env.out, "variable", v.String())
+		}
 		printExplanation(env.out, o.Question, explanation)
 	}
 	if err == nil && explanation.NoCall != "" {

@@ -67,6 +67,7 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 		getenv = nil
 	}
 	a.Settings, a.SettingsErr = LoadApp(dir, a.Environ, getenv)
+	a.Settings.setSources(environ)
 	if reader != Operator && a.Functions != nil && !errors.Is(a.FunctionsErr, functionapp.ErrNoApp) {
 		a.SettingsErr = errors.Join(a.SettingsErr, a.Settings.CheckRoutes(a.Functions))
 	}

@@ -56,6 +56,8 @@ type Settings struct {
 	HistoryRetention time.Duration
 	// Guard are the rules that say which targets may be called.
 	Guard guard.Rules
+	// Variables are those that the optional files refer to by ${NAME}, by name.
+	Variables []Variable
 
 	// invalidRoutes says that Routes lacks those of routes.json that have problems.
 	invalidRoutes bool
@@ -332,19 +334,19 @@ func FilesInForce(dir string) string {
 }
 
 // LoadApp reads the settings from an environment, and the optional files in an app folder. Getenv returns the values of
-// the environment variables to which targets.json refers; see [targets.Parse]. The error joins all problems.
+// the environment variables to which targets.json refers by "$NAME"; see [targets.Parse]. The error joins all problems.
 func LoadApp(dir string, environ []string, getenv func(string) string) (Settings, error) {
-	policies, policiesErr := LoadPolicies(dir)
+	vars := newVariables(dir, environ)
+	policies, policiesErr := readFile(dir, RetryFile, expanding(vars, RetryFile, retry.ParsePolicies))
 	settings, err := Load(environ, policies)
-	profiles, profilesErr := readFile(dir, TargetsFile, func(content []byte) (targets.Profiles, error) {
-		return targets.Parse(content, policies, getenv)
-	})
+	parseTargets := func(content []byte) (targets.Profiles, error) { return targets.Parse(content, policies, getenv) }
+	profiles, profilesErr := readFile(dir, TargetsFile, expanding(vars, TargetsFile, parseTargets))
 	settings.Rules.Profiles = profiles
 	settings.Guard.Profiles = profiles.Patterns()
-	routes, routesErr := readFile(dir, RoutesFile, func(content []byte) (route.Routes, error) {
-		return route.Parse(content, settings.checkEnvelope)
-	})
+	parseRoutes := func(content []byte) (route.Routes, error) { return route.Parse(content, settings.checkEnvelope) }
+	routes, routesErr := readFile(dir, RoutesFile, expanding(vars, RoutesFile, parseRoutes))
 	settings.Routes, settings.invalidRoutes = routes, routesErr != nil
+	settings.Variables = vars.used()
 	return settings, errors.Join(policiesErr, err, profilesErr, routesErr)
 }
 
@@ -362,12 +364,10 @@ func (s Settings) checkEnvelope(e *envelope.Envelope) error {
 	return err
 }
 
-// LoadRoutes reads routes.json from the app folder. It does not judge the calls by the settings, because the app may
-// have others. The error has one line per problem; each names the file, the queue and the member.
+// LoadRoutes reads routes.json from the app folder without the settings, because the app may have others; see
+// [route.Parse]. The error has one line per problem; each names the file, the queue and the member.
 func LoadRoutes(dir string) (route.Routes, error) {
-	return readFile(dir, RoutesFile, func(content []byte) (route.Routes, error) {
-		return route.Parse(content, func(*envelope.Envelope) error { return nil })
-	})
+	return readFile(dir, RoutesFile, func(content []byte) (route.Routes, error) { return route.Parse(content, nil) })
 }
 
 // CheckRoutes returns why the queues of routes and the functions that read them do not belong together. Each route has
@@ -401,12 +401,6 @@ func (s Settings) CheckRoutes(app *functionapp.App) error {
 		}
 	}
 	return errors.Join(problems...)
-}
-
-// LoadPolicies reads the operator's own retry policies from the app folder. The file is optional. The error has one
-// line per problem; each names the file, the policy and the parameter.
-func LoadPolicies(dir string) (retry.Policies, error) {
-	return readFile(dir, RetryFile, retry.ParsePolicies)
 }
 
 // readFile reads an optional file. Each line of the error names the file.

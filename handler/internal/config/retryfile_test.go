@@ -14,11 +14,8 @@ import (
 )
 
 func TestOwnPolicies(t *testing.T) {
-	own, err := config.LoadPolicies(withRetryFile(t, `{"patient":{"schedule":["1m","1h"],"maxAttempts":4}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	loaded, err := config.Load([]string{"ASYNC_CALLER_RETRY=patient"}, own)
+	dir := withRetryFile(t, `{"patient":{"schedule":["1m","1h"],"maxAttempts":4}}`)
+	loaded, err := config.LoadApp(dir, []string{"ASYNC_CALLER_RETRY=patient"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,20 +29,17 @@ func TestOwnPolicies(t *testing.T) {
 }
 
 func TestNoRetryFile(t *testing.T) {
-	if own, err := config.LoadPolicies(t.TempDir()); err != nil || len(own) != 0 {
+	loaded, err := config.LoadApp(t.TempDir(), nil, nil)
+	if own := loaded.Rules.Policies; err != nil || len(own) != 0 {
 		t.Errorf("got %v, %v", own, err)
 	}
 }
 
 // TestRetryFileProblems: every problem on a line of its own that names the file, the policy, the parameter.
 func TestRetryFileProblems(t *testing.T) {
-	_, err := config.LoadPolicies(
-		withRetryFile(
-			t,
-			`{"a":{"factor":0.5},"b":{"schedule":[]},"io":{"maxAttempts":3},"c `+
-				`d":{},"e":{"baseDelay":"2h","maxDelay":"1h"},"f":"linear","g":{"baseDelay":-1}}`,
-		),
-	)
+	dir := withRetryFile(t, `{"a":{"factor":0.5},"b":{"schedule":[]},"io":{"maxAttempts":3},"c `+
+		`d":{},"e":{"baseDelay":"2h","maxDelay":"1h"},"f":"linear","g":{"baseDelay":-1}}`)
+	_, err := config.LoadApp(dir, nil, nil)
 	if err == nil {
 		t.Fatal("nothing was found wrong")
 	}
@@ -62,7 +56,7 @@ func TestRetryFileProblems(t *testing.T) {
 	if len(lines) != 7 {
 		t.Errorf("%d lines:\n%v", len(lines), err)
 	}
-	if _, err := config.LoadPolicies(withRetryFile(t, `{`)); err == nil ||
+	if _, err := config.LoadApp(withRetryFile(t, `{`), nil, nil); err == nil ||
 		!strings.HasPrefix(err.Error(), "retry.json: not JSON: line 1") {
 		t.Errorf("got %v", err)
 	}
@@ -92,11 +86,8 @@ func TestRetryLimits(t *testing.T) {
 
 // TestMinDelayForTheOperatorsPolicy: an operator's policy cannot make calls faster by mistake either.
 func TestMinDelayForTheOperatorsPolicy(t *testing.T) {
-	own, err := config.LoadPolicies(withRetryFile(t, `{"fast":{"schedule":["0s"]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	loaded, err := config.Load([]string{"ASYNC_CALLER_RETRY=fast"}, own)
+	dir := withRetryFile(t, `{"fast":{"schedule":["0s"]}}`)
+	loaded, err := config.LoadApp(dir, []string{"ASYNC_CALLER_RETRY=fast"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,6 +47,9 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 	}
 	report.problems("settings", errors.Join(a.LocalErr, a.SettingsErr),
 		"correct it and restart the app: until then it makes no calls", "valid, with "+config.FilesInForce(dir))
+	for _, v := range a.Settings.Variables {
+		report.ok("variable", v.String())
+	}
 	if !noApp {
 		report.problems("app folder", a.FunctionsErr,
 			"correct the file and deploy again, or name the app folder with --app",

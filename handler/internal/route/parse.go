@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/variable"
 )
 
 // The bounds of the file and of its values.
@@ -24,7 +25,8 @@ const (
 )
 
 // Parse reads routes.json. Check returns why the envelope of a route could not be delivered; its errors name members of
-// envelopes. The error joins all problems; each names the queue and the member, and none repeats a header's value.
+// envelopes. It is nil if the settings of the app are not known: a route that refers to them then has only its queue.
+// The error joins all problems; each names the queue and the member, and none repeats a header's value.
 func Parse(content []byte, check func(*envelope.Envelope) error) (Routes, error) {
 	if len(content) > maxFileBytes {
 		return nil, fmt.Errorf("has %d bytes: at most %d are read", len(content), maxFileBytes)
@@ -39,10 +41,7 @@ func Parse(content []byte, check func(*envelope.Envelope) error) (Routes, error)
 	routes := Routes{}
 	var problems []error
 	for _, m := range members {
-		r, err := parseRoute(m)
-		if err == nil {
-			err = r.check(check)
-		}
+		r, err := parseRoute(m, check)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%.100q: %w", m.Name, err))
 			continue
@@ -57,9 +56,10 @@ var known = []string{
 	"callback", "cloudevents", "contentType", "deadline", "headers", "method", "priority", "retry", "url",
 }
 
-func parseRoute(m strictjson.Member) (r Route, err error) {
+func parseRoute(m strictjson.Member, check func(*envelope.Envelope) error) (r Route, err error) {
 	r = Route{Queue: m.Name, Method: http.MethodPost}
-	if err := checkQueue(m.Name); err != nil {
+	err = checkQueue(m.Name)
+	if err != nil || check == nil && variable.IsUsed(m.Value) {
 		return r, err
 	}
 	members, err := m.Object()
@@ -75,12 +75,14 @@ func parseRoute(m strictjson.Member) (r Route, err error) {
 		return r, errors.New("url: is missing")
 	}
 	r.Successors = envelope.QueueFor(r.priority)
-	return r, nil
+	return r, r.check(check)
 }
 
 func checkQueue(name string) error {
 	_, hasPoison := storage.PoisonName(name)
 	switch {
+	case variable.IsIn(name):
+		return errors.New("the name of a queue cannot refer to a variable: the function of the route is named after it")
 	case !storage.ValidName(name):
 		return errors.New("not the name of a queue: give 3 to 63 lower-case letters, digits and single dashes")
 	case !hasPoison:
@@ -139,13 +141,13 @@ func headers(m strictjson.Member) ([]strictjson.Member, error) {
 	return members, err
 }
 
-// check returns why a route's envelopes could not be delivered. An envelope states the call of a route as its member
-// call, which the error does not name.
+// check returns why a route's envelopes could not be delivered, as far as the settings are known. An envelope states
+// the call of a route as its member call, which the error does not name.
 func (r Route) check(deliverable func(*envelope.Envelope) error) error {
 	sample := Arrival{MessageID: "sample", InsertedAt: time.Unix(0, 0)}
 	content := r.Envelope(sample)
 	e, err := envelope.Parse(content)
-	if err == nil {
+	if err == nil && deliverable != nil {
 		err = deliverable(e)
 	}
 	for _, unknown := range envelope.UnknownMembers(content) {

@@ -78,6 +78,41 @@ func (n Names) Get(value json.RawMessage, path ...string) (found json.RawMessage
 	return found
 }
 
+// Rewrite returns a value with each text in it, and each name of a member, replaced by what a function returns for it.
+// Path is that of the text, or that of the object with the name, as in [MemberError]. An object that has a name twice
+// stays as it is. If nothing changes, it returns value itself.
+func Rewrite(value json.RawMessage, rewrite func(path, text string) string) json.RawMessage {
+	return rewriteAt("", value, rewrite)
+}
+
+func rewriteAt(path string, value json.RawMessage, rewrite func(path, text string) string) json.RawMessage {
+	text, err := String(value)
+	if err == nil {
+		rewritten := rewrite(path, text)
+		if rewritten == text {
+			return value
+		}
+		return AppendString(nil, rewritten)
+	}
+	kind, members, err := open(value)
+	if err != nil {
+		return value
+	}
+	isChanged := false
+	for i, m := range members {
+		name, inner := m.Name, Index(i)
+		if kind == '{' {
+			name, inner = rewrite(path, m.Name), Quotable(m.Name)
+		}
+		members[i] = Member{Name: name, Value: rewriteAt(joined(path, inner), m.Value, rewrite)}
+		isChanged = isChanged || name != m.Name || !bytes.Equal(members[i].Value, m.Value)
+	}
+	if !isChanged {
+		return value
+	}
+	return Pack(kind, members)
+}
+
 // PackArray writes an array. It leaves out nil elements.
 func PackArray(elements []json.RawMessage) json.RawMessage {
 	return Pack('[', numbered(elements))

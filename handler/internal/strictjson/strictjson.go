@@ -51,12 +51,17 @@ func In(name string, err error) error {
 	}
 	path := Quotable(name)
 	if inner, ok := errors.AsType[*MemberError](err); ok {
-		if !strings.HasPrefix(inner.Path, "[") {
-			path += "."
-		}
-		path, err = path+inner.Path, inner.Err
+		path, err = joined(path, inner.Path), inner.Err
 	}
 	return &MemberError{Path: path, Err: err}
+}
+
+// joined returns the path of a member inside another one.
+func joined(outer, inner string) string {
+	if outer == "" || strings.HasPrefix(inner, "[") {
+		return outer + inner
+	}
+	return outer + "." + inner
 }
 
 // Index returns the path of an array's element, as a name for [In].

@@ -173,7 +173,7 @@ func (c *Credential) setOAuth2(value json.RawMessage, texts authTexts) error {
 				return errors.New(`want "$NAME", and the secret in the environment variable NAME`)
 			}
 			texts.found["clientSecret"] = text
-			resolved, err := variable(name, texts.getenv)
+			resolved, err := resolve(name, texts.getenv)
 			c.Secret = secret.Text(resolved)
 			return err
 		},
@@ -225,7 +225,7 @@ func (a authTexts) into(field *string, member string) func(json.RawMessage) erro
 		}
 		resolved := text
 		if name, isVariable := strings.CutPrefix(text, "$"); isVariable {
-			resolved, err = variable(name, a.getenv)
+			resolved, err = resolve(name, a.getenv)
 		}
 		isUsable := text != "" && len(resolved) <= maxAuthText && !strings.ContainsFunc(resolved, unicode.IsControl)
 		if err == nil && !isUsable {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/variable"
 )
 
 // The bounds of a call's timeout. A call and its settling should end before the host first renews its lease: a delete
@@ -383,9 +383,6 @@ func headerValues(value json.RawMessage, isSecret bool, getenv func(string) stri
 	return values, errors.Join(problems...)
 }
 
-// variableName matches the name of an environment variable that a shell and Azure accept.
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
-
 func headerValue(value json.RawMessage, isSecret bool, getenv func(string) string) (string, error) {
 	if !isString(value) {
 		return "", errors.New("want a string or an array of strings")
@@ -400,16 +397,16 @@ func headerValue(value json.RawMessage, isSecret bool, getenv func(string) strin
 		return "", errors.New(`may be secret, and the file must not contain secrets: ` +
 			`want "$NAME", and the value in the environment variable NAME`)
 	case isVariable:
-		return variable(name, getenv)
+		return resolve(name, getenv)
 	case !httpguts.ValidHeaderFieldValue(text):
 		return "", errors.New("holds a line break or another control character")
 	}
 	return text, nil
 }
 
-// variable returns the value of an environment variable; empty if there is no environment.
-func variable(name string, getenv func(string) string) (string, error) {
-	if !variableName.MatchString(name) {
+// resolve returns the value of an environment variable; empty if there is no environment.
+func resolve(name string, getenv func(string) string) (string, error) {
+	if !variable.ValidName(name) {
 		return "", errors.New(`want "$NAME": letters, digits and _ after the $, and nothing else`)
 	}
 	if getenv == nil {
