@@ -18,10 +18,15 @@ import (
 // maxValueBytes limits the value of a variable.
 const maxValueBytes = 500
 
-// open begins a reference to a variable, and reference is its form.
-const (
-	open      = "${"
-	reference = open + "NAME}"
+// open begins a reference to a variable.
+const open = "${"
+
+// references matches references, valid or not.
+var references = regexp.MustCompile(`\$\{[^}]*}?`)
+
+var (
+	errMalformed = errors.New("want ${NAME} after ${: letters, digits and _ between the brackets")
+	errReference = errors.New(`begins with $ after ${NAME} is replaced: a secret is only a whole "$NAME"`)
 )
 
 // validName matches the name of an environment variable that a shell and Azure accept.
@@ -88,29 +93,22 @@ func (e Environment) Expand(content []byte, entries Names) (expanded []byte, use
 
 // expandText expands a text, and adds the values to used.
 func (e Environment) expandText(text string, used map[string]string) (expanded string, problems []error) {
-	expanded, rest, isFound := strings.Cut(text, open)
-	if !isFound {
-		return text, nil
-	}
-	for isFound {
-		name, after, isClosed := strings.Cut(rest, "}")
+	expanded = references.ReplaceAllStringFunc(text, func(found string) string {
+		name, isClosed := strings.CutSuffix(strings.TrimPrefix(found, open), "}")
 		if !isClosed || !ValidName(name) {
-			return text, append(problems, errors.New("want "+reference+" after "+open+
-				": letters, digits and _ between the brackets"))
+			problems = append(problems, errMalformed)
+			return found
 		}
 		value, err := e.value(name)
 		if err != nil {
 			problems = append(problems, err)
-		} else {
-			used[name] = value
+			return found
 		}
-		var literal string
-		literal, rest, isFound = strings.Cut(after, open)
-		expanded += value + literal
-	}
-	if len(problems) == 0 && strings.HasPrefix(expanded, "$") {
-		problems = append(problems, errors.New(`begins with $ after `+reference+` is replaced: `+
-			`a secret is only a whole "$NAME"`))
+		used[name] = value
+		return value
+	})
+	if len(problems) == 0 && expanded != text && strings.HasPrefix(expanded, "$") {
+		problems = append(problems, errReference)
 	}
 	return expanded, problems
 }
@@ -119,7 +117,7 @@ func (e Environment) expandText(text string, used map[string]string) (expanded s
 func (e Environment) value(name string) (string, error) {
 	if secret.Is(name) || slices.Contains(e.Secrets, name) {
 		return "", fmt.Errorf(`the environment variable %s has the name of a secret, or targets.json has "$%s", and `+
-			"commands show the values of "+reference+": use one that is no secret, with another name", name, name)
+			"commands show the values of ${NAME}: use one that is no secret, with another name", name, name)
 	}
 	value := e.Getenv(name)
 	isUnprintable := func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }
