@@ -13,11 +13,8 @@ import (
 	"asynccaller/handler/tools/testbed"
 )
 
-// The exit codes of the commands.
-const (
-	exitDone    = 0
-	exitNothing = 3 // nothing matched
-)
+// exitDone is the exit code of a command that succeeds, also with an empty list.
+const exitDone = 0
 
 // early is a call that would wait ten minutes for its second attempt, and is delivered within seconds.
 var early = scenario{script: "503,200", args: []string{"--retry", "10m", "--request-id", "order-4711"}}
@@ -31,8 +28,8 @@ func (s system) runEarly(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("send a message that waits: %w", err)
 	}
-	listed,
-		err := s.listUntil(ctx, func(c command) bool { return c.code == exitDone && strings.Contains(c.output, id) })
+	isListed := func(c command) bool { return strings.Contains(c.output, id) }
+	listed, err := s.listUntil(ctx, isListed)
 	if err != nil {
 		return fmt.Errorf("%s was not listed as scheduled: %w", id, err)
 	}
@@ -48,7 +45,7 @@ func (s system) runEarly(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s was not delivered after `%s`: %w", id, expedited.typed, err)
 	}
-	gone, err := s.listUntil(ctx, func(c command) bool { return c.code == exitNothing })
+	gone, err := s.listUntil(ctx, func(c command) bool { return !isListed(c) })
 	if err != nil {
 		return fmt.Errorf("%s was delivered, but did not leave the list of scheduled messages: %w", id, err)
 	}
@@ -111,8 +108,8 @@ func (s system) listUntil(ctx context.Context, wanted func(command) bool) (lates
 		if c := s.execute(ctx, "scheduled", "list"); ctx.Err() == nil { // otherwise it was killed
 			latest = c
 		}
-		found = wanted(latest)
-		return found || latest.code != exitDone && latest.code != exitNothing
+		found = latest.code == exitDone && wanted(latest)
+		return found || latest.code != exitDone
 	})
 	switch {
 	case found:
