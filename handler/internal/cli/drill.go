@@ -49,7 +49,8 @@ outcomes cannot be read any more, the other calls are pending, and the exit code
 	flags := flagsOf(command)
 	plainFlag(flags, &drill.URL, "url", "`URL` to call (default the home page of the app)")
 	counts := bounds.New(1, mostCalls)
-	parsed(flags, &drill.Count, "count", fmt.Sprintf("`number` of calls, at most %d (default %d)", mostCalls, drill.Count),
+	parsed(flags, &drill.Count, "count",
+		fmt.Sprintf("`number` of calls, at most %d (default %d)", mostCalls, drill.Count),
 		within(counts, "a number "+counts.String(), strconv.Atoi))
 	parsed(flags, &drill.Priority, "priority", "`priority` of their queue (default the standard queue)", atLeast(1))
 	shared.addApp(flags.FlagSet)
@@ -101,8 +102,8 @@ func drillError(r operation.DrillResult, err error) error {
 
 func printDrill(out io.Writer, results []operation.DrillResult) {
 	for _, r := range results {
-		terminal.PrintLine(out, "sent", "%s for %s to %s in %s", plural(r.Sent, "call"), text.Printable(r.Host), r.Queue,
-			r.Account)
+		terminal.PrintLine(out, "sent", "%s for %s to %s in %s",
+			plural(r.Sent, "call"), text.Printable(r.Host), r.Queue, r.Account)
 		terminal.PrintLine(out, "delivered", "%s", thousands(r.Delivered))
 		terminal.PrintLine(out, "failed", "%s", thousands(r.Failed))
 		for _, f := range r.Failures {

@@ -29,8 +29,8 @@ const (
 	DrillPrefix = "drill-"
 )
 
-// ErrNoCall means that a drill has no call to make: its URL or priority is invalid, or it has no URL and the home page of
-// the app is not known.
+// ErrNoCall means that a drill has no call to make: its URL or priority is invalid, or it has no URL and the home page
+// of the app is not known.
 var ErrNoCall = errors.New("there is no call to make")
 
 // Drill describes calls that show whether an app delivers.
@@ -96,9 +96,9 @@ func (m Milliseconds) MarshalJSON() ([]byte, error) {
 	return fmt.Append(nil, time.Duration(m).Milliseconds()), nil
 }
 
-// Drill sends calls through the app and waits for their outcomes, until all are known or the deadlines have passed. With
-// an [ErrNoOutcomes] or an [ErrNoCall] it has sent nothing. With another error, or if ctx ends, the result has what
-// is known.
+// Drill sends calls through the app and waits for their outcomes, until all are known or the deadlines have passed.
+// With an [ErrNoOutcomes] or an [ErrNoCall] it has sent nothing. With another error, or if ctx ends, the result has
+// what is known.
 func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err error) {
 	r = DrillResult{
 		Account: op.Account.Name, Queue: envelope.QueueFor(d.Priority),
@@ -144,8 +144,8 @@ func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err er
 	return r, err
 }
 
-// homePage returns the URL of the home page of the app that runs in Azure. Its name is that of its site, unless it has a
-// host id of its own.
+// homePage returns the URL of the home page of the app that runs in Azure. Its name is that of its site, unless it has
+// a host id of its own.
 func homePage(apps []record.App, now time.Time) (string, error) {
 	var names []string
 	for _, app := range apps {

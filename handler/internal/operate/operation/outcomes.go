@@ -50,8 +50,8 @@ func (op *Operations) recordingApps(ctx context.Context, subject string) ([]reco
 	case err != nil:
 		return nil, fmt.Errorf("find out whether the app records outcomes: %w", err)
 	case len(apps) == 0:
-		return nil, fmt.Errorf("%s %w: no timer function of the app has recorded that it ran, so it is not known whether "+
-			"the app records outcomes; start the app with the function %s, which runs every minute, and with "+
+		return nil, fmt.Errorf("%s %w: no timer function of the app has recorded that it ran, so it is not known "+
+			"whether the app records outcomes; start the app with the function %s, which runs every minute, and with "+
 			"ASYNC_CALLER_SCHEDULED on", subject, ErrNoOutcomes, functionapp.MonitorTimer)
 	}
 	return apps, nil
@@ -80,8 +80,8 @@ func (op *Operations) checkResumed(ctx context.Context, j *journal.Journal) erro
 
 // messageState has the outcomes of the calls of a message of a run, as far as they are known.
 type messageState struct {
-	// delivered says that a call was answered 2xx, and deliveredAt when that was decided. Failed is the latest call that
-	// was not, and refused the latest refusal without a call; their WrittenAt is zero if there was none.
+	// delivered says that a call was answered 2xx, and deliveredAt when that was decided. Failed is the latest call
+	// that was not, and refused the latest refusal without a call; their WrittenAt is zero if there was none.
 	delivered       bool
 	deliveredAt     time.Time
 	failed, refused record.Outcome
