@@ -119,6 +119,9 @@ func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err er
 	}
 	w := newWatch(op, rand.Text())
 	sentAt, err := op.sendDrill(ctx, d, &r, w.token)
+	if err == nil && r.Sent == 0 { // Ctrl-C
+		err = ctx.Err()
+	}
 	if err != nil {
 		return r, err
 	}
@@ -158,7 +161,9 @@ func homePage(apps []record.App, now time.Time) (string, error) {
 	case len(names) == 0:
 		why = "no app runs on the account"
 	case len(names) > 1:
-		why = "several apps run on the account: " + strings.Join(names, ", ")
+		const mostNames = 5
+		why = fmt.Sprintf("%d apps run on the account, such as %s",
+			len(names), strings.Join(names[:min(len(names), mostNames)], ", "))
 	case names[0] == functionapp.LocalName || !siteName.MatchString(names[0]):
 		why = "the app " + names[0] + " does not run in Azure"
 	default:

@@ -115,7 +115,7 @@ func TestDrillHomePage(t *testing.T) {
 		"app":            {apps: []string{"contoso-calls"}, host: "contoso-calls.azurewebsites.net"},
 		"beside_stopped": {apps: []string{"contoso-calls"}, stopped: []string{"old"}, host: "contoso-calls.azurewebsites.net"},
 		"local":          {apps: []string{"local"}, refused: "the app local does not run in Azure"},
-		"several":        {apps: []string{"one", "two"}, refused: "several apps run on the account: one, two"},
+		"several":        {apps: []string{"one", "two"}, refused: "2 apps run on the account, such as one, two"},
 		"stopped":        {stopped: []string{"old"}, refused: "no app runs on the account"},
 		"hostile":        {apps: []string{"evil.example/x"}, refused: "does not run in Azure"},
 	} {
@@ -183,6 +183,19 @@ func TestDrillRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDrillInterrupted checks that a drill that is interrupted before it sends says so.
+func TestDrillInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := newApp(t, newQueues(t, 0), nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r, err := a.Drill(ctx, operation.Drill{URL: drillURL, Count: 2})
+		if !errors.Is(err, context.Canceled) || r.Sent > 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
 }
 
 // TestDrillUnread checks that calls are not reported as missing if the table cannot be read any more.
