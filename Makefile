@@ -7,7 +7,7 @@ ACTIONLINT = go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellche
 AZURITE = handler/tools/azurite/node_modules/.installed
 SAMPLES = handler/tools/quickstart/node_modules/.installed
 
-.PHONY: help build demo run start test test-plain test-race test-long check faults faults-short faults-long bench size vuln format package release deploy azurite npm needs-go needs-func needs-node
+.PHONY: help build demo run start test test-plain test-race test-long test-func check faults faults-short faults-long bench size vuln format package release deploy azure-smoke azurite npm needs-go needs-func needs-node
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -52,6 +52,10 @@ test-race: needs-go
 test-long: $(AZURITE) ## the tests of many messages at full size, and more schedules of faults (15 minutes)
 	go test -tags long -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation
 	go test -count=1 -timeout 30m ./handler/internal/operate/run -stride 13
+
+# One at a time, because the first one downloads the extension bundle.
+test-func: needs-func $(AZURITE) ## the scenarios of e2e on the Functions host of Core Tools instead of the local host (40 minutes)
+	E2E_HOST=func go test -count=1 -timeout 90m -parallel 1 ./handler/tools/e2e
 
 check: needs-go ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
 	go mod tidy -diff
@@ -104,6 +108,9 @@ deploy: needs-go needs-func ## publish the package to a Function App: make deplo
 	@test -n "$(APP)" || { echo "set APP to the name of the Function App: make deploy APP=name" >&2; exit 1; }
 	$(MAKE) package
 	cd dist/package && func azure functionapp publish "$(APP)" --no-build
+
+azure-smoke: ## provision a test environment, deploy, drill, and delete all of it (needs Azure, azd and az)
+	.ci/azure-smoke
 
 npm: $(AZURITE) $(SAMPLES) ## install Azurite and the packages of the samples, for go test without make
 

@@ -367,6 +367,7 @@ func deliver(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(a.store.Delete(ctx, args[0], m.ID, m.PopReceipt))
 		recorder.Outcome(record.Outcome{
 			Run: e.Run, RequestID: e.RequestID, Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
+			At: time.Now(),
 		})
 		ts.Check(e.Accept(time.Now(), m.ID, storage.Base64.MaxContentBytes()))
 		entry := kept.NewEntry(e, time.Now())

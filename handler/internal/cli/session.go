@@ -145,7 +145,7 @@ func withExitCode(ctx context.Context, err error) error {
 	is := func(kind error) bool { return errors.Is(err, kind) }
 	usage := []error{
 		account.ErrAmbiguous, account.ErrAppQueue, account.ErrNoTable, account.ErrNoSettings,
-		operation.ErrNoOutcomes, operation.ErrOtherQueue, operation.ErrNoEffect,
+		operation.ErrNoCall, operation.ErrNoOutcomes, operation.ErrOtherQueue, operation.ErrNoEffect,
 		run.ErrOtherAccount, storage.ErrNoQueue, fs.ErrExist,
 	}
 	switch {

@@ -138,9 +138,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 	terminal.PrintLine(out, "files", "%s", text.Printable(config.FilesInForce(s.app)))
 	terminal.PrintLine(out, "running", "%s", runningText(status))
 	for _, app := range status.Apps {
-		terminal.PrintLine(out, "timers", "%s: %s %s, %s %s", text.Printable(app.Name),
-			functionapp.MonitorTimer, lastRun(app.Monitor, status.At),
-			functionapp.KeeperTimer, lastRun(app.Keeper, status.At))
+		terminal.PrintLine(out, "timers", "%s", timersText(app.App, status.At))
 	}
 	if status.RecordProblem != "" {
 		terminal.PrintLine(out, "scheduled", "unknown: %s", text.Printable(status.RecordProblem))
@@ -436,6 +434,12 @@ func runningText(s account.Status) string {
 		return "yes, but no calls are made"
 	}
 	return "yes"
+}
+
+// timersText says when the timer functions of an app last ran.
+func timersText(app record.App, now time.Time) string {
+	return fmt.Sprintf("%s: %s %s, %s %s", text.Printable(app.Name),
+		functionapp.MonitorTimer, lastRun(app.Monitor, now), functionapp.KeeperTimer, lastRun(app.Keeper, now))
 }
 
 func lastRun(at, now time.Time) string {

@@ -192,11 +192,14 @@ func RootPath(getenv func(string) string) string {
 	return cmp.Or(getenv(rootPathVariable), ".")
 }
 
+// LocalName is the name of an app outside Azure that has no host id.
+const LocalName = "local"
+
 // Name returns the name that all instances of an app share, as the host forms it: the configured host id, or the name
 // of the Function App, followed by that of its slot unless that is production. An app elsewhere without a host id is
-// "local".
+// [LocalName].
 func Name(getenv func(string) string) string {
-	name := strings.ToLower(cmp.Or(getenv("AzureFunctionsWebHost__hostid"), getenv("WEBSITE_SITE_NAME"), "local"))
+	name := strings.ToLower(cmp.Or(getenv("AzureFunctionsWebHost__hostid"), getenv("WEBSITE_SITE_NAME"), LocalName))
 	slot := strings.ToLower(getenv("WEBSITE_SLOT_NAME"))
 	hasHostID := getenv("AzureFunctionsWebHost__hostid") != ""
 	if hasHostID || slot == "" || slot == "production" {

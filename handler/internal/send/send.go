@@ -187,6 +187,7 @@ type Draft struct {
 	Deadline  time.Time       `json:"deadline,omitzero"`
 	Retry     json.RawMessage `json:"retry,omitempty"`
 	GiveUp    string          `json:"giveUp,omitempty"`
+	Run       string          `json:"run,omitempty"`
 	// Trace is the W3C Trace Context of the sender.
 	Trace struct {
 		Traceparent string `json:"traceparent"`

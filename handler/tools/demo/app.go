@@ -8,10 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/functionapp"
 )
 
 const (
@@ -21,7 +23,10 @@ const (
 	routedScript = "503,200"
 )
 
-// stage makes an app folder: that of dist, with a route for the demo.
+// heartbeats is the schedule of AC-monitor in the demo, so that it need not wait a minute for the first heartbeat.
+const heartbeats = "*/5 * * * * *"
+
+// stage makes an app folder: that of dist, with a route for the demo and an early heartbeat.
 func (s system) stage(ctx context.Context) error {
 	paths, err := filepath.Glob(filepath.Join(dist, "*", "function.json"))
 	if err != nil {
@@ -36,6 +41,9 @@ func (s system) stage(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if filepath.Base(filepath.Dir(path)) == functionapp.MonitorTimer {
+			content = schedule.ReplaceAll(content, []byte(`"schedule": "`+heartbeats+`"`))
+		}
 		copied := filepath.Join(s.app, strings.TrimPrefix(path, dist))
 		err = errors.Join(os.MkdirAll(filepath.Dir(copied), 0o700), os.WriteFile(copied, content, 0o600))
 		if err != nil {
@@ -48,6 +56,8 @@ func (s system) stage(ctx context.Context) error {
 	}
 	return errors.Join(os.Symlink(original, filepath.Join(s.app, filepath.Base(executable))), s.addRoute(ctx))
 }
+
+var schedule = regexp.MustCompile(`"schedule": "[^"]*"`)
 
 // addRoute adds the demo's route, and makes its function with the command line as a user would.
 func (s system) addRoute(ctx context.Context) error {

@@ -138,8 +138,14 @@ func (s system) show(ctx context.Context) error {
 	if unexpected := report(os.Stdout, rows); unexpected > 0 {
 		return fmt.Errorf("%d of %d messages did not end as expected", unexpected, len(rows))
 	}
-	defer step("Sending a message that waits ten minutes, and running it now, which takes about three seconds")()
-	return s.runEarly(ctx, os.Stdout)
+	ranEarly := step("Sending a message that waits ten minutes, and running it now, which takes about three seconds")
+	err = s.runEarly(ctx, os.Stdout)
+	ranEarly()
+	if err != nil {
+		return err
+	}
+	defer step("Drilling the app, which takes about three seconds")()
+	return s.drill(ctx, os.Stdout)
 }
 
 // targetPortIfFree is the target's port of `make run`, so that commands in a shell's history work the next time.

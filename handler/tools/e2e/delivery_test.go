@@ -50,7 +50,7 @@ func TestCtrlCDuringASlowCall(t *testing.T) {
 	f.start(nil)
 	f.await("the call", func() bool { return len(f.target.Calls("slow")) == 1 })
 	began := time.Now()
-	f.must(f.host.Stop(30 * time.Second))
+	f.must(f.host.Stop(hostGrace))
 
 	var messages []storage.Message
 	f.await("the message", func() bool {

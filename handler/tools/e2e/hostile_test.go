@@ -140,7 +140,11 @@ func deliverHostile(t *testing.T, dataType string) {
 			}
 		}
 	}
-	for line := range bytes.Lines([]byte(f.host.Output())) {
+	printed := f.host.Output()
+	if underFunc { // it prints lines of its own
+		printed = ""
+	}
+	for line := range bytes.Lines([]byte(printed)) {
 		unprintable := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
 		if len(line) > 4<<10 || !utf8.Valid(line) || bytes.ContainsFunc(line, unprintable) {
 			t.Errorf("printed %.300q (%d bytes)", line, len(line))

@@ -37,7 +37,7 @@ func TestLiveLog(t *testing.T) {
 				t.Errorf("%d lines match %s in\n%s", len(found), want, output)
 			}
 		}
-		if strings.Contains(string(output), "{") {
+		if !underFunc && strings.Contains(string(output), "{") { // func prints braces of its own
 			t.Errorf("JSON in\n%s", output)
 		}
 	}

@@ -49,7 +49,7 @@ func TestPause(t *testing.T) {
 	if took := time.Since(paused); took > 25*time.Second { // 20 s, and the machine is busy
 		t.Errorf("noticed after %v", took)
 	}
-	f.must(f.host.Stop(30 * time.Second))
+	f.must(f.host.Stop(hostGrace))
 	f.start(nil)
 	for n := range messages {
 		f.put(fmt.Sprintf("r%d", n), "200", "")

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf16"
 
 	"asynccaller/handler/internal/storage"
@@ -171,6 +170,7 @@ func TestRoutedContents(t *testing.T) {
 // TestRoutedHold: while routes.json is wrong, or lacks the route of a function, a message goes back to its queue as it
 // was. After the correction it is delivered.
 func TestRoutedHold(t *testing.T) {
+	onlyLocal(t, "it is always a Development host, in which the handler does not start with a wrong file")
 	t.Parallel()
 	for name, wrong := range map[string]string{
 		"invalid": `{"orders-in":{"url":"ftp://shop.example"}}`, "no_route": `{}`,
@@ -194,7 +194,7 @@ func TestRoutedHold(t *testing.T) {
 				"AzureFunctionsJobHost__functionTimeout=00:00:04", // with which the message waits for 2 s
 			})
 			f.await("the message to be held", func() bool { return len(f.host.Lines("Executed")) == 1 })
-			f.summary()
+			f.must(f.host.Stop(hostGrace))
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			if len(h.messages) != 1 || h.requests[0].Queue != "orders-in" ||
@@ -223,7 +223,7 @@ func TestRoutedQueueIsLeftAlone(t *testing.T) {
 	f.start(nil)
 	delivered := f.putRouted("orders-in", []byte("first"))
 	f.await("the first message to be delivered", func() bool { return f.answered(delivered, "200") })
-	f.must(f.host.Stop(30 * time.Second))
+	f.must(f.host.Stop(hostGrace))
 	f.must(os.Remove(filepath.Join(f.app, "routes.json")))
 	f.syncRoutes()
 	left := f.putRouted("orders-in", []byte("second"))

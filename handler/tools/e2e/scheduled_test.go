@@ -48,6 +48,7 @@ func (f *fixture) scheduled(args ...string) (result scheduledResult, code int) {
 // at its rate; it is killed and resumed in the middle. None is lost, and none is made twice. The status is right
 // all the time.
 func TestRunAfterAnOutage(t *testing.T) {
+	onlyLocal(t, "it measures rates, for which Azurite is too slow")
 	f := newFixture(t, options{tables: true})
 	f.start(nil)
 	for n := range outageMessages {

@@ -28,6 +28,8 @@ const (
 	poisonQueue = "async-caller-poison"
 	// patience is long, because other packages are tested on the same two cores.
 	patience = 3 * time.Minute
+	// hostGrace is longer than a host waits for the invocations in progress.
+	hostGrace = 30 * time.Second
 )
 
 // executable is async-caller, built once for all tests.
@@ -94,8 +96,8 @@ func newFixture(t *testing.T, o options) *fixture {
 
 func (f *fixture) openStorage(o options) {
 	f.t.Helper()
-	if o.azurite {
-		server := azuritetest.Run(f.t)
+	if o.azurite || underFunc {
+		server := azuritetest.Start(f.t, azurite.Options{AnyVersion: underFunc})
 		f.connectionString, f.endpoint = server.ConnectionString, server.Endpoint
 		return
 	}
@@ -129,17 +131,18 @@ func (f *fixture) stage(o options) {
 	f.must(os.Symlink(executable, filepath.Join(f.app, "async-caller")))
 }
 
-// start starts the local host. A failed message is visible again after a second, to keep tests short.
+// start starts the host. A failed message is visible again after a second, to keep tests short.
 func (f *fixture) start(env []string, args ...string) {
 	f.t.Helper()
 	env = append([]string{"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:00:01"}, env...)
 	host, err := testbed.StartHost(f.t.Context(), testbed.HostOptions{
-		Executable: executable, AppDir: f.app, ConnectionString: f.connectionString, Env: env, Args: args,
+		Func: underFunc, Executable: executable, AppDir: f.app, ConnectionString: f.connectionString, Env: env,
+		Args: args,
 	})
 	f.must(err)
 	f.host = host
 	f.t.Cleanup(func() {
-		if err := host.Stop(30 * time.Second); err != nil {
+		if err := host.Stop(hostGrace); err != nil {
 			f.t.Errorf("stopping the host: %v", err)
 		}
 		if f.t.Failed() {
@@ -230,23 +233,10 @@ func (f *fixture) drain(name string) (contents [][]byte) {
 	}
 }
 
-// summary stops the host and returns its last log line, with the counts.
-func (f *fixture) summary() map[string]any {
-	f.t.Helper()
-	f.must(f.host.Stop(30 * time.Second))
-	lines := f.host.Lines("host stopped")
-	if len(lines) != 1 {
-		f.t.Fatalf("%d summaries", len(lines))
-	}
-	return lines[0]
-}
-
 // mustDeliverOnce stops the host and checks that it dequeued every message once and no invocation failed.
 func (f *fixture) mustDeliverOnce() {
 	f.t.Helper()
-	if s := f.summary(); s["max_dequeue_count"] != 1.0 || s["failed"] != 0.0 || s["poisoned"] != 0.0 {
-		f.t.Errorf("the host counted %v", s)
-	}
+	f.stopAndCount(map[string]float64{"max_dequeue_count": 1, "failed": 0, "poisoned": 0})
 }
 
 func (f *fixture) must(err error) {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // failing returns how the target fails, as the status shows it.
@@ -42,7 +41,7 @@ func TestFailingTarget(t *testing.T) {
 		causes := f.failing()
 		return len(causes) == 1 && causes[0] == `503 {"status":503}`
 	})
-	f.must(f.host.Stop(30 * time.Second))
+	f.must(f.host.Stop(hostGrace))
 	if causes := f.failing(); len(causes) != 1 {
 		t.Errorf("after the end of the instance: %q", causes)
 	}

@@ -18,8 +18,10 @@ import (
 	"time"
 )
 
-// HostOptions configures the local host.
+// HostOptions configures the host.
 type HostOptions struct {
+	// Func starts the Functions host of Core Tools in place of the local host. It has no Args.
+	Func bool
 	// Executable is async-caller; AppDir is the app folder.
 	Executable, AppDir string
 	// ConnectionString is that of the storage account.
@@ -37,7 +39,7 @@ type HostOptions struct {
 // loopbackAllowed is the setting of local.settings.json: the targets are on this machine.
 const loopbackAllowed = "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*"
 
-// Host is `async-caller host` in its own process.
+// Host is `async-caller host`, or `func start`, in its own process.
 type Host struct {
 	command *exec.Cmd
 	output  *output
@@ -46,7 +48,7 @@ type Host struct {
 	err     error // read it after done is closed
 }
 
-// StartHost starts the local host. It does not wait until the handler is ready, because messages do.
+// StartHost starts the host. It does not wait until the handler is ready, because messages do.
 func StartHost(ctx context.Context, o HostOptions) (*Host, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -59,12 +61,17 @@ func StartHost(ctx context.Context, o HostOptions) (*Host, error) {
 		done:    make(chan struct{}),
 	}
 	h.command.Env = append(os.Environ(), "AzureWebJobsStorage="+o.ConnectionString, loopbackAllowed)
+	if o.Func {
+		if err := h.useFunc(ctx, o.AppDir); err != nil {
+			return nil, err
+		}
+	}
 	h.command.Env = append(h.command.Env, o.Env...)
 	h.command.Stdout, h.command.Stderr = h.output, h.output
 	// In its own group, with the handler, so that Ctrl-C at the terminal reaches them only through Interrupt.
 	h.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := h.command.Start(); err != nil {
-		return nil, fmt.Errorf("start the local host: %w", err)
+		return nil, fmt.Errorf("start the host: %w", err)
 	}
 	go func() {
 		if err := h.command.Wait(); !h.killed.Load() {
@@ -113,17 +120,18 @@ func (h *Host) Stop(grace time.Duration) error {
 	}
 	_ = h.Kill()
 	<-h.done
-	return fmt.Errorf("the local host did not stop within %v", grace)
+	return fmt.Errorf("the host did not stop within %v", grace)
 }
 
 // Output returns what host and handler have printed so far.
 func (h *Host) Output() string { return h.output.String() }
 
-// Lines returns the JSON log lines of host and handler whose message begins with the given text.
+// Lines returns the JSON log lines of host and handler whose message begins with the given text. Of `func start`, these
+// are only the handler's.
 func (h *Host) Lines(message string) (found []map[string]any) {
 	for line := range strings.Lines(h.Output()) {
 		var fields map[string]any
-		if json.Unmarshal([]byte(line), &fields) != nil {
+		if json.Unmarshal([]byte(funcTime.ReplaceAllString(line, "")), &fields) != nil {
 			continue
 		}
 		if text, _ := fields["message"].(string); strings.HasPrefix(text, message) {

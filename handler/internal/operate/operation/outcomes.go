@@ -18,17 +18,24 @@ import (
 	"asynccaller/handler/internal/text"
 )
 
-// ErrNoOutcomes means that a run cannot know what becomes of its messages.
-var ErrNoOutcomes = errors.New("--canary and --stop-at-failure-ratio are not possible")
+// ErrNoOutcomes means that a run or a drill cannot know what becomes of its messages.
+var ErrNoOutcomes = errors.New("not possible")
 
 // checkOutcomes returns why a run with a pace cannot know what becomes of its messages, or nil if it can or need not.
 func (op *Operations) checkOutcomes(ctx context.Context, pace journal.Pace) error {
 	if !pace.NeedsOutcomes() {
 		return nil
 	}
+	_, err := op.recordingApps(ctx, "--canary and --stop-at-failure-ratio are")
+	return err
+}
+
+// recordingApps returns the apps on the account, at least one, if it can be known what becomes of messages. Otherwise
+// the error says that what the subject and verb name is not possible.
+func (op *Operations) recordingApps(ctx context.Context, subject string) ([]record.App, error) {
 	if op.Account.Table == nil || op.Outcomes == nil {
-		return fmt.Errorf("%w: they need the table %s, and the storage connection names no table service, "+
-			"or ASYNC_CALLER_SCHEDULED is off", ErrNoOutcomes, storage.RunTable)
+		return nil, fmt.Errorf("%s %w: the table %s is needed, and the storage connection names no table service, "+
+			"or ASYNC_CALLER_SCHEDULED is off", subject, ErrNoOutcomes, storage.RunTable)
 	}
 	limited, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
@@ -39,15 +46,15 @@ func (op *Operations) checkOutcomes(ctx context.Context, pace journal.Pace) erro
 	}
 	switch {
 	case errors.Is(err, storage.ErrDenied):
-		return fmt.Errorf("%w: %s", ErrNoOutcomes, account.RecordProblem(err))
+		return nil, fmt.Errorf("%s %w: %s", subject, ErrNoOutcomes, account.RecordProblem(err))
 	case err != nil:
-		return fmt.Errorf("find out for --canary and --stop-at-failure-ratio whether the app records outcomes: %w", err)
+		return nil, fmt.Errorf("find out whether the app records outcomes: %w", err)
 	case len(apps) == 0:
-		return fmt.Errorf("%w: no timer function of the app has recorded that it ran, so it is not known whether the "+
-			"app records outcomes; start the app with the function %s, which runs every minute, and with "+
-			"ASYNC_CALLER_SCHEDULED on", ErrNoOutcomes, functionapp.MonitorTimer)
+		return nil, fmt.Errorf("%s %w: no timer function of the app has recorded that it ran, so it is not known "+
+			"whether the app records outcomes; start the app with the function %s, which runs every minute, and with "+
+			"ASYNC_CALLER_SCHEDULED on", subject, ErrNoOutcomes, functionapp.MonitorTimer)
 	}
-	return nil
+	return apps, nil
 }
 
 // paced returns a run with a pace. It has a token if it must know what becomes of its messages.
@@ -73,22 +80,28 @@ func (op *Operations) checkResumed(ctx context.Context, j *journal.Journal) erro
 
 // messageState has the outcomes of the calls of a message of a run, as far as they are known.
 type messageState struct {
-	// delivered says that a call was answered 2xx. Failed is the latest call that was not, and refused the latest
-	// refusal without a call; their WrittenAt is zero if there was none.
+	// delivered says that a call was answered 2xx, and deliveredAt when that was decided. Failed is the latest call
+	// that was not, and refused the latest refusal without a call; their WrittenAt is zero if there was none.
 	delivered       bool
+	deliveredAt     time.Time
 	failed, refused record.Outcome
 }
 
 func (o *messageState) add(row record.Outcome) {
-	waits := row.Action == string(decision.Reschedule) || row.Action == string(decision.Hold)
 	switch {
 	case row.Reason == string(decision.Delivered), row.Reason == string(decision.Duplicate): // or delivered before
 		o.delivered = true
-	case waits && !row.Called:
+		o.deliveredAt = row.At
+	case waits(row) && !row.Called:
 		o.refused = laterOutcome(o.refused, row)
 	default: // also a message that expired before its call
 		o.failed = laterOutcome(o.failed, row)
 	}
+}
+
+// waits reports whether the message was to be called later.
+func waits(row record.Outcome) bool {
+	return row.Action == string(decision.Reschedule) || row.Action == string(decision.Hold)
 }
 
 func laterOutcome(a, b record.Outcome) record.Outcome {
@@ -98,7 +111,10 @@ func laterOutcome(a, b record.Outcome) record.Outcome {
 	return b
 }
 
-func (o *messageState) hasFailed() bool { return !o.delivered && !o.failed.WrittenAt.IsZero() }
+func (o messageState) hasFailed() bool { return !o.delivered && !o.failed.WrittenAt.IsZero() }
+
+// isOver reports whether no further call of the message is expected.
+func (o messageState) isOver() bool { return o.delivered || o.hasFailed() && !waits(o.failed) }
 
 // outcomes reads what becomes of the messages of a run.
 type outcomes struct {

@@ -30,6 +30,8 @@ type app struct {
 	outcomes storage.Table
 	// does returns the result of a call, such as "deliver" or "fail".
 	does func(requestID string) string
+	// clockAhead is how far the clock of the app is ahead.
+	clockAhead time.Duration
 }
 
 // newApp returns an account whose app records outcomes, and that app. The app is not started.
@@ -98,7 +100,7 @@ func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, record
 	limit := storage.Base64.MaxContentBytes()
 	o := record.Outcome{
 		Run: e.Run, RequestID: e.RequestID, Attempt: e.Attempts + 1, Called: true, TargetHost: "t.example",
-		At: time.Now(),
+		At: time.Now().Add(a.clockAhead),
 	}
 	next := e.WithState(envelope.State{Attempts: e.Attempts + 1, CreatedAt: e.CreatedAt})
 	var after envelope.Content

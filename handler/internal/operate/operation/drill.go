@@ -1,0 +1,263 @@
+package operation
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/text"
+)
+
+const (
+	// DrillDeadline is how long the app may try each call of a drill: long enough for an instance to start first.
+	DrillDeadline = 3 * time.Minute
+	// drillGrace is how long after the last deadline outcomes are recorded.
+	drillGrace = 15 * time.Second
+	// DrillPrefix begins the request ids of a drill's calls.
+	DrillPrefix = "drill-"
+)
+
+// ErrNoCall means that a drill has no call to make: its URL or priority is invalid, or it has no URL and the home page
+// of the app is not known.
+var ErrNoCall = errors.New("there is no call to make")
+
+// Drill describes calls that show whether an app delivers.
+type Drill struct {
+	// URL is the URL of each call, a GET; empty means the home page of the app that runs on the account.
+	URL string
+	// Count is the number of calls, and Priority that of their queue; 0 means the standard queue.
+	Count, Priority int
+}
+
+// DrillResult says what became of the calls of a drill.
+type DrillResult struct {
+	Account string `json:"account"`
+	// Host is that of the URL: the rest may be a secret.
+	Host  string `json:"host"`
+	Queue string `json:"queue"`
+	// RequestIDs begins the request ids of the calls.
+	RequestIDs string `json:"requestIds"`
+	// Until is the latest deadline. The app drops a call that it has not delivered by then.
+	Until time.Time `json:"until"`
+	Sent  int       `json:"sent"`
+	DrillOutcomes
+	// Missing is the number of calls whose end is not known after their deadlines; nil if the drill ended earlier.
+	Missing *int `json:"missing"`
+	// Apps are those that had recorded heartbeats at Began, when the drill began.
+	Began time.Time    `json:"began"`
+	Apps  []record.App `json:"apps"`
+}
+
+// Pending is the number of calls that were sent and whose end is not known.
+func (r *DrillResult) Pending() int { return r.Sent - r.Delivered - r.Failed }
+
+// DrillOutcomes are the outcomes that are known of the calls of a drill.
+type DrillOutcomes struct {
+	// Delivered and Failed count the calls that have ended, and Failures the failed ones by their reasons, the most
+	// frequent first.
+	Delivered int       `json:"delivered"`
+	Failed    int       `json:"failed"`
+	Failures  []Failure `json:"failures,omitempty"`
+	// Waiting is the latest reason why another call waits; empty if there is none.
+	Waiting string `json:"waiting,omitempty"`
+	// P50 and P99 are percentiles of the time from the send, by the clock of this machine, to the target's answer, by
+	// that of the app. They are nil if no call was delivered, or if the clocks certainly differ.
+	P50 *Milliseconds `json:"p50Ms"`
+	P99 *Milliseconds `json:"p99Ms"`
+}
+
+// Failure counts failed calls with the same reason and status.
+type Failure struct {
+	Reason string `json:"reason"`
+	// Status is the target's latest answer.
+	Status envelope.StatusCode `json:"status"`
+	Count  int                 `json:"count"`
+}
+
+// Milliseconds is a duration as a whole number of milliseconds in JSON.
+type Milliseconds time.Duration
+
+func (m Milliseconds) String() string { return time.Duration(m).Round(time.Millisecond).String() }
+
+// MarshalJSON implements [json.Marshaler].
+func (m Milliseconds) MarshalJSON() ([]byte, error) {
+	return fmt.Append(nil, time.Duration(m).Milliseconds()), nil
+}
+
+// Drill sends calls through the app and waits for their outcomes, until all are known or the deadlines have passed.
+// With an [ErrNoOutcomes] or an [ErrNoCall] it has sent nothing. With another error, or if ctx ends, the result has
+// what is known.
+func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err error) {
+	r = DrillResult{
+		Account: op.Account.Name, Queue: envelope.QueueFor(d.Priority),
+		RequestIDs: DrillPrefix + strings.ToLower(rand.Text()[:8]) + "-", Began: time.Now().UTC(),
+	}
+	if _, err := op.Account.Reach(ctx); err != nil {
+		return r, err
+	}
+	r.Apps, err = op.recordingApps(ctx, "a drill is")
+	if err == nil && d.URL == "" {
+		d.URL, err = homePage(r.Apps, r.Began)
+	}
+	if err != nil {
+		return r, err
+	}
+	if target, err := url.Parse(d.URL); err == nil {
+		r.Host = target.Host
+	}
+	w := newWatch(op, rand.Text())
+	sentAt, err := op.sendDrill(ctx, d, &r, w.token)
+	if err == nil && r.Sent == 0 { // Ctrl-C
+		err = ctx.Err()
+	}
+	if err != nil {
+		return r, err
+	}
+	for id := range sentAt {
+		w.sent[id] = true
+	}
+	until := r.Until.Add(drillGrace)
+	op.observer().Note(fmt.Sprintf("sent %d calls for %s to %s; waiting for their outcomes, at most until %s",
+		r.Sent, text.Line(r.Host, maxShown), r.Queue, until.Format(time.TimeOnly+" UTC")))
+	err = w.poll(ctx, func() (bool, error) {
+		now := time.Now()
+		r.DrillOutcomes = countOutcomes(sentAt, w.of, now)
+		op.observer().Advanced(r.Delivered+r.Failed, r.Sent)
+		return r.Pending() == 0 || now.After(until), nil
+	})
+	if r.Pending() == 0 || err == nil && ctx.Err() == nil {
+		missing := r.Pending()
+		r.Missing = &missing
+	}
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return r, err
+}
+
+// homePage returns the URL of the home page of the app that runs in Azure. Its name is that of its site, unless it has
+// a host id of its own.
+func homePage(apps []record.App, now time.Time) (string, error) {
+	var names []string
+	for _, app := range apps {
+		if app.Silent(now) == "" {
+			names = append(names, text.Line(app.Name, maxShown))
+		}
+	}
+	why := ""
+	switch {
+	case len(names) == 0:
+		why = "no app runs on the account"
+	case len(names) > 1:
+		const mostNames = 5
+		why = fmt.Sprintf("%d apps run on the account, such as %s",
+			len(names), strings.Join(names[:min(len(names), mostNames)], ", "))
+	case names[0] == functionapp.LocalName || !siteName.MatchString(names[0]):
+		why = "the app " + names[0] + " does not run in Azure"
+	default:
+		return "https://" + names[0] + ".azurewebsites.net/", nil
+	}
+	return "", fmt.Errorf("%w: the home page of the app is not known, because %s; "+
+		"name a URL to call: `async-caller drill --url URL`", ErrNoCall, why)
+}
+
+// siteName matches the name of an app in Azure, and that of its slot.
+var siteName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,61}[a-z0-9]$`)
+
+// sendDrill sends the calls, until ctx ends, and returns when it sent each, by request id. An answer that is lost does
+// not stop it: the call counts as sent.
+func (op *Operations) sendDrill(
+	ctx context.Context, d Drill, r *DrillResult, token string,
+) (sentAt map[string]time.Time, err error) {
+	rules := op.Account.Rules
+	sender := send.Sender{
+		Store: op.Account.Store, Account: op.Account.Name, Encoding: rules.Encoding, Rules: rules.Decision,
+	}
+	sentAt = map[string]time.Time{}
+	for n := 1; n <= d.Count && ctx.Err() == nil; n++ {
+		now := time.Now().UTC()
+		deadline := now.Add(DrillDeadline)
+		draft := send.Draft{
+			RequestID: r.RequestIDs + strconv.Itoa(n), Call: send.Call{URL: d.URL}, Priority: d.Priority,
+			Deadline: deadline, GiveUp: string(envelope.GiveUpDrop), Run: token,
+		}
+		content, err := draft.Encode()
+		if err != nil {
+			return nil, err
+		}
+		message, err := sender.Prepare(content)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoCall, err)
+		}
+		receipt, err := sender.Send(context.WithoutCancel(ctx), message)
+		if err != nil && !receipt.PerhapsSent {
+			return nil, fmt.Errorf("call %d of %d is not sent, and the outcomes of those before it are not read: %w",
+				n, d.Count, err)
+		}
+		sentAt[message.RequestID] = now
+		r.Sent++
+		r.Until = deadline
+	}
+	return sentAt, nil
+}
+
+// countOutcomes counts the calls by what is known of them, now, and how long the deliveries took.
+func countOutcomes(
+	sentAt map[string]time.Time, of func(id string) messageState, now time.Time,
+) (known DrillOutcomes) {
+	failures := map[Failure]int{}
+	var took []time.Duration
+	clocksDiffer := false
+	var waiting record.Outcome
+	for id, sent := range sentAt {
+		switch state := of(id); {
+		case state.delivered:
+			known.Delivered++
+			took = append(took, state.deliveredAt.Sub(sent))
+			clocksDiffer = clocksDiffer || state.deliveredAt.Before(sent) || state.deliveredAt.After(now)
+		case state.isOver():
+			known.Failed++
+			failures[Failure{Reason: text.Line(state.failed.Reason, maxShown), Status: envelope.StatusCode(state.failed.Status)}]++
+		default:
+			waiting = laterOutcome(waiting, laterOutcome(state.failed, state.refused))
+		}
+	}
+	for f, n := range failures {
+		f.Count = n
+		known.Failures = append(known.Failures, f)
+	}
+	slices.SortFunc(known.Failures, func(a, b Failure) int {
+		return cmp.Or(b.Count-a.Count, strings.Compare(a.Reason, b.Reason), int(a.Status-b.Status))
+	})
+	switch {
+	case waiting.WrittenAt.IsZero():
+	case waiting.Called:
+		known.Waiting = failedText(waiting)
+	default:
+		known.Waiting = refusedText(waiting)
+	}
+	if len(took) > 0 && !clocksDiffer {
+		slices.Sort(took)
+		known.P50, known.P99 = percentile(took, 50), percentile(took, 99)
+	}
+	return known
+}
+
+// percentile returns the smallest of sorted values that is not below so many percent of them.
+func percentile(sorted []time.Duration, percent int) *Milliseconds {
+	rank := (len(sorted)*percent + 99) / 100
+	value := Milliseconds(sorted[rank-1])
+	return &value
+}

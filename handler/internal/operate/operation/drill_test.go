@@ -1,0 +1,230 @@
+package operation_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+)
+
+const drillURL = "https://t.example/health?key=C4nary"
+
+// TestDrill checks that a drill says of each call how it ended or that its end is not known, within the time that it
+// states.
+func TestDrill(t *testing.T) {
+	const calls, soon = 20, 5 * time.Second
+	const end = operation.DrillDeadline + 30*time.Second
+	rejected := []operation.Failure{{Reason: "rejected", Status: 418, Count: calls}}
+	for name, c := range map[string]struct {
+		does              func(string) string // nil: no app runs
+		delivered, failed int
+		failures          []operation.Failure
+		waiting           string
+		after             time.Duration
+	}{
+		"delivered": {does: always("deliver"), delivered: calls, after: soon},
+		"failed":    {does: always("fail"), failed: calls, failures: rejected, after: soon},
+		"some_failed": {
+			does: firstOf(2, "fail", "deliver"), delivered: calls - 2, failed: 2,
+			failures: []operation.Failure{{Reason: "rejected", Status: 418, Count: 2}}, after: soon,
+		},
+		"retried":  {does: firstOf(1, "retry", "deliver"), delivered: calls - 1, waiting: "waits for attempt 2", after: end},
+		"refused":  {does: always("refuse"), waiting: "not called yet: the circuit breaker of t.example is open", after: end},
+		"not_read": {after: end},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, 0)
+				a, reader := newApp(t, store, c.does)
+				if c.does != nil {
+					reader.start(t)
+				}
+				began := time.Now()
+				r, err := a.Drill(t.Context(), operation.Drill{URL: drillURL, Count: calls})
+				if took := time.Since(began); took > c.after || err != nil {
+					t.Errorf("it took %v: %v", took, err)
+				}
+				if r.Sent != calls || r.Delivered != c.delivered || r.Failed != c.failed || r.Missing == nil ||
+					*r.Missing != calls-c.delivered-c.failed || !strings.Contains(r.Waiting, c.waiting) {
+					t.Errorf("%+v", r)
+				}
+				if diff := cmp.Diff(c.failures, r.Failures); diff != "" {
+					t.Error(diff)
+				}
+				isTimed := r.P50 != nil && *r.P50 <= *r.P99 && *r.P99 <= operation.Milliseconds(soon)
+				if isTimed != (c.delivered > 0) || len(r.Apps) != 1 {
+					t.Errorf("p50 %v, p99 %v, apps %v", r.P50, r.P99, r.Apps)
+				}
+			})
+		})
+	}
+}
+
+// TestDrillMessages checks that the calls of a drill are known as such, change nothing, and do not stay.
+func TestDrillMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueues(t, 0)
+		a, _ := newApp(t, store, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // Ctrl-C
+		defer cancel()
+		r, err := a.Drill(ctx, operation.Drill{URL: drillURL, Count: 3, Priority: 2})
+		if err != nil || r.Missing != nil || r.Pending() != 3 || r.Queue != "async-caller-2" {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if text, err := json.Marshal(r); err != nil || strings.Contains(string(text), "C4nary") {
+			t.Errorf("%s, %v", text, err)
+		}
+		for n, m := range store.All(r.Queue) {
+			content, err := storage.Base64.Decode(m.Text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := envelope.Parse(content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantID := fmt.Sprint(r.RequestIDs, n+1)
+			if !strings.HasPrefix(wantID, "drill-") || e.RequestID != wantID || e.Call.Method != "GET" || e.Run == "" ||
+				e.GiveUp != envelope.GiveUpDrop || e.Deadline.Sub(r.Began) > operation.DrillDeadline+time.Second ||
+				e.Deadline.After(r.Until) {
+				t.Errorf("%s", content)
+			}
+		}
+	})
+}
+
+// TestDrillHomePage checks which app is called without a URL.
+func TestDrillHomePage(t *testing.T) {
+	for name, c := range map[string]struct {
+		apps, stopped []string
+		host, refused string
+	}{
+		"app":            {apps: []string{"contoso-calls"}, host: "contoso-calls.azurewebsites.net"},
+		"beside_stopped": {apps: []string{"contoso-calls"}, stopped: []string{"old"}, host: "contoso-calls.azurewebsites.net"},
+		"local":          {apps: []string{"local"}, refused: "the app local does not run in Azure"},
+		"several":        {apps: []string{"one", "two"}, refused: "2 apps run on the account, such as one, two"},
+		"stopped":        {stopped: []string{"old"}, refused: "no app runs on the account"},
+		"hostile":        {apps: []string{"evil.example/x"}, refused: "does not run in Azure"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, 0)
+				a, _ := newApp(t, store, nil)
+				table := &memory.Table{}
+				a.Account.Table = table
+				beat := func(apps []string) {
+					for _, app := range apps {
+						err := record.Beat(t.Context(), table, app, "test", functionapp.MonitorTimer, "")
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				beat(c.stopped)
+				advance(time.Hour)
+				beat(c.apps)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				r, err := a.Drill(ctx, operation.Drill{Count: 1})
+				if c.refused == "" {
+					if err != nil || r.Host != c.host || r.Sent != 1 {
+						t.Errorf("%+v, %v", r, err)
+					}
+					return
+				}
+				wantError(t, err, c.refused, "`async-caller drill --url URL`")
+				if !errors.Is(err, operation.ErrNoCall) || len(store.All(mainQueue)) > 0 {
+					t.Errorf("%+v, %v", r, err)
+				}
+			})
+		})
+	}
+}
+
+// TestDrillRefused checks that nothing is sent if there is no call, or if its outcome could not be known.
+func TestDrillRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		drill operation.Drill
+		off   bool
+		want  error
+		words []string
+	}{
+		"not_recorded": {operation.Drill{URL: drillURL, Count: 1}, true, operation.ErrNoOutcomes, []string{
+			"a drill is not possible", "ASYNC_CALLER_SCHEDULED is off",
+		}},
+		"url":      {operation.Drill{URL: "t.example", Count: 1}, false, operation.ErrNoCall, []string{"call.url"}},
+		"priority": {operation.Drill{URL: drillURL, Count: 1, Priority: 11}, false, operation.ErrNoCall, []string{"priority"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, 0)
+				a, _ := newApp(t, store, nil)
+				if c.off {
+					a.Outcomes = nil
+				}
+				r, err := a.Drill(t.Context(), c.drill)
+				wantError(t, err, c.words...)
+				if !errors.Is(err, c.want) || r.Sent > 0 || len(store.All(mainQueue)) > 0 {
+					t.Errorf("%+v, %v", r, err)
+				}
+			})
+		})
+	}
+}
+
+// TestDrillInterrupted checks that a drill that is interrupted before it sends says so.
+func TestDrillInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := newApp(t, newQueues(t, 0), nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r, err := a.Drill(ctx, operation.Drill{URL: drillURL, Count: 2})
+		if !errors.Is(err, context.Canceled) || r.Sent > 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// TestDrillUnread checks that calls are not reported as missing if the table cannot be read any more.
+func TestDrillUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := newApp(t, newQueues(t, 0), nil)
+		table := a.Outcomes.(*memory.Table)
+		time.AfterFunc(time.Minute, func() { table.Fail(errors.New("away")) })
+		r, err := a.Drill(t.Context(), operation.Drill{URL: drillURL, Count: 2})
+		wantError(t, err, "read the outcomes", "away")
+		if r.Missing != nil || r.Pending() != 2 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestDrillClocks checks that no times are stated that cannot be true, because the clock of the app differs.
+func TestDrillClocks(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"ahead": time.Minute, "behind": -time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, reader := newApp(t, newQueues(t, 0), always("deliver"))
+				reader.clockAhead = ahead
+				reader.start(t)
+				r, err := a.Drill(t.Context(), operation.Drill{URL: drillURL, Count: 2})
+				if err != nil || r.Delivered != 2 || r.P50 != nil || r.P99 != nil {
+					t.Errorf("%+v, %v", r, err)
+				}
+			})
+		})
+	}
+}

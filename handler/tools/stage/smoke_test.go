@@ -1,0 +1,88 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestAzureSmoke: the script drills until the app delivers, and deletes what it has made, also if a step fails. The
+// environment of azd that was selected stays so.
+func TestAzureSmoke(t *testing.T) {
+	made := []string{
+		"az group create --subscription S --name NAME --location westeurope --output none",
+		"azd env new NAME --subscription S --location westeurope --no-prompt",
+		"azd env set -e NAME AZURE_RESOURCE_GROUP NAME",
+		"azd up -e NAME --no-prompt",
+	}
+	drilled := []string{
+		"azd env get-value -e NAME accountName", "unzip -q ../dist/async-caller.zip -d FOLDER/app",
+		"async-caller drill --app FOLDER/app of acme", "sleep 30", "async-caller drill --app FOLDER/app of acme",
+	}
+	deleted := "az group delete --subscription S --name NAME --yes"
+	for name, c := range map[string]struct {
+		fails string // a command
+		want  []string
+	}{
+		"delivers":    {"", append(append(made, drilled...), deleted)},
+		"not_created": {"az group create", append(made[:1:1], deleted)},
+		"not_up":      {"azd up", append(slices.Clip(made), deleted)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			fake := `#!/bin/sh
+call="$(basename "$0") $*"
+[ "$1" != drill ] || call="$call of $AzureWebJobsStorage__accountName"
+echo "$call" >> "$CALLS"
+case "$call" in
+"azd env new "*) mkdir -p ".azure/$3"; echo new > .azure/config.json ;;
+"azd env get-value "*) echo acme ;;
+"async-caller drill "*) [ "$(grep -c "^async-caller drill" "$CALLS")" = 2 ] || exit 2 ;;
+esac
+[ -z "$FAILS" ] || case "$call" in "$FAILS"*) exit 1 ;; esac
+`
+			mustWrite(t, folder, map[string]string{
+				".ci/azure-smoke":           mustRead(t, filepath.Join(projectRoot, ".ci", "azure-smoke")),
+				"deploy/.azure/config.json": "prod", "dist/async-caller": fake, "bin/az": fake, "bin/azd": fake,
+				"bin/unzip": fake, "bin/sleep": fake,
+			})
+			for _, path := range []string{"dist/async-caller", "bin/az", "bin/azd", "bin/unzip", "bin/sleep"} {
+				if err := os.Chmod(filepath.Join(folder, path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			calls := filepath.Join(folder, "calls")
+			script := exec.CommandContext(t.Context(), "bash", filepath.Join(folder, ".ci", "azure-smoke"))
+			script.Env = append(os.Environ(),
+				"PATH="+filepath.Join(folder, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"), "CALLS="+calls,
+				"TMPDIR="+folder, "FAILS="+c.fails, "AZURE_SUBSCRIPTION_ID=S", "AZURE_LOCATION=westeurope")
+			output, err := script.CombinedOutput()
+			if (err != nil) != (c.fails != "") {
+				t.Errorf("%v: %s", err, output)
+			}
+			got := mustRead(t, calls)
+			_, group, _ := strings.Cut(got, "--name ")
+			group, _, _ = strings.Cut(group, " ")
+			got = strings.ReplaceAll(got, group, "NAME")
+			if made, _ := filepath.Glob(filepath.Join(folder, "tmp.*")); len(made) > 0 {
+				t.Errorf("it leaves %v", made)
+			}
+			_, temporary, _ := strings.Cut(got, "-d ")
+			temporary, _, _ = strings.Cut(temporary, "/app")
+			if temporary != "" {
+				got = strings.ReplaceAll(got, temporary, "FOLDER")
+			}
+			if diff := cmp.Diff(c.want, strings.Split(strings.TrimSpace(got), "\n")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if selected := mustRead(t, filepath.Join(folder, "deploy", ".azure", "config.json")); selected != "prod" {
+				t.Errorf("the environment %q is selected", selected)
+			}
+		})
+	}
+}
