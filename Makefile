@@ -54,7 +54,7 @@ test-long: $(AZURITE) ## the tests of many messages at full size, and more sched
 	go test -count=1 -timeout 30m ./handler/internal/operate/run -stride 13
 
 # One at a time, because the first one downloads the extension bundle.
-test-func: needs-func $(AZURITE) ## the scenarios of e2e on the Functions host of Core Tools instead of the local host (40 minutes)
+test-func: needs-go needs-func $(AZURITE) ## the scenarios of e2e on the Functions host of Core Tools instead of the local host (40 minutes)
 	E2E_HOST=func go test -count=1 -timeout 90m -parallel 1 ./handler/tools/e2e
 
 check: needs-go ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
