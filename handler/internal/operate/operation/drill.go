@@ -229,7 +229,8 @@ func countOutcomes(
 			clocksDiffer = clocksDiffer || state.deliveredAt.Before(sent) || state.deliveredAt.After(now)
 		case state.isOver():
 			known.Failed++
-			failures[Failure{Reason: text.Line(state.failed.Reason, maxShown), Status: envelope.StatusCode(state.failed.Status)}]++
+			status := envelope.StatusCode(state.failed.Status)
+			failures[Failure{Reason: text.Line(state.failed.Reason, maxShown), Status: status}]++
 		default:
 			waiting = laterOutcome(waiting, laterOutcome(state.failed, state.refused))
 		}
