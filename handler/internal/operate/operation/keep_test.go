@@ -253,8 +253,8 @@ func TestKeepBesideFailures(t *testing.T) {
 				} else if err != nil {
 					t.Error(err)
 				}
-				// one per batch is there twice
-				if all := len(store.All(poisonQueue)) + len(store.All(other)); all < 80 || all > 82 {
+				// A pass works on eight messages at a time, so that many can be there twice.
+				if all := len(store.All(poisonQueue)) + len(store.All(other)); all < 80 || all > 88 {
 					t.Errorf("there are %d messages", all)
 				}
 			})
