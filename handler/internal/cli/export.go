@@ -110,7 +110,8 @@ func (s *session) writeExport(ctx context.Context, source account.Source, list e
 		missing = slices.DeleteFunc(missing, func(id string) bool { return message.MatchID(m.message, id) })
 		return operation.WriteRecord(out, m.line)
 	})
-	switch err = cmp.Or(err, out.Flush()); {
+	err = cmp.Or(err, out.Flush())
+	switch {
 	case err != nil:
 		return err
 	case listed.Matched == 0 && len(s.ids) > 0:
@@ -177,6 +178,7 @@ func (s *session) exportScheduled(
 	now := time.Now()
 	isStale := s.account.StaleCheck(ctx, now)
 	matched, err := s.account.ListScheduled(ctx, source, true, func(m message.Scheduled) error {
+		m.DescribeCall()
 		content := m.Row.Content
 		line := newScheduledLine(m, isStale(m.Row), now)
 		return visit(exported{m.Message, scheduledRecord{line, s.account.Rules.Encoding.Encode(content)}, content})

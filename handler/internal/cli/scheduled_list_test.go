@@ -102,6 +102,23 @@ func TestListScheduledJSON(t *testing.T) {
 	})
 }
 
+// TestListScheduledByMethod: a filter by method selects by the content: rows of earlier versions have no method.
+func TestListScheduledByMethod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute))
+		for method, want := range map[string]string{"get": "GET one.example/orders/{n}\n", "post": ""} {
+			d.stdout.Reset()
+			source := account.Source{Filter: message.Filter{Methods: []string{method}}}
+			if err := d.listScheduled(t.Context(), source); err != nil {
+				t.Fatal(err)
+			}
+			if got := d.stdout.String(); !strings.HasSuffix(got, want) || (got == "") != (want == "") {
+				t.Errorf("%s: %s", method, got)
+			}
+		}
+	})
+}
+
 func TestGroupScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := rowAt("eeeeeeee-5", "two.example", 5*time.Hour)

@@ -74,7 +74,8 @@ func (a *Account) ListScheduled(
 	if a.Table == nil {
 		return 0, ErrNoTable
 	}
-	query := record.ScheduledQuery{Content: content || s.Filter.NeedsContent(), DueBefore: s.DueBefore}
+	needsContent := s.Filter.NeedsContent()
+	query := record.ScheduledQuery{Content: content || needsContent, DueBefore: s.DueBefore}
 	if len(s.Queues) == 1 {
 		query.Queue = s.Queues[0]
 	}
@@ -83,6 +84,9 @@ func (a *Account) ListScheduled(
 		seen++
 		a.Scanned(storage.ScheduledTable, seen, seen)
 		m := message.FromRow(row)
+		if needsContent {
+			m.DescribeCall()
+		}
 		if !s.selects(m) {
 			return nil
 		}

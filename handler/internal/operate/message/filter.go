@@ -38,7 +38,7 @@ type Filter struct {
 }
 
 // NeedsContent reports whether the filter needs the content of a scheduled message, of which lists read only the row.
-func (f Filter) NeedsContent() bool { return f.Text != "" || len(f.Paths) > 0 }
+func (f Filter) NeedsContent() bool { return f.Text != "" || len(f.Paths) > 0 || len(f.Methods) > 0 }
 
 // Match reports whether the filter selects a message. Content is the result of [Rules.Content]; it may be nil if Text
 // is empty.

@@ -17,11 +17,11 @@ type Scheduled struct {
 	Answered string
 }
 
-// FromRow describes the scheduled message of a row, as far as the row says it: without the content it has no Path.
+// FromRow describes the scheduled message of a row without its content: it has no Path.
 // Since is when the call was created, so that filters by time select by age. Anyone who can write to the table can have
 // written the row.
 func FromRow(r record.Scheduled) Scheduled {
-	m := Scheduled{Row: r, Answered: text.Line(r.Answer, mask.MaxAnswerText), Message: Message{
+	return Scheduled{Row: r, Answered: text.Line(r.Answer, mask.MaxAnswerText), Message: Message{
 		Queue: text.Line(r.Partition, maxHost), ID: text.Line(r.ID, maxReason), Main: text.Line(r.Partition, maxHost),
 		Reason: text.Line(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: text.Line(r.RequestID, maxTenant),
 		Organization: text.Line(r.Organization, maxTenant), Environment: text.Line(r.Environment, maxTenant),
@@ -29,10 +29,14 @@ func FromRow(r record.Scheduled) Scheduled {
 		Host:        text.Line(strings.ToLower(r.TargetHost), maxHost),
 		PathPattern: text.Line(r.PathPattern, maxPath), Cause: text.Line(r.Cause, maxError), Bytes: len(r.Content),
 	}}
-	if e, err := envelope.Parse(r.Content); err == nil {
-		m.describePath(e)
+}
+
+// DescribeCall completes the description by the content of the row: the path, and the method, which rows of earlier
+// versions lack.
+func (s *Scheduled) DescribeCall() {
+	if e, err := envelope.Parse(s.Row.Content); err == nil {
+		s.describePath(e)
 	}
-	return m
 }
 
 // CheckRow compares the host and the request id of a row, by which an operator chooses it, with its content, which the

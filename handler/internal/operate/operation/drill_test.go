@@ -41,8 +41,12 @@ func TestDrill(t *testing.T) {
 			does: firstOf(2, "fail", "deliver"), delivered: calls - 2, failed: 2,
 			failures: []operation.Failure{{Reason: "rejected", Status: 418, Count: 2}}, after: soon,
 		},
-		"retried":  {does: firstOf(1, "retry", "deliver"), delivered: calls - 1, waiting: "waits for attempt 2", after: end},
-		"refused":  {does: always("refuse"), waiting: "not called yet: the circuit breaker of t.example is open", after: end},
+		"retried": {
+			does: firstOf(1, "retry", "deliver"), delivered: calls - 1, waiting: "waits for attempt 2", after: end,
+		},
+		"refused": {
+			does: always("refuse"), waiting: "not called yet: the circuit breaker of t.example is open", after: end,
+		},
 		"not_read": {after: end},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,12 +116,14 @@ func TestDrillHomePage(t *testing.T) {
 		apps, stopped []string
 		host, refused string
 	}{
-		"app":            {apps: []string{"contoso-calls"}, host: "contoso-calls.azurewebsites.net"},
-		"beside_stopped": {apps: []string{"contoso-calls"}, stopped: []string{"old"}, host: "contoso-calls.azurewebsites.net"},
-		"local":          {apps: []string{"local"}, refused: "the app local does not run in Azure"},
-		"several":        {apps: []string{"one", "two"}, refused: "2 apps run on the account, such as one, two"},
-		"stopped":        {stopped: []string{"old"}, refused: "no app runs on the account"},
-		"hostile":        {apps: []string{"evil.example/x"}, refused: "does not run in Azure"},
+		"app": {apps: []string{"contoso-calls"}, host: "contoso-calls.azurewebsites.net"},
+		"beside_stopped": {
+			apps: []string{"contoso-calls"}, stopped: []string{"old"}, host: "contoso-calls.azurewebsites.net",
+		},
+		"local":   {apps: []string{"local"}, refused: "the app local does not run in Azure"},
+		"several": {apps: []string{"one", "two"}, refused: "2 apps run on the account, such as one, two"},
+		"stopped": {stopped: []string{"old"}, refused: "no app runs on the account"},
+		"hostile": {apps: []string{"evil.example/x"}, refused: "does not run in Azure"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -165,8 +171,10 @@ func TestDrillRefused(t *testing.T) {
 		"not_recorded": {operation.Drill{URL: drillURL, Count: 1}, true, operation.ErrNoOutcomes, []string{
 			"a drill is not possible", "ASYNC_CALLER_SCHEDULED is off",
 		}},
-		"url":      {operation.Drill{URL: "t.example", Count: 1}, false, operation.ErrNoCall, []string{"call.url"}},
-		"priority": {operation.Drill{URL: drillURL, Count: 1, Priority: 11}, false, operation.ErrNoCall, []string{"priority"}},
+		"url": {operation.Drill{URL: "t.example", Count: 1}, false, operation.ErrNoCall, []string{"call.url"}},
+		"priority": {
+			operation.Drill{URL: drillURL, Count: 1, Priority: 11}, false, operation.ErrNoCall, []string{"priority"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

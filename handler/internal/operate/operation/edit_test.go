@@ -217,11 +217,13 @@ func TestEditRefused(t *testing.T) {
 		now      bool
 		want     string // empty if it is not refused
 	}{
-		"malformed":       {"call.url=none", false, "would be malformed"},
-		"retry":           {"retry=no-such", false, "retry policy"},
-		"private":         {"call.url=https://169.254.169.254/", false, "must not be called"},
-		"too_large":       {"call.body=" + strings.Repeat("x", 48<<10), false, "bytes"},
-		"no_room":         {"call.body=" + strings.Repeat("x", 48<<10-len(plannedCall("r0", later))-50), false, "no room for"},
+		"malformed": {"call.url=none", false, "would be malformed"},
+		"retry":     {"retry=no-such", false, "retry policy"},
+		"private":   {"call.url=https://169.254.169.254/", false, "must not be called"},
+		"too_large": {"call.body=" + strings.Repeat("x", 48<<10), false, "bytes"},
+		"no_room": {
+			"call.body=" + strings.Repeat("x", 48<<10-len(plannedCall("r0", later))-50), false, "no room for",
+		},
 		"same":            {"call.method=POST", false, ""},
 		"same_url":        {"call.url=https://t.example/orders/1", false, "change nothing"},
 		"attempts":        {"attempts=0", false, "stay"},
