@@ -7,7 +7,11 @@ ACTIONLINT = go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellche
 AZURITE = handler/tools/azurite/node_modules/.installed
 SAMPLES = handler/tools/quickstart/node_modules/.installed
 
-.PHONY: help build demo run start test test-plain test-race test-long test-func check faults faults-short faults-long bench size vuln format package release deploy azure-smoke azurite npm needs-go needs-func needs-node
+.PHONY: help build demo run start test test-plain test-race test-long test-func check faults faults-short faults-long \
+	bench size vuln format package release deploy azure-smoke azurite npm needs-go needs-func needs-node
+
+# Only test-func sets it: from the environment, it would leave out scenarios of the other targets.
+unexport E2E_HOST
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -35,8 +39,9 @@ start: needs-go needs-func ## func start in dist (needs Azure Functions Core Too
 # The race detector makes a test ten times slower. It finds nothing in packages without goroutines, nor in tests of
 # executables, which are built without it. The tests of executables, of which e2e takes longest, wait more than they
 # compute: the others run beside them, and give way to them.
-race_free = admission bounds config decision dotnet envelope explain fold functionapp guard mask nearest operate/message \
-	operate/message/edit retry route secret strictjson targets text tools/e2e tools/quickstart tools/simulation tools/stage
+race_free = admission bounds config decision dotnet envelope explain fold functionapp guard mask nearest \
+	operate/message operate/message/edit retry route secret strictjson targets text \
+	tools/e2e tools/quickstart tools/simulation tools/stage
 select = grep $(1) $(foreach package,$(race_free),-e '/$(package)$$')
 gotest = xargs go test -shuffle=on -count=1 -timeout 10m -parallel 8
 
@@ -54,7 +59,7 @@ test-long: $(AZURITE) ## the tests of many messages at full size, and more sched
 	go test -count=1 -timeout 30m ./handler/internal/operate/run -stride 13
 
 # One at a time, because the first one downloads the extension bundle.
-test-func: needs-go needs-func $(AZURITE) ## the scenarios of e2e on the Functions host of Core Tools instead of the local host (40 minutes)
+test-func: needs-go needs-func $(AZURITE) ## the scenarios of e2e on the host of Core Tools (40 minutes)
 	E2E_HOST=func go test -count=1 -timeout 90m -parallel 1 ./handler/tools/e2e
 
 check: needs-go ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
@@ -99,7 +104,7 @@ format: needs-go ## format the Go code
 package: needs-go ## pack dist/async-caller.zip for a Function App on linux/amd64
 	go run ./handler/tools/stage -zip
 
-release: needs-go ## executables for six platforms with SBOMs, the package and sums in dist/release (REPOSITORY=owner/name)
+release: needs-go ## executables for six platforms, SBOMs, package and sums in dist/release (REPOSITORY=owner/name)
 	@test -n "$(REPOSITORY)" || { echo "set REPOSITORY to the repository on GitHub, to which links of the release lead: \
 	make release REPOSITORY=owner/name" >&2; exit 1; }
 	go run ./handler/tools/stage -release "$(REPOSITORY)"
@@ -119,13 +124,13 @@ npm: $(AZURITE) $(SAMPLES) ## install Azurite and the packages of the samples, f
 	cd $* && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
-# These are checked before anything is downloaded or built. An older Go than 1.21 cannot read go.mod; a newer one fetches
-# the version that go.mod requires, unless GOTOOLCHAIN or the network forbids it.
+# These are checked before anything is downloaded or built. An older Go than 1.21 cannot read go.mod; a newer one
+# fetches the version that go.mod requires, unless GOTOOLCHAIN or the network forbids it.
 GO_VERSION = $(shell sed -n 's/^go \([0-9]*\.[0-9]*\).*/\1/p' go.mod)
 
 needs-go:
-	@command -v go >/dev/null || { echo "go is missing: install Go $(GO_VERSION) or later from https://go.dev/dl, and put \
-	it on the PATH" >&2; exit 1; }
+	@command -v go >/dev/null || { echo "go is missing: install Go $(GO_VERSION) or later from https://go.dev/dl, \
+	and put it on the PATH" >&2; exit 1; }
 	@problem=$$(go list -m 2>&1) || { echo "this Go cannot build the project: install Go $(GO_VERSION) or later from \
 	https://go.dev/dl; it says: $$problem" >&2; exit 1; }
 

@@ -117,7 +117,8 @@ func (s *Shares) bounds(c *share, p *targets.Profile, freeSlots, freeCalls int, 
 	trust := &c.ofAll.value.trust
 	if class := trust.class(now); class > trusted {
 		held, tried := s.held(c.function, now)
-		if c.isTrial = trust.mayTry(tried, now); c.isTrial {
+		c.isTrial = trust.mayTry(tried, now)
+		if c.isTrial {
 			class = trusted
 		}
 		for of := untrusted; of <= class; of++ {

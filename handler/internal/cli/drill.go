@@ -26,9 +26,9 @@ func newDrill(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   shared.group,
 		Short: "Send calls through an app that runs, and say what becomes of them",
-		Long: fmt.Sprintf(`Send calls through the app that runs on the account, wait for their outcomes, and say how many were
-delivered, failed (with the reasons) or are missing, how long the deliveries took, and when the
-timer functions of the app last ran. The exit code is 1 if a call failed or is missing.
+		Long: fmt.Sprintf(`Send calls through the app that runs on the account, wait for their outcomes, and say how
+many were delivered, failed (with the reasons) or are missing, how long the deliveries took, and
+when the timer functions of the app last ran. The exit code is 1 if a call failed or is missing.
 
 Each call is a GET, by default of the app's own home page, https://APP.azurewebsites.net/, where APP
 is the name in the heartbeats of the app. Give --url if the app has another host name, if several

@@ -61,13 +61,18 @@ func TestSetSaysWhatWaits(t *testing.T) {
 		printed string
 		offers  bool
 	}{
-		"raised": {`{"t.example":{"rate":"1/s"}}`, "", set(setting.Rate, "5/s"), "until it is cleared; targets.json has 1/s", true},
+		"raised": {
+			`{"t.example":{"rate":"1/s"}}`, "", set(setting.Rate, "5/s"),
+			"until it is cleared; targets.json has 1/s", true,
+		},
 		"lowered": {
 			`{"*.example":{"rate":"10/s","per":"instance"}}`, "", set(setting.Rate, "5/s"),
 			"targets.json has 10/s per instance", false,
 		},
-		"raised_again": {`{"t.example":{"rate":"10/s"}}`, "1/s", set(setting.Rate, "5/s"), "targets.json has 10/s", true},
-		"first_limit":  {`{"t.example":{}}`, "", set(setting.Concurrency, "2"), "targets.json has none", false},
+		"raised_again": {
+			`{"t.example":{"rate":"10/s"}}`, "1/s", set(setting.Rate, "5/s"), "targets.json has 10/s", true,
+		},
+		"first_limit": {`{"t.example":{}}`, "", set(setting.Concurrency, "2"), "targets.json has none", false},
 		"cleared": {
 			`{"t.example":{"rate":"10/s"}}`, "1/s",
 			func(ctx context.Context, s *session) error { return s.clearLimits(ctx, "t.example") },

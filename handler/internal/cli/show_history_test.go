@@ -249,12 +249,27 @@ func TestShowFails(t *testing.T) {
 			code: exitNothing, want: `"order-2": not scheduled, not dead-lettered, no end is recorded: it waits on a ` +
 				"queue (1 waits on async-caller, the oldest for 40s), is in flight, or ended before history was kept",
 		},
-		"no_tenant":    {code: exitNothing, want: "give --organization and --environment for the ended call of a Nexus tenant"},
-		"other_tenant": {tenant: acme, code: exitNothing, want: "the account has tables since asynccallerhistory200001: the app"},
-		"denied":       {failHistory: storage.ErrDenied, code: exitPartly, want: "not looked at: history: storage refused access"},
-		"no_history":   {noHistory: true, code: exitPartly, want: "add TableEndpoint"},
-		"no_record":    {noTable: true, code: exitPartly, want: "not looked at: scheduled messages: the record of scheduled"},
-		"record_away":  {failRecord: storage.ErrRefused, code: exitPartly, want: "not looked at: scheduled messages: list"},
+		"no_tenant": {
+			code: exitNothing,
+			want: "give --organization and --environment for the ended call of a Nexus tenant",
+		},
+		"other_tenant": {
+			tenant: acme, code: exitNothing,
+			want: "the account has tables since asynccallerhistory200001: the app",
+		},
+		"denied": {
+			failHistory: storage.ErrDenied, code: exitPartly,
+			want: "not looked at: history: storage refused access",
+		},
+		"no_history": {noHistory: true, code: exitPartly, want: "add TableEndpoint"},
+		"no_record": {
+			noTable: true, code: exitPartly,
+			want: "not looked at: scheduled messages: the record of scheduled",
+		},
+		"record_away": {
+			failRecord: storage.ErrRefused, code: exitPartly,
+			want: "not looked at: scheduled messages: list",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

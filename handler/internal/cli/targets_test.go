@@ -81,7 +81,10 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 			printed: "scheduled messages for it: 4; 0 of them expire before the pause ends\n",
 		},
 		"other_port": {host: "t.example:8443", lasts: 2 * time.Hour, printed: "scheduled messages for it: 0; 0 of them"},
-		"no_end":     {host: "t.example", printed: "until it is resumed\nend: `async-caller targets resume t.example`\nan app that runs notices it within 20s"},
+		"no_end": {
+			host: "t.example", printed: "until it is resumed\nend: `async-caller targets resume t.example`\n" +
+				"an app that runs notices it within 20s",
+		},
 		"no_end_day": {host: "t.example", printed: "4; 3 of them expire within 24h"},
 		"no_record": {
 			host: "t.example", printed: "paused t.example in test until", code: exitPartly,

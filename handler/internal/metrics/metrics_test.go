@@ -75,9 +75,14 @@ func TestAdd(t *testing.T) {
 		rows []*Interval
 		want string
 	}{
-		"none":   {nil, " others 0"},
-		"exact":  {[]*Interval{delivered(0, map[string]int{"a": 1}), delivered(0, map[string]int{"a": 2, "b": 3})}, "a3 b3 others 0"},
-		"listed": {[]*Interval{delivered(5, map[string]int{"a": 1}), delivered(6, map[string]int{"a": 2})}, "a3 others 11"},
+		"none": {nil, " others 0"},
+		"exact": {
+			[]*Interval{delivered(0, map[string]int{"a": 1}), delivered(0, map[string]int{"a": 2, "b": 3})},
+			"a3 b3 others 0",
+		},
+		"listed": {
+			[]*Interval{delivered(5, map[string]int{"a": 1}), delivered(6, map[string]int{"a": 2})}, "a3 others 11",
+		},
 		"fell": {
 			[]*Interval{delivered(0, map[string]int{"a": 1, "b": 1}), delivered(6, map[string]int{"b": 2})},
 			"a≥1 b3 others 6",

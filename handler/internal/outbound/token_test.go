@@ -195,9 +195,11 @@ func TestRefusedToken(t *testing.T) {
 		want     int    // the status, or 0
 		calls    int
 	}{
-		"again":        {withAuth(""), tokens{}, "token-a2", 200, 2},
-		"again_401":    {withAuth(""), tokens{}, "other", 401, 2},
-		"kept_by_mi":   {`"a.example":{"auth":{"managedIdentity":"api://a","clientId":"a"}}`, tokens{}, "token-a2", 401, 1},
+		"again":     {withAuth(""), tokens{}, "token-a2", 200, 2},
+		"again_401": {withAuth(""), tokens{}, "other", 401, 2},
+		"kept_by_mi": {
+			`"a.example":{"auth":{"managedIdentity":"api://a","clientId":"a"}}`, tokens{}, "token-a2", 401, 1,
+		},
 		"no_new_token": {withAuth(""), tokens{problemOfReplace: &outbound.NoTokenError{Cause: "x"}}, "other", 0, 1},
 		"no_token":     {`"b.example":{}`, tokens{}, "other", 401, 1},
 	} {
@@ -250,7 +252,9 @@ func TestTokenServers(t *testing.T) {
 			3599 * time.Second, "", false,
 		},
 		"no_expires_in": {answer(200, isJSON, `{"access_token":"abc"}`), "abc", 5 * time.Minute, "", false},
-		"expires_text":  {answer(200, isJSON, `{"access_token":"abc","expires_in":"60"}`), "abc", time.Minute, "", false},
+		"expires_text": {
+			answer(200, isJSON, `{"access_token":"abc","expires_in":"60"}`), "abc", time.Minute, "", false,
+		},
 		"long_token": {
 			answer(200, isJSON, `{"access_token":"`+long+`","expires_in":60}`), long, time.Minute, "", false,
 		},

@@ -133,7 +133,9 @@ func TestMembers(t *testing.T) {
 		"statuses": {`{"statuses":{"retry":[409,499,409],"reject":[404,503,302]}}`, func(p *targets.Profile) {
 			p.Statuses = map[int]bool{409: true, 499: true, 404: false, 503: false, 302: false}
 		}},
-		"statuses_reject":  {`{"statuses":{"reject":[999]}}`, func(p *targets.Profile) { p.Statuses = map[int]bool{999: false} }},
+		"statuses_reject": {
+			`{"statuses":{"reject":[999]}}`, func(p *targets.Profile) { p.Statuses = map[int]bool{999: false} },
+		},
 		"timeout":          {`{"timeout":"4m30s"}`, func(p *targets.Profile) { p.Timeout = 270 * time.Second }},
 		"timeout_number":   {`{"timeout":1}`, func(p *targets.Profile) { p.Timeout = time.Second }},
 		"breaker_off":      {`{"breaker":"off"}`, func(p *targets.Profile) { p.Breaker.Off = true }},
@@ -268,14 +270,18 @@ func TestProblems(t *testing.T) {
 			`{"*":{"breaker":{"minDelay":"1ms"}}}`,
 			`"*": breaker.minDelay: want a duration from 1s to 24h0m0s`,
 		},
-		"statuses_list":      {`{"*":{"statuses":[409]}}`, `"*": statuses: want an object, not an array`},
-		"statuses_text":      {`{"*":{"statuses":"409"}}`, `"*": statuses: want an object, not a string`},
-		"statuses_null":      {`{"*":{"statuses":null}}`, `"*": statuses: want an object, not null`},
-		"statuses_empty":     {`{"*":{"statuses":{}}}`, `"*": statuses: want a list retry or reject, or both`},
-		"statuses_none":      {`{"*":{"statuses":{"retry":[]}}}`, `"*": statuses.retry: want at least one status`},
-		"statuses_none_too":  {`{"*":{"statuses":{"retry":[409],"reject":[]}}}`, `"*": statuses.reject: want at least one status`},
-		"statuses_number":    {`{"*":{"statuses":{"retry":409}}}`, `"*": statuses.retry: want an array, not a number`},
-		"statuses_retry_set": {`{"*":{"statuses":{"retry":"409"}}}`, `"*": statuses.retry: want an array, not a string`},
+		"statuses_list":  {`{"*":{"statuses":[409]}}`, `"*": statuses: want an object, not an array`},
+		"statuses_text":  {`{"*":{"statuses":"409"}}`, `"*": statuses: want an object, not a string`},
+		"statuses_null":  {`{"*":{"statuses":null}}`, `"*": statuses: want an object, not null`},
+		"statuses_empty": {`{"*":{"statuses":{}}}`, `"*": statuses: want a list retry or reject, or both`},
+		"statuses_none":  {`{"*":{"statuses":{"retry":[]}}}`, `"*": statuses.retry: want at least one status`},
+		"statuses_none_too": {
+			`{"*":{"statuses":{"retry":[409],"reject":[]}}}`, `"*": statuses.reject: want at least one status`,
+		},
+		"statuses_number": {`{"*":{"statuses":{"retry":409}}}`, `"*": statuses.retry: want an array, not a number`},
+		"statuses_retry_set": {
+			`{"*":{"statuses":{"retry":"409"}}}`, `"*": statuses.retry: want an array, not a string`,
+		},
 		"statuses_low": {
 			`{"*":{"statuses":{"retry":[409,99]}}}`,
 			`"*": statuses.retry[1]: want a whole number from 100 to 999`,
@@ -283,7 +289,9 @@ func TestProblems(t *testing.T) {
 		"statuses_high":     {`{"*":{"statuses":{"reject":[1000]}}}`, `"*": statuses.reject[0]: want a whole number`},
 		"statuses_fraction": {`{"*":{"statuses":{"reject":[409.5]}}}`, `"*": statuses.reject[0]: want a whole number`},
 		"statuses_string":   {`{"*":{"statuses":{"retry":["409"]}}}`, `"*": statuses.retry[0]: want a whole number`},
-		"statuses_range":    {`{"*":{"statuses":{"retry":["500-599"]}}}`, `"*": statuses.retry[0]: want a whole number`},
+		"statuses_range": {
+			`{"*":{"statuses":{"retry":["500-599"]}}}`, `"*": statuses.retry[0]: want a whole number`,
+		},
 		"statuses_2xx": {
 			`{"*":{"statuses":{"reject":[299]}}}`,
 			`"*": statuses.reject[0]: 2xx means delivered`,
@@ -361,31 +369,54 @@ func TestProblems(t *testing.T) {
 			`{"a.example":{"auth":{"managedIdentity":"x"},"headers":{"authorization":"$KEY"}}}`,
 			`auth: takes the place of headers.Authorization: remove one`,
 		},
-		"auth_none":   {auth(`{}`), `auth: want managedIdentity or oauth2`},
-		"auth_both":   {auth(`{"managedIdentity":"x","oauth2":` + oauth2 + `}`), `auth: want managedIdentity or oauth2`},
-		"auth_text":   {auth(`"x"`), `auth: want an object, not a string`},
-		"auth_later":  {auth(`{"certificate":"x"}`), `auth.certificate: unknown member: the members are clientId, managedIdentity, oauth2, override`},
-		"auth_sign":   {auth(`{"sign":"x"}`), `auth.sign: unknown member: `},
-		"auth_empty":  {auth(`{"managedIdentity":""}`), `auth.managedIdentity: want 1 to 500 bytes`},
-		"auth_long":   {auth(`{"managedIdentity":"` + strings.Repeat("x", 501) + `"}`), `auth.managedIdentity: want 1 to 500`},
+		"auth_none": {auth(`{}`), `auth: want managedIdentity or oauth2`},
+		"auth_both": {
+			auth(`{"managedIdentity":"x","oauth2":` + oauth2 + `}`), `auth: want managedIdentity or oauth2`,
+		},
+		"auth_text": {auth(`"x"`), `auth: want an object, not a string`},
+		"auth_later": {
+			auth(`{"certificate":"x"}`),
+			`auth.certificate: unknown member: the members are clientId, managedIdentity, oauth2, override`,
+		},
+		"auth_sign":  {auth(`{"sign":"x"}`), `auth.sign: unknown member: `},
+		"auth_empty": {auth(`{"managedIdentity":""}`), `auth.managedIdentity: want 1 to 500 bytes`},
+		"auth_long": {
+			auth(`{"managedIdentity":"` + strings.Repeat("x", 501) + `"}`), `auth.managedIdentity: want 1 to 500`,
+		},
 		"auth_line":   {auth(`{"managedIdentity":"x\n"}`), `auth.managedIdentity: want 1 to 500`},
 		"auth_number": {auth(`{"managedIdentity":1}`), `auth.managedIdentity: want a string`},
-		"auth_unset":  {auth(`{"managedIdentity":"x","clientId":"$UNSET"}`), `auth.clientId: the environment variable UNSET is not set`},
+		"auth_unset": {
+			auth(`{"managedIdentity":"x","clientId":"$UNSET"}`),
+			`auth.clientId: the environment variable UNSET is not set`,
+		},
 		"auth_override": {
 			auth(`{"managedIdentity":"x","override":"no"}`), `auth.override: want true or false`,
 		},
-		"auth_client_beside": {auth(`{"oauth2":` + oauth2 + `,"clientId":"x"}`), `auth.clientId: is that of a managed identity`},
-		"oauth2_part":        {auth(`{"oauth2":{"tokenUrl":"https://l.example","clientId":"x"}}`), `auth.oauth2: want tokenUrl, clientId and clientSecret`},
+		"auth_client_beside": {
+			auth(`{"oauth2":` + oauth2 + `,"clientId":"x"}`), `auth.clientId: is that of a managed identity`,
+		},
+		"oauth2_part": {
+			auth(`{"oauth2":{"tokenUrl":"https://l.example","clientId":"x"}}`),
+			`auth.oauth2: want tokenUrl, clientId and clientSecret`,
+		},
 		"oauth2_secret": {
 			auth(`{"oauth2":{"clientSecret":"` + canary + `"}}`),
 			`auth.oauth2.clientSecret: want "$NAME", and the secret in the environment variable NAME`,
 		},
-		"oauth2_secret_part": {auth(`{"oauth2":{"clientSecret":"$KEY ` + canary + `"}}`), `auth.oauth2.clientSecret: want "$NAME"`},
-		"oauth2_style":       {auth(`{"oauth2":{"style":"both"}}`), `auth.oauth2.style: want "header" or "body"`},
-		"oauth2_unknown":     {auth(`{"oauth2":{"scopes":"x"}}`), `auth.oauth2.scopes: unknown member: `},
-		"oauth2_http":        {auth(`{"oauth2":{"tokenUrl":"http://l.example"}}`), `auth.oauth2.tokenUrl: want an https URL`},
-		"oauth2_query":       {auth(`{"oauth2":{"tokenUrl":"https://l.example/?x=` + canary + `"}}`), `tokenUrl: want an https URL`},
-		"oauth2_user":        {auth(`{"oauth2":{"tokenUrl":"https://u:` + canary + `@l.example"}}`), `tokenUrl: want an https URL`},
+		"oauth2_secret_part": {
+			auth(`{"oauth2":{"clientSecret":"$KEY ` + canary + `"}}`), `auth.oauth2.clientSecret: want "$NAME"`,
+		},
+		"oauth2_style":   {auth(`{"oauth2":{"style":"both"}}`), `auth.oauth2.style: want "header" or "body"`},
+		"oauth2_unknown": {auth(`{"oauth2":{"scopes":"x"}}`), `auth.oauth2.scopes: unknown member: `},
+		"oauth2_http": {
+			auth(`{"oauth2":{"tokenUrl":"http://l.example"}}`), `auth.oauth2.tokenUrl: want an https URL`,
+		},
+		"oauth2_query": {
+			auth(`{"oauth2":{"tokenUrl":"https://l.example/?x=` + canary + `"}}`), `tokenUrl: want an https URL`,
+		},
+		"oauth2_user": {
+			auth(`{"oauth2":{"tokenUrl":"https://u:` + canary + `@l.example"}}`), `tokenUrl: want an https URL`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := targets.Parse([]byte(test.content), nil, getenv)

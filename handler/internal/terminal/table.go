@@ -188,9 +188,9 @@ func (t *Table) Format(cells ...string) string {
 func (c Column) cut(text string, columns int) string {
 	switch {
 	case c.isCall:
-		return CutCall(text, columns)
+		return cutCall(text, columns)
 	case c.isList:
-		return CutList(text, columns)
+		return cutList(text, columns)
 	}
 	return CutMiddle(text, columns)
 }

@@ -113,7 +113,7 @@ func TestCutToWholeParts(t *testing.T) {
 		14: {"POST crm.exam…", "expired 42, …"},
 		9:  {"POST crm…", "expired …"},
 	} {
-		got := [2]string{CutCall(call, columns), CutList(list, columns)}
+		got := [2]string{cutCall(call, columns), cutList(list, columns)}
 		if got != want {
 			t.Errorf("%d columns: %q, want %q", columns, got, want)
 		}

@@ -103,8 +103,8 @@ func CutMiddle(text string, columns int) string {
 // roomForPath is the width from which on both ends of a path are shown.
 const roomForPath = 8
 
-// CutCall shortens a call, a method and a URL without its scheme. What it cuts first is the path.
-func CutCall(call string, columns int) string {
+// cutCall shortens a call, a method and a URL without its scheme. What it cuts first is the path.
+func cutCall(call string, columns int) string {
 	host, path, hasPath := strings.Cut(call, "/")
 	room := columns - DisplayWidth(host)
 	switch {
@@ -116,8 +116,8 @@ func CutCall(call string, columns int) string {
 	return host + CutMiddle("/"+path, room)
 }
 
-// CutList shortens a list with commas by whole members.
-func CutList(list string, columns int) string {
+// cutList shortens a list with commas by whole members.
+func cutList(list string, columns int) string {
 	const more = ", …"
 	rest := list
 	for DisplayWidth(rest) > columns {

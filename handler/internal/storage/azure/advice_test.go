@@ -142,7 +142,8 @@ func TestAdviceOnDenial(t *testing.T) {
 // that the identity lacks.
 func TestAdviceOnClosedAccount(t *testing.T) {
 	for code, want := range map[string]string{
-		"AuthorizationFailure":            "the account is closed to the address of this machine: run the command in a network",
+		"AuthorizationFailure": "the account is closed to the address of this machine: " +
+			"run the command in a network",
 		"AuthorizationPermissionMismatch": "assign the " + Roles,
 	} {
 		request := httptest.NewRequestWithContext(
