@@ -48,20 +48,30 @@ func (d *Durations) add(took time.Duration) {
 // Percentile returns a limit below which so many percent of the calls are, such as "<30ms", or ">2m" if there is none.
 // It returns "-" if there are no calls.
 func (d Durations) Percentile(percent int) string {
+	element, isKnown := d.Element(percent)
+	switch {
+	case !isKnown:
+		return "-"
+	case element == len(DurationLimits):
+		return ">" + limitText(DurationLimits[element-1])
+	}
+	return "<" + limitText(DurationLimits[element])
+}
+
+// Element returns the first element up to which so many percent of the calls are. It reports false if there are no
+// calls.
+func (d Durations) Element(percent int) (element int, isKnown bool) {
 	calls, below := 0, 0
 	for _, n := range d {
 		calls += n
 	}
-	if calls == 0 {
-		return "-"
-	}
-	for bucket, limit := range DurationLimits {
-		below += d[bucket]
-		if below*100 >= calls*percent {
-			return "<" + limitText(limit)
+	for i, n := range d {
+		below += n
+		if calls > 0 && below*100 >= calls*percent {
+			return i, true
 		}
 	}
-	return ">" + limitText(DurationLimits[len(DurationLimits)-1])
+	return 0, false
 }
 
 // limitText returns a limit without the zeros of [time.Duration.String].

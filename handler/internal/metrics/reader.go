@@ -183,10 +183,19 @@ func window(c Counts) Window {
 
 // Of returns the numbers of a host.
 func (n Numbers) Of(host string) Series {
+	of := func(i *Interval) Counts { return i.Of(host) }
 	return Series{
 		Last5Minutes: window(n.recent.Of(host)), LastHour: window(n.lastHour.Of(host)),
-		Minutes: points(n.minutes, host), Hours: points(n.hours, host),
+		Minutes: points(n.minutes, of), Hours: points(n.hours, of),
 	}
+}
+
+// All returns the numbers of all hosts together.
+func (n Numbers) All() Series {
+	all := n.Others(nil)
+	all.Minutes = points(n.minutes, func(i *Interval) Counts { return i.others(nil) })
+	all.Hours = points(n.hours, func(i *Interval) Counts { return i.others(nil) })
+	return all
 }
 
 // Others returns the numbers of all hosts but these together, without their minutes and hours.
@@ -200,10 +209,10 @@ func (n Numbers) Busiest(most int) []string {
 	return hosts[:min(len(hosts), most)]
 }
 
-// points returns the numbers of a host, in the order of their times.
-func points(intervals map[time.Time]*Interval, host string) (found []Point) {
+// points returns numbers of intervals, in the order of their times.
+func points(intervals map[time.Time]*Interval, of func(*Interval) Counts) (found []Point) {
 	for _, at := range slices.SortedFunc(maps.Keys(intervals), time.Time.Compare) {
-		c := intervals[at].Of(host)
+		c := of(intervals[at])
 		if c.AtLeast || c.Messages() > 0 {
 			found = append(found, Point{at, c})
 		}

@@ -1,10 +1,13 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/operate/message"
@@ -68,6 +71,67 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 		}
 	}
 	return summaries, nil
+}
+
+// PoisonFront has the first visible messages of a queue with dead letters.
+type PoisonFront struct {
+	Queue string
+	// Messages is the approximate number of messages, invisible ones included; nil if it is unknown. Problem says why
+	// some of the queue could not be read.
+	Messages *int
+	Problem  string
+	// First are the first visible messages, at most [storage.MaxBatch].
+	First []message.Message
+}
+
+// PoisonFronts only peeks: at the poison queues of the account, and at the other queues that no function reads and that
+// have a dead letter among their first messages. It leaves out empty queues.
+func (a *Account) PoisonFronts(ctx context.Context) ([]PoisonFront, error) {
+	all, err := a.Reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
+	defer cancel()
+	names := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
+		return !strings.HasSuffix(name, storage.PoisonSuffix) && (a.IsRead(all, name) || a.Rules.IsRaw(name))
+	})
+	fronts := make([]PoisonFront, len(names))
+	var group errgroup.Group
+	group.SetLimit(queuesAtOnce)
+	for i, name := range names {
+		group.Go(func() error {
+			fronts[i] = a.poisonFront(ctx, name)
+			return nil
+		})
+	}
+	_ = group.Wait() // each front has its problem
+	return slices.DeleteFunc(fronts, PoisonFront.isEmpty), nil
+}
+
+func (f PoisonFront) isEmpty() bool { return f.Problem == "" && *f.Messages == 0 }
+
+func (a *Account) poisonFront(ctx context.Context, name string) PoisonFront {
+	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
+	defer cancel()
+	f := PoisonFront{Queue: name, Messages: new(int)}
+	first, err := a.Peek(ctx, name)
+	hasDeadLetter := strings.HasSuffix(name, storage.PoisonSuffix)
+	for _, m := range first {
+		hasDeadLetter = hasDeadLetter || isDeadLetter(a.Rules.Content(m.Text))
+		f.First = append(f.First, message.Read(a.Rules, name, m))
+	}
+	if err == nil && !hasDeadLetter {
+		return f
+	}
+	count, countErr := a.Count(ctx, name)
+	err = cmp.Or(err, countErr)
+	if err != nil {
+		f.Messages, f.Problem = nil, err.Error()
+		return f
+	}
+	*f.Messages = max(count, len(first))
+	return f
 }
 
 // summarize describes one queue.

@@ -51,9 +51,15 @@ type Status struct {
 	// OtherTargets is the number of the others. At the end are those of the busiest targets that are neither.
 	Targets      []TargetStatus `json:"targets"`
 	OtherTargets int            `json:"otherTargets,omitempty"`
+	// AllTargets are the targets of the record, and those that fail.
+	AllTargets []TargetStatus `json:"-"`
+	// DueTimes are those of all scheduled messages.
+	DueTimes message.DueTimes `json:"-"`
 	// OtherNumbers are those of all targets that are not named. NumbersProblem says why numbers are unknown.
 	OtherNumbers   *metrics.Series `json:"otherNumbers,omitempty"`
 	NumbersProblem string          `json:"numbersProblem,omitempty"`
+	// Numbers are those of all targets, until the next status is read.
+	Numbers metrics.Numbers `json:"-"`
 	// Settings are the live settings of targets that are in force. SettingProblem says why that is unknown.
 	Settings       []Setting `json:"settings,omitempty"`
 	SettingProblem string    `json:"settingProblem,omitempty"`
@@ -257,12 +263,14 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	defer cancel()
 	queues := message.ScheduledGroups{By: message.ByQueue, Now: s.At}
 	hosts := message.ScheduledGroups{By: message.ByHost, Now: s.At}
+	s.DueTimes.From = s.At
 	stale := a.StaleCheck(limited, s.At)
 	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Scheduled) error {
 		gone := stale(m.Row)
 		untilResumed(&m, settings, s.At)
 		queues.Add(m, gone)
 		hosts.Add(m, gone)
+		s.DueTimes.Add(m, gone)
 		return nil
 	})
 	if err != nil {
@@ -278,7 +286,8 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 		return cmp.Compare(min(len(b.Failing), 1), min(len(a.Failing), 1))
 	})
 	s.OtherTargets = max(len(targets)-maxTargets, 0)
-	s.Targets = targets[:len(targets)-s.OtherTargets]
+	s.AllTargets = targets
+	s.Targets = slices.Clone(targets[:len(targets)-s.OtherTargets])
 	a.readNumbers(ctx, s)
 	record := map[string]*message.ScheduledGroup{}
 	for _, group := range queues.Result() {
@@ -323,6 +332,7 @@ func (a *Account) readNumbers(ctx context.Context, s *Status) {
 		s.Targets[i].Numbers = new(numbers.Of(s.Targets[i].Key))
 	}
 	s.OtherNumbers = new(numbers.Others(shown))
+	s.Numbers = numbers
 }
 
 // readSettings completes the status with the settings of targets that are in force, and returns them. Without a table
