@@ -38,7 +38,7 @@ type Browser struct {
 
 // Start starts Chromium with an empty profile, and stops it at the end of the test. It resolves no names, so a page can
 // reach nothing but 127.0.0.1.
-func Start(t testing.TB) *Browser {
+func Start(t *testing.T) *Browser {
 	t.Helper()
 	home := t.TempDir() // it is removed after the clean-up below
 	options := []chromedp.ExecAllocatorOption{
@@ -64,7 +64,7 @@ func Start(t testing.TB) *Browser {
 }
 
 // begin starts Chromium, or opens a tab in it. Either ends with the context of its start, so that has no deadline.
-func begin(ctx context.Context, t testing.TB, end func()) {
+func begin(ctx context.Context, t *testing.T, end func()) {
 	t.Helper()
 	defer time.AfterFunc(limit, end).Stop()
 	if err := chromedp.Do(ctx); err != nil {
@@ -73,7 +73,7 @@ func begin(ctx context.Context, t testing.TB, end func()) {
 }
 
 // find returns the path of Chromium or Chrome.
-func find(t testing.TB) string {
+func find(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -96,7 +96,7 @@ type Options struct {
 
 // Page is a tab with cookies and storage of its own.
 type Page struct {
-	t        testing.TB
+	t        *testing.T
 	origin   string
 	noScript bool
 	limited  func() (context.Context, context.CancelFunc)
@@ -118,11 +118,12 @@ type Incidents struct {
 }
 
 // Open opens a URL in a new tab, waits until the page is loaded, and closes the tab at the end of the test.
-func (b *Browser) Open(t testing.TB, address string, options Options) *Page {
+func (b *Browser) Open(t *testing.T, address string, options Options) *Page {
 	t.Helper()
 	p := &Page{t: t, origin: origin(address), noScript: options.NoScript}
 	var ctx context.Context
-	ctx, cancel := b.open(chromedp.WithNewBrowserContext(), chromedp.WithListener(func(event any) { p.record(ctx, event) }))
+	listener := chromedp.WithListener(func(event any) { p.record(ctx, event) })
+	ctx, cancel := b.open(chromedp.WithNewBrowserContext(), listener)
 	t.Cleanup(cancel)
 	p.limited = func() (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, limit) }
 	begin(ctx, t, cancel)
@@ -254,7 +255,7 @@ func (p *Page) Axe() []Violation {
 }
 
 // axe returns the script of axe-core, which is below the working directory or below a parent of it.
-func axe(t testing.TB) string {
+func axe(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	for err == nil && dir != filepath.Dir(dir) {
