@@ -3,12 +3,14 @@
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT = go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes=
 
-# What npm installs for the tests: Azurite, and the packages of the samples of docs/senders.md.
+# What npm installs for the tests: Azurite, the packages of the samples of docs/senders.md, and axe-core.
 AZURITE = handler/tools/azurite/node_modules/.installed
 SAMPLES = handler/tools/quickstart/node_modules/.installed
+AXE = handler/tools/browser/node_modules/.installed
 
-.PHONY: help build demo run start test test-plain test-race test-long test-func check faults faults-short faults-long \
-	bench size vuln format package release deploy azure-smoke azurite npm needs-go needs-func needs-node
+.PHONY: help build demo run start test test-plain test-race test-browser test-long test-func check faults faults-short \
+	faults-long bench size vuln format package release deploy azure-smoke azurite npm needs-go needs-func needs-node \
+	needs-chromium
 
 # Only test-func sets it: from the environment, it would leave out scenarios of the other targets.
 unexport E2E_HOST
@@ -38,21 +40,24 @@ start: needs-go needs-func ## func start in dist (needs Azure Functions Core Too
 
 # The race detector makes a test ten times slower. It finds nothing in packages without goroutines, nor in tests of
 # executables, which are built without it. The tests of executables, of which e2e takes longest, wait more than they
-# compute: the others run beside them, and give way to them.
+# compute: the others run beside them, and give way to them. test-browser has those that need Chromium.
 race_free = admission bounds config decision dotnet envelope explain fold functionapp guard mask nearest \
 	operate/message operate/message/edit retry route secret strictjson targets text \
 	tools/e2e tools/quickstart tools/simulation tools/stage
 select = grep $(1) $(foreach package,$(race_free),-e '/$(package)$$')
 gotest = xargs go test -shuffle=on -count=1 -timeout 10m -parallel 8
 
-test: $(AZURITE) $(SAMPLES) ## run all tests, Azurite included (4 minutes on two processors)
+test: $(AZURITE) $(SAMPLES) ## run all tests but test-browser, Azurite included (4 minutes on two processors)
 	$(MAKE) -j 2 --output-sync test-plain test-race
 
 test-plain: needs-go
 	go list ./handler/tools/e2e ./... | $(call select) | $(gotest)
 
 test-race: needs-go
-	go list ./... | $(call select,-v) | nice $(gotest) -race
+	go list ./... | grep -v /tools/browser | $(call select,-v) | nice $(gotest) -race
+
+test-browser: needs-go needs-chromium $(AZURITE) $(AXE) ## test the console in chromium
+	go test -count=1 -timeout 10m ./handler/tools/browser/...
 
 test-long: $(AZURITE) ## the tests of many messages at full size, and more schedules of faults (15 minutes)
 	go test -tags long -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation
@@ -62,7 +67,7 @@ test-long: $(AZURITE) ## the tests of many messages at full size, and more sched
 test-func: needs-go needs-func $(AZURITE) ## the scenarios of e2e on the host of Core Tools (40 minutes)
 	E2E_HOST=func go test -count=1 -timeout 90m -parallel 1 ./handler/tools/e2e
 
-check: needs-go ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
+check: needs-go needs-chromium ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
 	go mod tidy -diff
 	go mod verify
 	go vet ./...
@@ -74,6 +79,7 @@ check: needs-go ## what CI runs: formatting, tidiness, lint, all tests, a short 
 	$(GOLANGCI_LINT) run
 	$(ACTIONLINT) .github/workflows/*.yml
 	$(MAKE) test
+	$(MAKE) test-browser
 	$(MAKE) faults-short
 
 faults: $(AZURITE) ## inject hundreds of faults into the message flow and check that no message is lost (FLAGS=-seed=1)
@@ -117,7 +123,7 @@ deploy: needs-go needs-func ## publish the package to a Function App: make deplo
 azure-smoke: ## provision a test environment, deploy, drill, and delete all of it (needs Azure, azd and az)
 	.ci/azure-smoke
 
-npm: $(AZURITE) $(SAMPLES) ## install Azurite and the packages of the samples, for go test without make
+npm: $(AZURITE) $(SAMPLES) $(AXE) ## install Azurite, axe-core and the packages of the samples, for go test without make
 
 # The marker is made last, so an interrupted install has none. No package has an install script of use.
 %/node_modules/.installed: %/package-lock.json | needs-go needs-node
@@ -139,6 +145,11 @@ needs-node:
 	which includes both, and put it on the PATH" >&2; exit 1; }
 	@node -e 'if (parseInt(process.versions.node) < 21) console.error("warning: Azurite requires Node.js 21 or later, and \
 	this is " + process.version + "; if it fails, install a newer one")'
+
+needs-chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	{ echo "chromium is missing: install it, for example with apt-get install chromium, or Google Chrome, and put it \
+	on the PATH" >&2; exit 1; }
 
 needs-func:
 	@command -v func >/dev/null || { echo "func is not installed: install Azure Functions Core Tools 4, see \

@@ -26,8 +26,8 @@ func TestMakeNamesGo(t *testing.T) {
 	expect := func(problem string) {
 		t.Helper()
 		for _, target := range []string{
-			"build", "demo", "run", "azurite", "start", "test", "test-long", "check", "faults", "bench", "format",
-			"package", "release", "deploy", "npm",
+			"build", "demo", "run", "azurite", "start", "test", "test-browser", "test-long", "check", "faults", "bench",
+			"format", "package", "release", "deploy", "npm",
 		} {
 			arguments := []string{"--directory", "..", "--always-make", target}
 			command := exec.CommandContext(t.Context(), filepath.Join(folder, "make"), arguments...)
