@@ -21,6 +21,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
@@ -332,7 +333,7 @@ func whyUndelivered(options functionapp.QueueOptions, queue, name string, m stor
 	case undecodable != nil:
 		u.Detail = fmt.Sprintf("the text is %v: the host would move it to this queue again; encode it: "+
 			"`async-caller poison requeue --queue %s %s --fix-encoding`, and correct the sender",
-			undecodable, poison, shellWord(m.ID))
+			undecodable, poison, format.ShellWord(m.ID))
 	case name == queue && options.MaxDequeueCount > 0 && m.DequeueCount >= options.MaxDequeueCount:
 		u.Reason = message.HostGaveUp
 		u.Detail = fmt.Sprintf("its dequeue count has reached maxDequeueCount %d: the host moves it to %s; then: "+
@@ -360,7 +361,7 @@ func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) 
 	for _, unknown := range x.Unknown {
 		terminal.PrintLine(out, "warning", "%s", unknown)
 	}
-	fmt.Fprintf(out, "\nnow, %s\n", moment(q.Now))
+	fmt.Fprintf(out, "\nnow, %s\n", format.Moment(q.Now))
 	printStep(out, x.Arrival)
 	switch {
 	case x.AfterCall == nil && q.Outcome == nil:
@@ -369,9 +370,9 @@ func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) 
 		fmt.Fprintf(out, "\nno call is made, so it does not matter that %s\n", assumption(*q.Outcome))
 		return
 	case x.Envelope.Refused != "":
-		fmt.Fprintf(out, "\nno request is sent, because the target is refused, %s\n", moment(x.AfterCall.At))
+		fmt.Fprintf(out, "\nno request is sent, because the target is refused, %s\n", format.Moment(x.AfterCall.At))
 	default:
-		fmt.Fprintf(out, "\nif %s, %s\n", assumption(*q.Outcome), moment(x.AfterCall.At))
+		fmt.Fprintf(out, "\nif %s, %s\n", assumption(*q.Outcome), format.Moment(x.AfterCall.At))
 	}
 	printAfterCall(out, *x.AfterCall, x.Envelope)
 	if x.Otherwise != nil {
@@ -422,16 +423,18 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	case e.DueAt == nil:
 		terminal.PrintLine(out, "due", "yes")
 	case e.Due:
-		terminal.PrintLine(out, "due", "yes, since %s", moment(*e.DueAt))
+		terminal.PrintLine(out, "due", "yes, since %s", format.Moment(*e.DueAt))
 	default:
-		terminal.PrintLine(out, "due", "no, not before %s, in %s", moment(*e.DueAt), exactly(e.DueAt.Sub(now)))
+		terminal.PrintLine(out, "due", "no, not before %s, in %s", format.Moment(*e.DueAt),
+			format.Duration(e.DueAt.Sub(now)))
 	}
 	left := e.Deadline.Sub(now)
 	if left > 0 {
 		terminal.PrintLine(out, "deadline", "%s, %s left; then %s",
-			moment(e.Deadline), exactly(left), consequence(e.IfExpired))
+			format.Moment(e.Deadline), format.Duration(left), consequence(e.IfExpired))
 	} else {
-		terminal.PrintLine(out, "deadline", "%s, passed %s ago", moment(e.Deadline), exactly(now.Sub(e.Deadline)))
+		terminal.PrintLine(out, "deadline", "%s, passed %s ago", format.Moment(e.Deadline),
+			format.Duration(now.Sub(e.Deadline)))
 	}
 	if e.DeadlineLimited != "" {
 		terminal.PrintLine(out, "", "limited by the operator: %s", e.DeadlineLimited)
@@ -445,7 +448,7 @@ func printAfterCall(out io.Writer, s explain.Step, e *explain.Envelope) {
 	printStep(out, s)
 	if s.Next != nil {
 		terminal.PrintLine(out, "  time left", "%s until the deadline at %s",
-			exactly(e.Deadline.Sub(s.At)), moment(e.Deadline))
+			format.Duration(e.Deadline.Sub(s.At)), format.Moment(e.Deadline))
 	}
 	callback := "no"
 	if s.Callback {
@@ -474,13 +477,16 @@ func printStep(out io.Writer, s explain.Step) {
 
 func printNext(out io.Writer, n *explain.Next, at time.Time) {
 	if n.Earliest.Equal(n.Latest) {
-		terminal.PrintLine(out, "  next attempt", "%s, in %s", moment(n.Earliest), exactly(n.Earliest.Sub(at)))
+		terminal.PrintLine(out, "  next attempt", "%s, in %s", format.Moment(n.Earliest),
+			format.Duration(n.Earliest.Sub(at)))
 	} else {
 		terminal.PrintLine(out, "  next attempt", "%s at the earliest, in %s",
-			moment(n.Earliest), exactly(n.Earliest.Sub(at)))
-		terminal.PrintLine(out, "", "%s at the latest, in %s", moment(n.Latest), exactly(n.Latest.Sub(at)))
+			format.Moment(n.Earliest), format.Duration(n.Earliest.Sub(at)))
+		terminal.PrintLine(out, "", "%s at the latest, in %s", format.Moment(n.Latest),
+			format.Duration(n.Latest.Sub(at)))
 	}
 	if n.Latest.Sub(at) > time.Duration(n.Longest) {
-		terminal.PrintLine(out, "", "the message is rescheduled several times, by at most %s", exactly(n.Longest))
+		terminal.PrintLine(out, "", "the message is rescheduled several times, by at most %s",
+			format.Duration(n.Longest))
 	}
 }

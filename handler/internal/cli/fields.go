@@ -9,6 +9,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
 )
@@ -30,10 +31,10 @@ func reasonsText(counts []account.ReasonCount) string {
 	var parts []string
 	for i, c := range counts {
 		if i == mostReasons {
-			parts = append(parts, thousands(len(counts)-i)+" others")
+			parts = append(parts, format.Number(len(counts)-i)+" others")
 			break
 		}
-		parts = append(parts, c.Reason+" "+thousands(c.Count))
+		parts = append(parts, c.Reason+" "+format.Number(c.Count))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }
@@ -54,7 +55,7 @@ func remaining(at, now time.Time) string {
 	case !at.After(now):
 		return "past"
 	}
-	return age(at.Sub(now))
+	return format.Age(at.Sub(now))
 }
 
 // callText describes a call in a list. Method and path may be empty, as in rows of earlier versions.

@@ -15,6 +15,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/strictjson"
@@ -91,7 +92,7 @@ func (l scheduledLine) next(now time.Time) string {
 	if l.State != "waiting" {
 		return l.State
 	}
-	return age(l.NextAttemptAt.Sub(now))
+	return format.Age(l.NextAttemptAt.Sub(now))
 }
 
 // listedRequest is the largest width of request ids, enough for a GUID.
@@ -162,8 +163,9 @@ func printScheduledGroups(out io.Writer, groups []message.ScheduledGroup, now ti
 		terminal.Right("STALE", 5), terminal.Right("NEXT", 5), terminal.Right("LAST", 5), terminal.Left("STATUS", 12),
 		terminal.Flex("KEY", 0))
 	for _, g := range groups {
-		rows.Row(thousands(g.Count), thousands(g.DueInMinute), thousands(g.DueInHour), thousands(g.Stale),
-			age(g.Next.Sub(now)), age(g.Last.Sub(now)), terminal.Cut(statusesText(g.Statuses), 12), g.Key)
+		rows.Row(format.Number(g.Count), format.Number(g.DueInMinute), format.Number(g.DueInHour),
+			format.Number(g.Stale),
+			format.Age(g.Next.Sub(now)), format.Age(g.Last.Sub(now)), terminal.Cut(statusesText(g.Statuses), 12), g.Key)
 	}
 }
 

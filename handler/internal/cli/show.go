@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
@@ -98,7 +99,7 @@ func (s *session) show(ctx context.Context, id string, o showOptions) error {
 	}
 	if ended.others > 0 {
 		s.progress.printf("only the newest %d of %s calls and callbacks that have ended were looked at",
-			history.MaxFound, thousands(history.MaxFound+ended.others))
+			history.MaxFound, format.Number(history.MaxFound+ended.others))
 	}
 	if len(calls) == 0 {
 		return notFound(id, found, ended, o, now)
@@ -220,14 +221,15 @@ func waitingText(fronts []account.Front, now time.Time) string {
 			parts = append(parts, "…")
 			break
 		}
-		n, verb := thousands(f.Visible), "wait"
+		n, verb := format.Number(f.Visible), "wait"
 		switch f.Visible {
 		case 1:
 			verb = "waits"
 		case storage.MaxBatch:
 			n += " or more"
 		}
-		parts = append(parts, fmt.Sprintf("%s %s on %s, the oldest for %s", n, verb, f.Queue, age(now.Sub(f.Oldest))))
+		parts = append(parts, fmt.Sprintf("%s %s on %s, the oldest for %s", n, verb, f.Queue,
+			format.Age(now.Sub(f.Oldest))))
 	}
 	if len(parts) == 0 {
 		return ""
@@ -248,7 +250,7 @@ func keptText(since string) string {
 // severalCalls returns the error that an ID names several calls.
 func severalCalls(id string, n int) error {
 	return fmt.Errorf("%.128q names %s calls: give the whole id of one message, with --queue if it is on two queues, "+
-		"or add --message for a call that has ended", id, thousands(n))
+		"or add --message for a call that has ended", id, format.Number(n))
 }
 
 // listCalls prints calls, one per line.
@@ -260,17 +262,9 @@ func (s *session) listCalls(calls []foundCall, unread []account.UnreadError, now
 	printAll(s, pages, func(out io.Writer, pages []callPage) {
 		var rows [][]string
 		for _, p := range pages {
-			rows = append(rows, []string{p.State, shortID(p.ID), p.Queue, p.Host, p.Reason, ageAt(p.at, now)})
+			rows = append(rows, []string{p.State, shortID(p.ID), p.Queue, p.Host, p.Reason, format.AgeAt(p.at, now)})
 		}
 		terminal.PrintTable(out, rows, terminal.Left("STATE", 0), terminal.Left("ID", 0), terminal.Name("QUEUE"),
 			terminal.Flex("HOST", 0), terminal.Flex("REASON", 0), terminal.Right("AGE", 0))
 	})
-}
-
-// ageAt formats how long ago a time was that may be unknown.
-func ageAt(at, now time.Time) string {
-	if at.IsZero() {
-		return "-"
-	}
-	return age(now.Sub(at))
 }

@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
@@ -125,7 +126,8 @@ func (s *session) wholePage(
 			return c.concerns(s.account.Rules, step, progress)
 		})
 	if !searchedSince.IsZero() {
-		s.progress.printf("of the runs of this machine, only those since %s were searched", moment(searchedSince))
+		s.progress.printf("of the runs of this machine, only those since %s were searched",
+			format.Moment(searchedSince))
 	}
 	if missing != nil {
 		s.progress.printf("warning: the timeline may lack what runs of this machine did: %v", missing)
@@ -219,28 +221,21 @@ func (p callPage) printScheduled(out io.Writer, line scheduledLine, now time.Tim
 	}
 	terminal.PrintLine(out, "attempts", "%s", attemptsText(p.Attempts, line.Status))
 	if !p.NextAttemptAt.IsZero() {
-		terminal.PrintLine(out, "next attempt", "%s, %s", moment(p.NextAttemptAt), fromNow(p.NextAttemptAt, now))
+		terminal.PrintLine(out, "next attempt", "%s, %s", format.Moment(p.NextAttemptAt),
+			format.FromNow(p.NextAttemptAt, now))
 	}
 	if line.Repeated {
 		terminal.PrintLine(out, "written",
 			"repeatedly, because storage did not answer: there may be a second message of the call")
 	}
 	if !p.Deadline.IsZero() {
-		terminal.PrintLine(out, "deadline", "%s, %s", moment(p.Deadline), fromNow(p.Deadline, now))
+		terminal.PrintLine(out, "deadline", "%s, %s", format.Moment(p.Deadline), format.FromNow(p.Deadline, now))
 	}
-}
-
-// fromNow says how far a time is away.
-func fromNow(at, now time.Time) string {
-	if at.After(now) {
-		return "in " + age(at.Sub(now))
-	}
-	return age(now.Sub(at)) + " ago"
 }
 
 // failureText says how a target fails.
 func failureText(t record.Target, now time.Time) string {
-	since, latest := age(now.Sub(t.Since)), age(now.Sub(t.Latest))
+	since, latest := format.Age(now.Sub(t.Since)), format.Age(now.Sub(t.Latest))
 	failure := fmt.Sprintf("since %s ago, the last time %s ago: %s", since, latest, t.Cause)
 	if t.IsOpen() {
 		failure += "; the circuit breaker is open"
@@ -257,13 +252,13 @@ func printMessageFields(out io.Writer, m message.Message, state string, now time
 	if m.Reason != message.Waiting {
 		terminal.PrintLine(out, "reason", "%s", strings.TrimSuffix(m.Reason+": "+m.Detail, ": "))
 	}
-	terminal.PrintLine(out, "since", "%s, %s ago", moment(m.Since), age(now.Sub(m.Since)))
+	terminal.PrintLine(out, "since", "%s, %s ago", format.Moment(m.Since), format.Age(now.Sub(m.Since)))
 	if !m.InsertedAt.Equal(m.Since) {
-		terminal.PrintLine(out, "enqueued", "%s", moment(m.InsertedAt))
+		terminal.PrintLine(out, "enqueued", "%s", format.Moment(m.InsertedAt))
 	}
 	expires := "never"
 	if !m.ExpiresAt.IsZero() {
-		expires = moment(m.ExpiresAt) + ", in " + age(m.ExpiresAt.Sub(now)) + ": storage then deletes it"
+		expires = format.Moment(m.ExpiresAt) + ", in " + format.Age(m.ExpiresAt.Sub(now)) + ": storage then deletes it"
 		if state == isPoison {
 			expires += "; `async-caller poison keep` prevents that"
 		}
@@ -299,7 +294,7 @@ func (p callPage) printEnded(out io.Writer, now time.Time) {
 	terminal.PrintLine(out, label, "%s", e.RequestID)
 	terminal.PrintField(out, "reports on", e.OriginalRequestID)
 	terminal.PrintField(out, "tenant", tenantText(e.Organization, e.Environment))
-	terminal.PrintLine(out, "state", "ended %s", ageAt(e.EndedAt, now)+" ago")
+	terminal.PrintLine(out, "state", "ended %s", format.AgeAt(e.EndedAt, now)+" ago")
 	terminal.PrintLine(out, "result", "%s", resultText(e))
 	terminal.PrintLine(out, "target", "%s%s", e.TargetHost, e.PathPattern)
 	terminal.PrintLine(out, "message", "%s on %s", e.MessageID, e.Queue)

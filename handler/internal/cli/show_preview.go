@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
@@ -87,7 +88,7 @@ func (r requeuePreview) print(out io.Writer) {
 func printDelivery(out io.Writer, x explain.Explanation) {
 	printStep(out, x.Arrival)
 	if e := x.Envelope; e != nil {
-		terminal.PrintLine(out, "  deadline", "%s; then %s", moment(e.Deadline), consequence(e.IfExpired))
+		terminal.PrintLine(out, "  deadline", "%s; then %s", format.Moment(e.Deadline), consequence(e.IfExpired))
 		terminal.PrintField(out, "  policy", e.Policy)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/terminal"
@@ -62,7 +63,7 @@ func timeline(c foundCall, handled []operation.Handled) (events []event) {
 func withoutRepeated(events []event) (rest []event) {
 	seen := map[string]bool{}
 	for _, e := range events {
-		key := e.Event + " " + e.Text + " " + moment(e.At)
+		key := e.Event + " " + e.Text + " " + format.Moment(e.At)
 		if !seen[key] {
 			rest = append(rest, e)
 		}
@@ -149,15 +150,15 @@ func printTimeline(out io.Writer, events []event, now time.Time) {
 	}
 	fmt.Fprint(out, "\ntimeline\n")
 	if left := len(events) - mostEvents; left > 0 {
-		terminal.PrintLine(out, "  earlier", "%s, which --json prints", plural(left, "event"))
+		terminal.PrintLine(out, "  earlier", "%s, which --json prints", format.Plural(left, "event"))
 		events = events[left:]
 	}
 	for _, e := range events {
 		label, at := "", "at an unknown time"
 		if !e.At.IsZero() {
-			label, at = "  "+age(now.Sub(e.At))+" ago", moment(e.At)
+			label, at = "  "+format.Age(now.Sub(e.At))+" ago", format.Moment(e.At)
 			if e.At.After(now) {
-				label = "  in " + age(e.At.Sub(now))
+				label = "  in " + format.Age(e.At.Sub(now))
 			}
 		}
 		terminal.PrintLine(out, label, "%s, %s", at, e.Text)

@@ -147,14 +147,3 @@ func TestShowRowThatDiffers(t *testing.T) {
 func contentFor(host string) []byte {
 	return []byte(`{"asyncCaller":1,"requestId":"r-1","attempts":1,"call":{"url":"https://` + host + `/orders/7"}}`)
 }
-
-func TestShellWord(t *testing.T) {
-	for text, want := range map[string]string{
-		"reason=expired": "reason=expired", "": "''", "path=/orders/{n}": "'path=/orders/{n}'", "it's": `'it'\''s'`,
-		"$(reboot)": "'$(reboot)'", "a b": "'a b'", "`x`": "'`x`'",
-	} {
-		if got := shellWord(text); got != want {
-			t.Errorf("%q: %s, want %s", text, got, want)
-		}
-	}
-}
