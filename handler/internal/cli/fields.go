@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
@@ -61,17 +60,6 @@ func remaining(at, now time.Time) string {
 // callText describes a call in a list. Method and path may be empty, as in rows of earlier versions.
 func callText(method, host, path string) string { return strings.TrimPrefix(method+" "+host+path, " ") }
 
-func tenantText(organization, environment string) string {
-	return strings.Trim(organization+"/"+environment, "/")
-}
-
-func attemptsText(n int, latestStatus envelope.StatusCode) string {
-	if latestStatus == 0 {
-		return strconv.Itoa(n)
-	}
-	return fmt.Sprintf("%d, latest status %d", n, latestStatus)
-}
-
 func policyText(name string, maxAttempts int, limited string) string {
 	if maxAttempts > 0 {
 		name += fmt.Sprintf(", at most %d attempts", maxAttempts)
@@ -80,14 +68,4 @@ func policyText(name string, maxAttempts int, limited string) string {
 		name += " (limited by the operator: " + limited + ")"
 	}
 	return name
-}
-
-// consequence describes the effect of giving up.
-func consequence(a decision.Action) string {
-	return map[decision.Action]string{
-		decision.Callback:   "the callback reports it to the sender",
-		decision.DeadLetter: "it becomes a dead letter",
-		decision.Drop:       "it is dropped",
-		decision.Fault:      "the host gets an error, and in the end moves the message to the poison queue",
-	}[a]
 }

@@ -108,7 +108,7 @@ func (s *session) listRuns(ctx context.Context, filter runFilter) error {
 func printRuns(out io.Writer, summaries []operation.RunSummary, now time.Time) {
 	// The name of a run has its command, and other commands need the whole name.
 	const longestName = 16 // others are cut, so that the state keeps the names of other runs
-	names := max(1, min(terminal.Widest(summaries, runBy), longestName))
+	names := max(1, min(terminal.Widest(summaries, operation.RunSummary.By), longestName))
 	rows := terminal.NewTable(out, terminal.Left("RUN", 28), terminal.Right("AGE", 4), terminal.Right("MESSAGES", 8),
 		terminal.Flex("BY", names), terminal.Flex("STATE", 0))
 	for _, r := range summaries {
@@ -123,39 +123,11 @@ func printRuns(out io.Writer, summaries []operation.RunSummary, now time.Time) {
 		if r.Done != r.Total {
 			done = strconv.Itoa(r.Done) + "/" + strconv.Itoa(r.Total)
 		}
-		rows.Row(r.Run, format.Age(now.Sub(r.At)), done, runBy(r), runState(r, now))
+		rows.Row(r.Run, format.Age(now.Sub(r.At)), done, r.By(), r.StateText(now))
 		if r.CommandLine != "" {
 			fmt.Fprintln(out, terminal.Cut("  "+terminal.Text(r.CommandLine), terminal.Width(out)))
 		}
 	}
-}
-
-// runBy says who has made a run.
-func runBy(r operation.RunSummary) string {
-	if r.Here {
-		return r.User
-	}
-	return r.User + "@" + r.Machine
-}
-
-// silence is how old the last sign of life of a running run may be before a person should know.
-const silence = 3 * time.Minute
-
-// runState describes the state of a run. Whether one of another machine still runs is not known: only when it was last
-// seen.
-func runState(r operation.RunSummary, now time.Time) string {
-	state := r.State
-	switch {
-	case r.UndoneBy != "":
-		state += " by " + r.UndoneBy
-	case r.Of != "":
-		state += ", undo of " + r.Of
-	}
-	isSilent := !r.Here && r.State == run.Running && now.Sub(r.Seen) > silence
-	if isSilent {
-		state += fmt.Sprintf(", last seen %s ago", format.Age(now.Sub(r.Seen)))
-	}
-	return state
 }
 
 func newRunsShow(shared *sharedFlags) *cobra.Command {
@@ -241,7 +213,7 @@ func groupReasons(texts []string) []reasonText {
 func printRun(out io.Writer, d operation.RunDetail, now time.Time) {
 	r := d.Result
 	terminal.PrintLine(out, "run", "%s", d.Run)
-	terminal.PrintLine(out, "state", "%s", terminal.Text(runState(d.RunSummary, now)))
+	terminal.PrintLine(out, "state", "%s", terminal.Text(d.StateText(now)))
 	if !d.At.IsZero() {
 		terminal.PrintLine(out, "began", "%s, %s ago", format.Moment(d.At), format.Age(now.Sub(d.At)))
 	}

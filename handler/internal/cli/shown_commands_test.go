@@ -64,7 +64,7 @@ func TestShownCommandsOfMessages(t *testing.T) {
 	for _, id := range append(badIDs(), "8a1b") {
 		d := newTestSession(t)
 		found := account.Found{Message: message.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
-		d.pageOf(t.Context(), found).print(d.out, time.Now())
+		printPage(d.out, d.pageOf(t.Context(), found), time.Now())
 		printed := d.stdout.String()
 		isValid := id == "8a1b"
 		hasCommands := strings.Contains(printed, "  async-caller poison ")

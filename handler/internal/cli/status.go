@@ -20,6 +20,7 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
@@ -362,11 +363,11 @@ func nextText(next, now time.Time) string {
 
 // causeText says why a target fails.
 func causeText(f record.Target, now time.Time) string {
+	columns := causeColumns
 	if f.Reason == record.NoAnswerYet {
-		oldest := format.Duration(now.Sub(f.Since).Truncate(time.Second))
-		return terminal.Cut(f.Cause+", the oldest for "+oldest, 2*causeColumns)
+		columns *= 2
 	}
-	return terminal.Cut(f.Cause, causeColumns)
+	return terminal.Cut(call.CauseText(f, now), columns)
 }
 
 // printNumbers prints the calls per minute of the targets that were called in the last hour, and of the others.
