@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"asynccaller/handler/internal/format"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -13,7 +15,7 @@ import (
 func commandLine(cmd *cobra.Command, args []string) string {
 	words := strings.Fields(strings.TrimPrefix(cmd.CommandPath(), programName))
 	for _, arg := range args {
-		words = append(words, shellWord(arg))
+		words = append(words, format.ShellWord(arg))
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if slices.Contains([]string{"app", "runs", "json", "yes"}, f.Name) { // they say nothing about the change
@@ -46,17 +48,17 @@ func publicText(flag, text string) string {
 		name, separator = text, "="
 	case "set-header":
 		if strings.HasPrefix(text, "@") { // the name of a file
-			return shellWord(text)
+			return format.ShellWord(text)
 		}
 		name, separator = text, ":"
 	case textFlag, "jq":
 		return hidden
 	default:
-		return shellWord(text)
+		return format.ShellWord(text)
 	}
 	name, _, found := strings.Cut(name, separator)
 	if !found {
 		return hidden
 	}
-	return shellWord(name+separator) + hidden
+	return format.ShellWord(name+separator) + hidden
 }

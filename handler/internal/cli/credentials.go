@@ -4,6 +4,7 @@ import (
 	"io"
 	"time"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
@@ -25,7 +26,7 @@ func tokenText(ends, now time.Time) string {
 	case ends.IsZero():
 		return "unknown"
 	case ends.After(now):
-		return "ends in " + age(ends.Sub(now))
+		return "ends in " + format.Age(ends.Sub(now))
 	}
-	return "ended " + age(now.Sub(ends)) + " ago"
+	return "ended " + format.Age(now.Sub(ends)) + " ago"
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/doctor"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
@@ -50,7 +51,7 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
 			doctor.Auth(cmd.Context(), shared.app, env.Environ, report)
 		}
 		if broken > 0 {
-			return &codeError{exitFailed, fmt.Errorf("%s failed", plural(broken, "check"))}
+			return &codeError{exitFailed, fmt.Errorf("%s failed", format.Plural(broken, "check"))}
 		}
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/bounds"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
@@ -39,7 +40,7 @@ the app drops it, without a dead letter. A call that is missing is dropped when 
 The times are from the send, by the clock of this machine, to the answer, by that of the app. The
 command is refused if the app does not record outcomes, as for --canary. After Ctrl-C, or if the
 outcomes cannot be read any more, the other calls are pending, and the exit code is 4.`,
-			operation.DrillPrefix, exactly(operation.DrillDeadline)),
+			operation.DrillPrefix, format.Duration(operation.DrillDeadline)),
 		Example: `  async-caller drill
   async-caller drill --url https://crm.example.com/health --count 100
   async-caller drill --priority 1 --json | jq .p99Ms`,
@@ -80,14 +81,14 @@ func drillError(r operation.DrillResult, err error) error {
 	}
 	var problems []string
 	if r.Failed > 0 {
-		problems = append(problems, plural(r.Failed, "call")+" failed")
+		problems = append(problems, format.Plural(r.Failed, "call")+" failed")
 	}
 	switch {
 	case r.Missing == nil:
 		problems = append(problems, fmt.Sprintf("%s pending: an app that runs makes or drops them by %s",
-			plural(r.Pending(), "call"), r.Until.Format(time.TimeOnly+" UTC")))
+			format.Plural(r.Pending(), "call"), r.Until.Format(time.TimeOnly+" UTC")))
 	case *r.Missing > 0:
-		problems = append(problems, plural(*r.Missing, "call")+" missing")
+		problems = append(problems, format.Plural(*r.Missing, "call")+" missing")
 	}
 	if len(problems) == 0 {
 		return nil
@@ -102,21 +103,21 @@ func drillError(r operation.DrillResult, err error) error {
 func printDrill(out io.Writer, results []operation.DrillResult) {
 	for _, r := range results {
 		terminal.PrintLine(out, "sent", "%s for %s to %s in %s",
-			plural(r.Sent, "call"), text.Printable(r.Host), r.Queue, r.Account)
-		terminal.PrintLine(out, "delivered", "%s", thousands(r.Delivered))
-		terminal.PrintLine(out, "failed", "%s", thousands(r.Failed))
+			format.Plural(r.Sent, "call"), text.Printable(r.Host), r.Queue, r.Account)
+		terminal.PrintLine(out, "delivered", "%s", format.Number(r.Delivered))
+		terminal.PrintLine(out, "failed", "%s", format.Number(r.Failed))
 		for _, f := range r.Failures {
 			why := f.Reason
 			if f.Status != 0 {
 				why += fmt.Sprintf(", status %d", f.Status)
 			}
-			terminal.PrintLine(out, "", "%s: %s", thousands(f.Count), why)
+			terminal.PrintLine(out, "", "%s: %s", format.Number(f.Count), why)
 		}
 		label := "missing"
 		if r.Missing == nil {
 			label = "pending"
 		}
-		terminal.PrintLine(out, label, "%s", thousands(r.Pending()))
+		terminal.PrintLine(out, label, "%s", format.Number(r.Pending()))
 		if r.Waiting != "" {
 			terminal.PrintLine(out, "", "%s", r.Waiting)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 )
@@ -92,7 +93,7 @@ func (s *session) erase(ctx context.Context, e operation.Erasure, dryRun bool) e
 		return s.endErasure(result, found)
 	}
 	question := fmt.Sprintf("erase %s in %s? This cannot be undone. Type %d to confirm:",
-		plural(found, "item"), s.account.Name, found)
+		format.Plural(found, "item"), s.account.Name, found)
 	if err := s.ask(ctx, question, func(answer string) bool { return answer == strconv.Itoa(found) }); err != nil {
 		return err
 	}
@@ -124,11 +125,11 @@ func (s *session) announceErasure(r erasure) {
 	for _, p := range r.Places {
 		switch {
 		case p.Problem == "":
-			s.progress.printf("%s: %s", p.Place, thousands(p.Found))
+			s.progress.printf("%s: %s", p.Place, format.Number(p.Found))
 		case p.Found == 0:
 			s.progress.printf("%s: unknown: %s", p.Place, p.Problem)
 		default:
-			s.progress.printf("%s: at least %s: %s", p.Place, thousands(p.Found), p.Problem)
+			s.progress.printf("%s: at least %s: %s", p.Place, format.Number(p.Found), p.Problem)
 		}
 		if p.Hidden > 0 {
 			s.progress.printf("  %s", hiddenText(p.Hidden))
@@ -141,13 +142,13 @@ func (s *session) endErasure(r erasure, found int) error {
 	var problems []string
 	for _, p := range r.Places {
 		if r.Erased {
-			s.progress.printf("erased %s of %s: %s", thousands(p.Deleted), thousands(p.Found), p.Place)
+			s.progress.printf("erased %s of %s: %s", format.Number(p.Deleted), format.Number(p.Found), p.Place)
 			s.out.changed = "what was erased cannot be restored"
 		}
 		isLeft := r.Erased && p.Left() > 0
 		if isLeft {
 			problems = append(problems, fmt.Sprintf("%s that somebody else, such as the app, has received or removed "+
-				"since, or whose result is not known: %s", p.Place, thousands(p.Left())))
+				"since, or whose result is not known: %s", p.Place, format.Number(p.Left())))
 		}
 		if p.Problem != "" {
 			problems = append(problems, p.Place+": "+p.Problem)

@@ -2,14 +2,11 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -21,12 +18,13 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/outbound"
-	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 	"asynccaller/handler/internal/terminal"
@@ -259,31 +257,9 @@ func (o *explainOptions) readTable(ctx context.Context, env Env, a config.App) {
 		why := text.Printable(err.Error())
 		fmt.Fprintf(env.Stderr, "whether the target is paused or has other limits is unknown: %s\n", why)
 	}
-	o.Live = liveSettings(app, settings, o.Now)
+	o.Live = call.LiveSettings(app, settings, o.Now)
 	ends := app.TokenEnds(ctx)
 	o.Token = func(c targets.Credential) string { return tokenText(ends[c.ID], o.Now) }
-}
-
-// liveSettings returns what an explanation needs to know about the settings of an account.
-func liveSettings(a *account.Account, settings []setting.Setting, now time.Time) func(*url.URL) explain.Live {
-	inForce := setting.Select(settings, now)
-	return func(target *url.URL) explain.Live {
-		of := inForce.Of(target, now)
-		if len(of) == 0 {
-			return explain.Live{}
-		}
-		live := explain.Live{Profile: of.Profile}
-		for _, member := range slices.Sorted(maps.Keys(of)) {
-			s := of[member]
-			if member == setting.Pause {
-				live.Paused, live.Until = s.Text(), s.Until
-				continue
-			}
-			file := cmp.Or(setting.ValueOf(a.Rules.Decision.Profiles.For(target), member), "none")
-			live.Set = append(live.Set, fmt.Sprintf("%s (targets.json: %s) %s", s, file, s.Text()))
-		}
-		return live
-	}
 }
 
 func (o *explainOptions) find(ctx context.Context, store storage.Queues, a config.App) (source string, err error) {
@@ -332,7 +308,7 @@ func whyUndelivered(options functionapp.QueueOptions, queue, name string, m stor
 	case undecodable != nil:
 		u.Detail = fmt.Sprintf("the text is %v: the host would move it to this queue again; encode it: "+
 			"`async-caller poison requeue --queue %s %s --fix-encoding`, and correct the sender",
-			undecodable, poison, shellWord(m.ID))
+			undecodable, poison, format.ShellWord(m.ID))
 	case name == queue && options.MaxDequeueCount > 0 && m.DequeueCount >= options.MaxDequeueCount:
 		u.Reason = message.HostGaveUp
 		u.Detail = fmt.Sprintf("its dequeue count has reached maxDequeueCount %d: the host moves it to %s; then: "+
@@ -360,8 +336,8 @@ func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) 
 	for _, unknown := range x.Unknown {
 		terminal.PrintLine(out, "warning", "%s", unknown)
 	}
-	fmt.Fprintf(out, "\nnow, %s\n", moment(q.Now))
-	printStep(out, x.Arrival)
+	fmt.Fprintf(out, "\nnow, %s\n", format.Moment(q.Now))
+	printLines(out, "  ", call.StepLines(x.Arrival))
 	switch {
 	case x.AfterCall == nil && q.Outcome == nil:
 		return
@@ -369,9 +345,9 @@ func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) 
 		fmt.Fprintf(out, "\nno call is made, so it does not matter that %s\n", assumption(*q.Outcome))
 		return
 	case x.Envelope.Refused != "":
-		fmt.Fprintf(out, "\nno request is sent, because the target is refused, %s\n", moment(x.AfterCall.At))
+		fmt.Fprintf(out, "\nno request is sent, because the target is refused, %s\n", format.Moment(x.AfterCall.At))
 	default:
-		fmt.Fprintf(out, "\nif %s, %s\n", assumption(*q.Outcome), moment(x.AfterCall.At))
+		fmt.Fprintf(out, "\nif %s, %s\n", assumption(*q.Outcome), format.Moment(x.AfterCall.At))
 	}
 	printAfterCall(out, *x.AfterCall, x.Envelope)
 	if x.Otherwise != nil {
@@ -399,7 +375,7 @@ func assumption(o decision.Outcome) string {
 func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	terminal.PrintField(out, "request id", e.RequestID)
 	terminal.PrintField(out, "callback of", e.OriginalRequestID)
-	terminal.PrintField(out, "tenant", tenantText(e.Organization, e.Environment))
+	terminal.PrintField(out, "tenant", call.TenantText(e.Organization, e.Environment))
 	terminal.PrintField(out, "correlation id", e.CorrelationID)
 	terminal.PrintLine(out, "call", "%s %s", e.Method, e.Target)
 	if e.RefusedIfShort != "" {
@@ -417,21 +393,23 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 		terminal.PrintLine(out, "dead letter", "%s after %d attempts: %s; it starts again",
 			e.MovedBack.Reason, e.MovedBack.Attempts, e.MovedBack.Detail)
 	}
-	terminal.PrintField(out, "attempts", attemptsText(e.Attempts, e.LatestStatus))
+	terminal.PrintField(out, "attempts", call.AttemptsText(e.Attempts, e.LatestStatus))
 	switch {
 	case e.DueAt == nil:
 		terminal.PrintLine(out, "due", "yes")
 	case e.Due:
-		terminal.PrintLine(out, "due", "yes, since %s", moment(*e.DueAt))
+		terminal.PrintLine(out, "due", "yes, since %s", format.Moment(*e.DueAt))
 	default:
-		terminal.PrintLine(out, "due", "no, not before %s, in %s", moment(*e.DueAt), exactly(e.DueAt.Sub(now)))
+		terminal.PrintLine(out, "due", "no, not before %s, in %s", format.Moment(*e.DueAt),
+			format.Duration(e.DueAt.Sub(now)))
 	}
 	left := e.Deadline.Sub(now)
 	if left > 0 {
 		terminal.PrintLine(out, "deadline", "%s, %s left; then %s",
-			moment(e.Deadline), exactly(left), consequence(e.IfExpired))
+			format.Moment(e.Deadline), format.Duration(left), call.Consequence(e.IfExpired))
 	} else {
-		terminal.PrintLine(out, "deadline", "%s, passed %s ago", moment(e.Deadline), exactly(now.Sub(e.Deadline)))
+		terminal.PrintLine(out, "deadline", "%s, passed %s ago", format.Moment(e.Deadline),
+			format.Duration(now.Sub(e.Deadline)))
 	}
 	if e.DeadlineLimited != "" {
 		terminal.PrintLine(out, "", "limited by the operator: %s", e.DeadlineLimited)
@@ -442,45 +420,14 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 
 func printAfterCall(out io.Writer, s explain.Step, e *explain.Envelope) {
 	terminal.PrintLine(out, "  rule", "%s", s.Rule)
-	printStep(out, s)
+	printLines(out, "  ", call.StepLines(s))
 	if s.Next != nil {
 		terminal.PrintLine(out, "  time left", "%s until the deadline at %s",
-			exactly(e.Deadline.Sub(s.At)), moment(e.Deadline))
+			format.Duration(e.Deadline.Sub(s.At)), format.Moment(e.Deadline))
 	}
 	callback := "no"
 	if s.Callback {
 		callback = "yes, to " + e.Callback
 	}
 	terminal.PrintLine(out, "  callback", "%s", callback)
-}
-
-func printStep(out io.Writer, s explain.Step) {
-	action := fmt.Sprintf("%s (%s)", s.Action, s.Reason)
-	if s.Detail != "" {
-		action += ": " + s.Detail
-	}
-	terminal.PrintLine(out, "  action", "%s", action)
-	if s.GivenUp {
-		terminal.PrintLine(out, "  given up", "yes: %s", consequence(s.Action))
-	}
-	if s.Next != nil {
-		printNext(out, s.Next, s.At)
-	}
-	for _, ignored := range s.Ignored {
-		terminal.PrintLine(out, "  ignored", "%s", ignored)
-	}
-	terminal.PrintField(out, "  writes", s.Writes)
-}
-
-func printNext(out io.Writer, n *explain.Next, at time.Time) {
-	if n.Earliest.Equal(n.Latest) {
-		terminal.PrintLine(out, "  next attempt", "%s, in %s", moment(n.Earliest), exactly(n.Earliest.Sub(at)))
-	} else {
-		terminal.PrintLine(out, "  next attempt", "%s at the earliest, in %s",
-			moment(n.Earliest), exactly(n.Earliest.Sub(at)))
-		terminal.PrintLine(out, "", "%s at the latest, in %s", moment(n.Latest), exactly(n.Latest.Sub(at)))
-	}
-	if n.Latest.Sub(at) > time.Duration(n.Longest) {
-		terminal.PrintLine(out, "", "the message is rescheduled several times, by at most %s", exactly(n.Longest))
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 )
@@ -167,7 +168,7 @@ func (s *session) exportPoison(
 
 // scheduledRecord is a line of an export of scheduled messages.
 type scheduledRecord struct {
-	scheduledLine
+	call.ScheduledLine
 
 	Text string `json:"text"`
 }
@@ -180,7 +181,7 @@ func (s *session) exportScheduled(
 	matched, err := s.account.ListScheduled(ctx, source, true, func(m message.Scheduled) error {
 		m.DescribeCall()
 		content := m.Row.Content
-		line := newScheduledLine(m, isStale(m.Row), now)
+		line := call.NewScheduledLine(m, isStale(m.Row), now)
 		return visit(exported{m.Message, scheduledRecord{line, s.account.Rules.Encoding.Encode(content)}, content})
 	})
 	return account.Listed{Matched: matched}, err

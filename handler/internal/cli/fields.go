@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
 )
@@ -30,10 +30,10 @@ func reasonsText(counts []account.ReasonCount) string {
 	var parts []string
 	for i, c := range counts {
 		if i == mostReasons {
-			parts = append(parts, thousands(len(counts)-i)+" others")
+			parts = append(parts, format.Number(len(counts)-i)+" others")
 			break
 		}
-		parts = append(parts, c.Reason+" "+thousands(c.Count))
+		parts = append(parts, c.Reason+" "+format.Number(c.Count))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }
@@ -54,22 +54,11 @@ func remaining(at, now time.Time) string {
 	case !at.After(now):
 		return "past"
 	}
-	return age(at.Sub(now))
+	return format.Age(at.Sub(now))
 }
 
 // callText describes a call in a list. Method and path may be empty, as in rows of earlier versions.
 func callText(method, host, path string) string { return strings.TrimPrefix(method+" "+host+path, " ") }
-
-func tenantText(organization, environment string) string {
-	return strings.Trim(organization+"/"+environment, "/")
-}
-
-func attemptsText(n int, latestStatus envelope.StatusCode) string {
-	if latestStatus == 0 {
-		return strconv.Itoa(n)
-	}
-	return fmt.Sprintf("%d, latest status %d", n, latestStatus)
-}
 
 func policyText(name string, maxAttempts int, limited string) string {
 	if maxAttempts > 0 {
@@ -79,14 +68,4 @@ func policyText(name string, maxAttempts int, limited string) string {
 		name += " (limited by the operator: " + limited + ")"
 	}
 	return name
-}
-
-// consequence describes the effect of giving up.
-func consequence(a decision.Action) string {
-	return map[decision.Action]string{
-		decision.Callback:   "the callback reports it to the sender",
-		decision.DeadLetter: "it becomes a dead letter",
-		decision.Drop:       "it is dropped",
-		decision.Fault:      "the host gets an error, and in the end moves the message to the poison queue",
-	}[a]
 }

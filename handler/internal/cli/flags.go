@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"asynccaller/handler/internal/bounds"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
@@ -101,7 +102,7 @@ func parsedCSV[T any](f *flagSet, target *[]T, name, usage string, parse func(st
 // durationFlag declares a flag for a duration. Its default is the value of target.
 func durationFlag(f *flagSet, target *time.Duration, name, usage string) {
 	if *target != 0 {
-		usage += fmt.Sprintf(" (default %s)", exactly(*target))
+		usage += fmt.Sprintf(" (default %s)", format.Duration(*target))
 	}
 	parsed(f, target, name, usage, durationFrom(math.MinInt64))
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/terminal"
 )
@@ -55,11 +56,12 @@ func (s *session) announce(plan *operation.Plan) {
 		s.printEncodings(plan.Result)
 	}
 	if plan.Refused > 0 {
-		s.progress.printf("%s cannot be %s:", messages(plan.Refused), pastTense(plan.Command))
+		s.progress.printf("%s cannot be %s:", format.Messages(plan.Refused), pastTense(plan.Command))
 		s.printRefusals(plan)
 	}
 	if plan.Untold > 0 {
-		s.progress.printf("no sender is told of %s with a callback: --callback tells them", messages(plan.Untold))
+		s.progress.printf("no sender is told of %s with a callback: --callback tells them",
+			format.Messages(plan.Untold))
 	}
 	if plan.Hidden > 0 && plan.Total+plan.Refused > 0 {
 		s.progress.printf("%s", hiddenText(plan.Hidden))
@@ -89,7 +91,7 @@ func (s *session) warn(w operation.Warning) {
 	if w.Count > len(names) {
 		names = append(names, "…")
 	}
-	s.progress.printf("warning: %s: %s: %s", messages(w.Count), w.Why, strings.Join(names, ", "))
+	s.progress.printf("warning: %s: %s: %s", format.Messages(w.Count), w.Why, strings.Join(names, ", "))
 }
 
 // printRefusals writes the first reasons for a refusal, each with some of its messages.
@@ -117,13 +119,13 @@ func (s *session) printRefusals(plan *operation.Plan) {
 // printEncodings writes how the encoding of messages changes.
 func (s *session) printEncodings(r operation.Result) {
 	for _, change := range slices.Sorted(maps.Keys(r.Encodings)) {
-		s.progress.printf("  %s: %s", messages(r.Encodings[change]), change)
+		s.progress.printf("  %s: %s", format.Messages(r.Encodings[change]), change)
 	}
 }
 
 func (s *session) printMore(n int) {
 	if n > 0 {
-		s.progress.printf("  and %s more", thousands(n))
+		s.progress.printf("  and %s more", format.Number(n))
 	}
 }
 
@@ -132,7 +134,7 @@ func planText(plan *operation.Plan) string {
 	in := " in " + plan.Account
 	switch plan.Command {
 	case "expedite", "edit", "cancel":
-		text := plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) + in
+		text := plan.Command + " " + format.Plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) + in
 		if plan.Command == "cancel" && len(plan.To) > 0 {
 			text += ", and send callbacks" + queuesText(" to ", plan.To)
 		}
@@ -154,7 +156,7 @@ func queuesText(preposition string, counts map[string]int) string {
 	}
 	for i, name := range names {
 		if len(names) > 1 {
-			names[i] = fmt.Sprintf("%s (%s)", name, thousands(counts[name]))
+			names[i] = fmt.Sprintf("%s (%s)", name, format.Number(counts[name]))
 		}
 	}
 	return preposition + strings.Join(names, ", ")
@@ -195,9 +197,9 @@ func (s *session) ask(ctx context.Context, question string, confirmed func(answe
 // the undo itself shows.
 func changeText(plan *operation.Plan) string {
 	if plan.Command == "undo" {
-		return "undo up to " + messages(plan.Total)
+		return "undo up to " + format.Messages(plan.Total)
 	}
-	return plan.Command + " " + messages(plan.Total)
+	return plan.Command + " " + format.Messages(plan.Total)
 }
 
 func question(plan *operation.Plan) string {
@@ -213,7 +215,8 @@ func (s *session) report(ctx context.Context, r operation.Result, final bool, er
 	if r.Run == "" { // it did not begin
 		return err
 	}
-	s.progress.printf("%s %s of %s in %s", pastTense(r.Command), thousands(r.Done), thousands(r.Total), r.Account)
+	s.progress.printf("%s %s of %s in %s", pastTense(r.Command), format.Number(r.Done), format.Number(r.Total),
+		r.Account)
 	if r.Done == r.Total {
 		s.printEncodings(r)
 	}
@@ -223,10 +226,10 @@ func (s *session) report(ctx context.Context, r operation.Result, final bool, er
 	}
 	s.printMore(r.Skipped - len(reasons))
 	if r.Unknown > 0 {
-		s.progress.printf("result not known: %s", messages(r.Unknown))
+		s.progress.printf("result not known: %s", format.Messages(r.Unknown))
 	}
 	if r.NotDeleted > 0 {
-		s.progress.printf("written, but not yet deleted at the source: %s", messages(r.NotDeleted))
+		s.progress.printf("written, but not yet deleted at the source: %s", format.Messages(r.NotDeleted))
 	}
 	if r.PossibleDuplicates > 0 {
 		s.warn(operation.Warning{
@@ -238,7 +241,7 @@ func (s *session) report(ctx context.Context, r operation.Result, final bool, er
 	hasUndo := r.Command != "undo" && r.Command != "expedite" && !final
 	hasEnded := r.Finished() || r.Stopped != ""
 	if r.Done > 0 && hasUndo && hasEnded {
-		s.progress.printf("undo: `async-caller runs undo %s`", shellWord(r.Run))
+		s.progress.printf("undo: `async-caller runs undo %s`", format.ShellWord(r.Run))
 	}
 	if r.Done+r.NotDeleted+r.Unknown > 0 {
 		s.out.changed = "what was changed: `async-caller runs list`"
@@ -256,7 +259,7 @@ func (s *session) incomplete(ctx context.Context, r operation.Result, err error)
 	if r.Done+r.NotDeleted+r.Skipped > 0 {
 		code = exitPartly
 	}
-	resume := fmt.Sprintf("`async-caller runs resume %s`", shellWord(r.Run))
+	resume := fmt.Sprintf("`async-caller runs resume %s`", format.ShellWord(r.Run))
 	switch {
 	case err != nil && r.Finished():
 	case err != nil:
@@ -264,22 +267,22 @@ func (s *session) incomplete(ctx context.Context, r operation.Result, err error)
 	case r.Stopped != "" && r.Finished(): // all were sent first
 		err = fmt.Errorf("stopped: %s\nwait again: %s", r.Stopped, resume)
 	case r.Stopped != "":
-		err = fmt.Errorf("stopped: %s\ncontinue: %s (%s left)", r.Stopped, resume, thousands(r.Left+r.NotDeleted))
+		err = fmt.Errorf("stopped: %s\ncontinue: %s (%s left)", r.Stopped, resume, format.Number(r.Left+r.NotDeleted))
 	case !r.Finished() && ctx.Err() != nil:
 		err = fmt.Errorf("interrupted\ncontinue: %s", resume)
 	case !r.Finished():
 		err = fmt.Errorf("not all messages are done\ncontinue: %s", resume)
 	case r.Unmatched > 0:
-		err = fmt.Errorf("ids that match no message: at least %s", thousands(r.Unmatched))
+		err = fmt.Errorf("ids that match no message: at least %s", format.Number(r.Unmatched))
 	case r.Command == "undo" && r.Skipped > 0 && r.Done+r.Unknown == 0:
 		code = exitNothing
-		err = fmt.Errorf("nothing was undone; delivered, received or moved since: %s", messages(r.Skipped))
+		err = fmt.Errorf("nothing was undone; delivered, received or moved since: %s", format.Messages(r.Skipped))
 	case r.Command == "undo" && r.Skipped > 0 && r.Unknown == 0:
-		err = fmt.Errorf("not undone; delivered, received or moved since: %s", messages(r.Skipped))
+		err = fmt.Errorf("not undone; delivered, received or moved since: %s", format.Messages(r.Skipped))
 	case r.Skipped+r.Refused > 0:
-		err = fmt.Errorf("not %s: %s", pastTense(r.Command), messages(r.Skipped+r.Refused))
+		err = fmt.Errorf("not %s: %s", pastTense(r.Command), format.Messages(r.Skipped+r.Refused))
 	case r.PossibleDuplicates > 0:
-		err = fmt.Errorf("perhaps there twice: %s", messages(r.PossibleDuplicates))
+		err = fmt.Errorf("perhaps there twice: %s", format.Messages(r.PossibleDuplicates))
 	default:
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 )
@@ -92,7 +93,7 @@ func (s *session) keep(ctx context.Context, source account.Source, dryRun bool) 
 	}
 	queues := slices.Sorted(maps.Keys(plan.From))
 	plan.Done, err = operation.NewKeeper(s.account, queues).Run(ctx)
-	s.progress.printf("kept %s of %s in %s", thousands(plan.Done), thousands(plan.Total), plan.Account)
+	s.progress.printf("kept %s of %s in %s", format.Number(plan.Done), format.Number(plan.Total), plan.Account)
 	if plan.Done > 0 {
 		s.out.changed = "what is left to keep: `async-caller poison queues`"
 	}
@@ -103,7 +104,7 @@ func (s *session) keep(ctx context.Context, source account.Source, dryRun bool) 
 	case err != nil && plan.Done > 0:
 		return &codeError{exitPartly, err}
 	case err == nil && plan.Done < plan.Total:
-		left := messages(plan.Total - plan.Done)
+		left := format.Messages(plan.Total - plan.Done)
 		return &codeError{exitPartly, errors.New("received, delivered or deleted by somebody else since: " + left)}
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/terminal"
@@ -38,10 +39,10 @@ func hostileMessages() []string {
 }
 
 // pageOf returns the page of a poison message.
-func (d *testSession) pageOf(ctx context.Context, f account.Found) callPage {
+func (d *testSession) pageOf(ctx context.Context, f account.Found) call.Page {
 	now := time.Now()
-	m := newQueuedMessage(d.account.Rules, f, isPoison, now)
-	return d.wholePage(ctx, foundCall{message: &m}, nil, mask.Hidden, now)
+	page, _ := call.Describe(ctx, d.operations, call.NewPoison(d.account.Rules, f, now), nil, mask.Hidden, now)
+	return page
 }
 
 // TestHostileMessagesAreShownHarmless checks that the output for any message is printable and has no secrets,
@@ -58,7 +59,7 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 		},
 		"show": func(d *testSession, ctx context.Context) error {
 			_, err := d.account.List(ctx, account.Source{},
-				func(f account.Found) { d.pageOf(ctx, f).print(d.out, time.Now()) })
+				func(f account.Found) { printPage(d.out, d.pageOf(ctx, f), time.Now()) })
 			return err
 		},
 		"show_json": func(d *testSession, ctx context.Context) error {

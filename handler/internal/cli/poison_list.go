@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/terminal"
@@ -50,7 +51,7 @@ func (s *session) list(ctx context.Context, source account.Source) error {
 	}
 	s.summarize(listed)
 	if ids.Shared > 0 {
-		have := messages(ids.Shared) + " have"
+		have := format.Messages(ids.Shared) + " have"
 		if ids.Shared == 1 {
 			have = "1 message has"
 		}
@@ -59,7 +60,7 @@ func (s *session) list(ctx context.Context, source account.Source) error {
 			"`async-caller poison requeue %s --dedupe` sends one of each", have, selected)
 	}
 	if ids.Full {
-		s.progress.printf("only the first %s request ids were compared", thousands(message.MaxRequestIDs))
+		s.progress.printf("only the first %s request ids were compared", format.Number(message.MaxRequestIDs))
 	}
 	return nil
 }
@@ -114,7 +115,8 @@ func printMessage(rows *terminal.Table, m message.Message, sameAs string) {
 	if sameAs != "" {
 		call = "(request id of " + shortID(sameAs) + ") " + call
 	}
-	rows.Row(shortID(m.ID), age(time.Since(m.Since)), terminal.CutMiddle(m.Reason, reasonColumns), statusText(m.Status),
+	rows.Row(shortID(m.ID), format.Age(time.Since(m.Since)), terminal.CutMiddle(m.Reason, reasonColumns),
+		statusText(m.Status),
 		strconv.Itoa(m.Attempts), call)
 }
 
@@ -132,7 +134,7 @@ func (s *session) listGroups(ctx context.Context, source account.Source, by mess
 		return nil
 	}
 	s.progress.printf("list the first group: `async-caller poison list --group %s`",
-		shellWord(fmt.Sprintf("%s=%s", by, result[0].Key)))
+		format.ShellWord(fmt.Sprintf("%s=%s", by, result[0].Key)))
 	return nil
 }
 
@@ -140,7 +142,8 @@ func printGroups(out io.Writer, groups []message.Row) {
 	rows := terminal.NewTable(out, terminal.Right("COUNT", 7), terminal.Right("FIRST", 5), terminal.Right("LAST", 4),
 		terminal.Left("SAMPLE", 8), terminal.Flex("KEY", 0))
 	for _, g := range groups {
-		rows.Row(thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), shortID(g.Sample.ID), g.Key)
+		rows.Row(format.Number(g.Count), format.Age(time.Since(g.First)), format.Age(time.Since(g.Last)),
+			shortID(g.Sample.ID), g.Key)
 	}
 }
 
@@ -172,12 +175,13 @@ func (s *session) queues(ctx context.Context) error {
 	for _, q := range summaries {
 		if q.Moved {
 			s.progress.printf("%s has messages that were moved there; no function of the app reads it:\n"+
-				"  `async-caller poison requeue --queue %s --to QUEUE` sends them again", q.Queue, shellWord(q.Queue))
+				"  `async-caller poison requeue --queue %s --to QUEUE` sends them again",
+				q.Queue, format.ShellWord(q.Queue))
 		}
 		if q.Expiring > 0 {
 			s.progress.printf("storage will delete %s on %s, the first in %s:\n"+
 				"  `async-caller poison keep --queue %s` prevents that",
-				messages(q.Expiring), q.Queue, age(time.Until(q.NextExpiry)), shellWord(q.Queue))
+				format.Messages(q.Expiring), q.Queue, format.Age(time.Until(q.NextExpiry)), format.ShellWord(q.Queue))
 		}
 		if q.Hidden > 0 {
 			s.progress.printf("%s: %s", q.Queue, hiddenText(q.Hidden))
@@ -191,14 +195,14 @@ func printQueues(out io.Writer, summaries []account.QueueSummary) {
 	for _, q := range summaries {
 		oldest, newest, expires := "-", "-", "-"
 		if !q.Oldest.IsZero() {
-			oldest = age(time.Since(q.Oldest))
-			newest = age(time.Since(q.Newest))
+			oldest = format.Age(time.Since(q.Oldest))
+			newest = format.Age(time.Since(q.Newest))
 		}
 		if q.Expiring > 0 {
-			expires = "in " + age(time.Until(q.NextExpiry))
+			expires = "in " + format.Age(time.Until(q.NextExpiry))
 		}
 		rows = append(rows,
-			[]string{q.Queue, thousands(q.Messages), oldest, newest, expires, reasonsText(q.Reasons)})
+			[]string{q.Queue, format.Number(q.Messages), oldest, newest, expires, reasonsText(q.Reasons)})
 	}
 	terminal.PrintTable(out, rows, terminal.Name("QUEUE"), terminal.Right("MESSAGES", 0), terminal.Right("OLDEST", 0),
 		terminal.Right("NEWEST", 0), terminal.Left("EXPIRES", 0), terminal.List("REASONS"))

@@ -191,3 +191,31 @@ func TestQueueNames(t *testing.T) {
 		}
 	}
 }
+
+// TestQueuesWarn checks the warnings about messages that expire and messages that are invisible.
+func TestQueuesWarn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTestSession(t, dead(1)...)
+		if _, err := d.store.Put(t.Context(), "async-caller-poison",
+			storage.Item{Text: "*", TTL: 50 * time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.store.Put(t.Context(), "async-caller-poison",
+			storage.Item{Text: "*", Delay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.queues(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := "storage will delete 1 message on async-caller-poison, the first in 2d:\n" +
+			"  `async-caller poison keep --queue async-caller-poison` prevents that\n" +
+			"async-caller-poison: 1 message invisible: scheduled, or received by another client\n"
+		if got := d.err.String(); got != want {
+			t.Errorf("\n%s\nwant\n%s", got, want)
+		}
+		if got := d.stdout.String(); !strings.Contains(got,
+			"\nasync-caller-poison         3      0s      0s  in 2d    host_gave_up 1, undecodable 1\n") {
+			t.Error(got)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
@@ -154,7 +155,7 @@ func (s *session) dryRun(
 		return s.nothingMatched(listed.Hidden)
 	}
 	s.progress.printf("would requeue %s in %s and refuse %s; nothing was changed",
-		messages(listed.Matched-refused), s.account.Name, thousands(refused))
+		format.Messages(listed.Matched-refused), s.account.Name, format.Number(refused))
 	if listed.Hidden > 0 {
 		s.progress.printf("%s", hiddenText(listed.Hidden))
 	}

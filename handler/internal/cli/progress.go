@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/socket"
 	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
@@ -92,9 +93,9 @@ func (s *progress) count(subject, verb string, n, total int) {
 // progressLine formats progress: "read 3,200 of 10,000, 450/s, 15s left". A total may be approximate.
 func progressLine(verb string, n, total int, rate float64) string {
 	if total <= 0 {
-		return fmt.Sprintf("%s %s, %.0f/s", verb, thousands(n), rate)
+		return fmt.Sprintf("%s %s, %.0f/s", verb, format.Number(n), rate)
 	}
-	line := fmt.Sprintf("%s %s of %s, %.0f/s", verb, thousands(n), thousands(max(total, n)), rate)
+	line := fmt.Sprintf("%s %s of %s, %.0f/s", verb, format.Number(n), format.Number(max(total, n)), rate)
 	if rate > 0 {
 		left := time.Duration(float64(max(total-n, 0)) / rate * float64(time.Second))
 		line += fmt.Sprintf(", %v left", left.Round(time.Second))

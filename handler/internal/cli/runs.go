@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
@@ -96,7 +97,7 @@ func (s *session) listRuns(ctx context.Context, filter runFilter) error {
 	}
 	if runs.OtherAccounts > 0 {
 		s.progress.printf("not listed: %s of other accounts in %s",
-			plural(runs.OtherAccounts, "run"), s.operations.Journals)
+			format.Plural(runs.OtherAccounts, "run"), s.operations.Journals)
 	}
 	if runs.Missing != nil {
 		return &codeError{exitPartly, fmt.Errorf("only the runs of this machine: %w", runs.Missing)}
@@ -107,7 +108,7 @@ func (s *session) listRuns(ctx context.Context, filter runFilter) error {
 func printRuns(out io.Writer, summaries []operation.RunSummary, now time.Time) {
 	// The name of a run has its command, and other commands need the whole name.
 	const longestName = 16 // others are cut, so that the state keeps the names of other runs
-	names := max(1, min(terminal.Widest(summaries, runBy), longestName))
+	names := max(1, min(terminal.Widest(summaries, operation.RunSummary.By), longestName))
 	rows := terminal.NewTable(out, terminal.Left("RUN", 28), terminal.Right("AGE", 4), terminal.Right("MESSAGES", 8),
 		terminal.Flex("BY", names), terminal.Flex("STATE", 0))
 	for _, r := range summaries {
@@ -115,46 +116,18 @@ func printRuns(out io.Writer, summaries []operation.RunSummary, now time.Time) {
 			rows.Row(r.Run, "-", "-", "-", r.State+": "+r.Problem)
 			continue
 		}
-		done := thousands(r.Done)
+		done := format.Number(r.Done)
 		if r.Setting {
 			done = "-"
 		}
 		if r.Done != r.Total {
 			done = strconv.Itoa(r.Done) + "/" + strconv.Itoa(r.Total)
 		}
-		rows.Row(r.Run, age(now.Sub(r.At)), done, runBy(r), runState(r, now))
+		rows.Row(r.Run, format.Age(now.Sub(r.At)), done, r.By(), r.StateText(now))
 		if r.CommandLine != "" {
 			fmt.Fprintln(out, terminal.Cut("  "+terminal.Text(r.CommandLine), terminal.Width(out)))
 		}
 	}
-}
-
-// runBy says who has made a run.
-func runBy(r operation.RunSummary) string {
-	if r.Here {
-		return r.User
-	}
-	return r.User + "@" + r.Machine
-}
-
-// silence is how old the last sign of life of a running run may be before a person should know.
-const silence = 3 * time.Minute
-
-// runState describes the state of a run. Whether one of another machine still runs is not known: only when it was last
-// seen.
-func runState(r operation.RunSummary, now time.Time) string {
-	state := r.State
-	switch {
-	case r.UndoneBy != "":
-		state += " by " + r.UndoneBy
-	case r.Of != "":
-		state += ", undo of " + r.Of
-	}
-	isSilent := !r.Here && r.State == run.Running && now.Sub(r.Seen) > silence
-	if isSilent {
-		state += fmt.Sprintf(", last seen %s ago", age(now.Sub(r.Seen)))
-	}
-	return state
 }
 
 func newRunsShow(shared *sharedFlags) *cobra.Command {
@@ -240,15 +213,15 @@ func groupReasons(texts []string) []reasonText {
 func printRun(out io.Writer, d operation.RunDetail, now time.Time) {
 	r := d.Result
 	terminal.PrintLine(out, "run", "%s", d.Run)
-	terminal.PrintLine(out, "state", "%s", terminal.Text(runState(d.RunSummary, now)))
+	terminal.PrintLine(out, "state", "%s", terminal.Text(d.StateText(now)))
 	if !d.At.IsZero() {
-		terminal.PrintLine(out, "began", "%s, %s ago", moment(d.At), age(now.Sub(d.At)))
+		terminal.PrintLine(out, "began", "%s, %s ago", format.Moment(d.At), format.Age(now.Sub(d.At)))
 	}
 	if !d.End.IsZero() {
-		terminal.PrintLine(out, "ended", "%s", moment(d.End))
+		terminal.PrintLine(out, "ended", "%s", format.Moment(d.End))
 	}
 	if !d.Seen.IsZero() && d.State == run.Running {
-		terminal.PrintLine(out, "last seen", "%s", moment(d.Seen))
+		terminal.PrintLine(out, "last seen", "%s", format.Moment(d.Seen))
 	}
 	terminal.PrintField(out, "by", terminal.Text(d.User))
 	terminal.PrintField(out, "machine", terminal.Text(d.Machine))
@@ -258,7 +231,7 @@ func printRun(out io.Writer, d operation.RunDetail, now time.Time) {
 		terminal.PrintField(out, "selection", terminal.Text(d.Filter))
 	}
 	if !d.Setting {
-		terminal.PrintLine(out, "messages", "%s of %s done", thousands(d.Done), thousands(d.Total))
+		terminal.PrintLine(out, "messages", "%s of %s done", format.Number(d.Done), format.Number(d.Total))
 	}
 	for _, count := range []struct {
 		n    int
@@ -271,12 +244,12 @@ func printRun(out io.Writer, d operation.RunDetail, now time.Time) {
 		{r.PossibleDuplicates, "of those done, perhaps there twice"},
 	} {
 		if count.n > 0 {
-			terminal.PrintLine(out, "", "%s %s", thousands(count.n), count.text)
+			terminal.PrintLine(out, "", "%s %s", format.Number(count.n), count.text)
 		}
 	}
 	reasons := groupReasons(r.Why)
 	for _, reason := range reasons[:min(len(reasons), mostReports)] {
-		terminal.PrintLine(out, "skipped", "%s: %s", messages(reason.Count), terminal.Text(reason.Why))
+		terminal.PrintLine(out, "skipped", "%s: %s", format.Messages(reason.Count), terminal.Text(reason.Why))
 	}
 	for _, text := range nextForRun(d) {
 		terminal.PrintLine(out, "next", "%s", terminal.Text(text))
@@ -288,14 +261,14 @@ func nextForRun(d operation.RunDetail) []string {
 	if !d.Here {
 		return []string{elsewhere(d.RunSummary)}
 	}
-	name := shellWord(d.Run)
+	name := format.ShellWord(d.Run)
 	resume := fmt.Sprintf("resume: `async-caller runs resume %s`", name)
 	remove := fmt.Sprintf("delete its journal: `async-caller runs delete %s`", name)
 	switch {
 	case d.Problem != "":
 		return []string{}
 	case d.UndoneBy != "":
-		return []string{fmt.Sprintf("its undo: `async-caller runs show %s`", shellWord(d.UndoneBy)), remove}
+		return []string{fmt.Sprintf("its undo: `async-caller runs show %s`", format.ShellWord(d.UndoneBy)), remove}
 	case d.State == run.Running:
 		return []string{"it is being carried out on this machine"}
 	case d.State == run.Interrupted:

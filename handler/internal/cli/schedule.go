@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/terminal"
 )
@@ -113,7 +114,7 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 		limited = " (limited by the operator)"
 	}
 	policy := policyText(s.Policy, s.MaxAttempts, s.Limited)
-	fmt.Fprintf(out, "policy %s, deadline %s after creation%s\n", policy, exactly(s.Deadline), limited)
+	fmt.Fprintf(out, "policy %s, deadline %s after creation%s\n", policy, format.Duration(s.Deadline), limited)
 	fmt.Fprintln(out)
 	attempts := terminal.NewTable(out,
 		terminal.Right("n", 6), terminal.Left("delay", 21), terminal.Flex("since the first call", 0))
@@ -131,9 +132,9 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 		}
 		delay := "-"
 		if i > 0 {
-			delay = rangeText(a.ShortestWait, a.LongestWait, 2)
+			delay = format.Range(a.ShortestWait, a.LongestWait, 2)
 		}
-		attempts.Row(strconv.Itoa(a.N), delay, rangeText(a.Earliest, a.Latest, 3))
+		attempts.Row(strconv.Itoa(a.N), delay, format.Range(a.Earliest, a.Latest, 3))
 	}
 	longest, shortest := attemptCount(s.Longest), attemptCount(s.Shortest)
 	fmt.Fprintf(out, "\n%s: %s with the longest delays, %s with the shortest\n", s.Policy, longest, shortest)
@@ -142,29 +143,21 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 }
 
 func printLastAttempt(out io.Writer, kind string, r explain.Run, deadline explain.Seconds) {
-	end := exactly(deadline-r.Last) + " before the deadline"
+	end := format.Duration(deadline-r.Last) + " before the deadline"
 	if r.Reason == "" {
 		end = "followed by more that are not counted"
 	}
 	if r.Reason == decision.Exhausted {
 		end = "the policy allows no more"
 	}
-	fmt.Fprintf(out, "  last attempt with the %s delays: %s after the first call, %s\n", kind, exactly(r.Last), end)
+	fmt.Fprintf(out, "  last attempt with the %s delays: %s after the first call, %s\n", kind, format.Duration(r.Last),
+		end)
 }
 
 func attemptCount(r explain.Run) string {
-	count := plural(r.Attempts, "attempt")
+	count := format.Plural(r.Attempts, "attempt")
 	if r.Reason == "" {
 		return "more than " + count
 	}
 	return count
-}
-
-// rangeText formats a range of durations with their largest units.
-func rangeText(from, to explain.Seconds, most int) string {
-	a, b := units(time.Duration(from), most), units(time.Duration(to), most)
-	if a == b {
-		return a
-	}
-	return a + " - " + b
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
@@ -126,9 +127,9 @@ func printCounts(out io.Writer, property string, counts map[string]int) {
 	keys := slices.SortedFunc(maps.Keys(counts), largestFirst)
 	shown := keys[:min(len(keys), mostCounts)]
 	for _, key := range shown {
-		fmt.Fprintf(out, "%s %s: %s\n", property, key, thousands(counts[key]))
+		fmt.Fprintf(out, "%s %s: %s\n", property, key, format.Number(counts[key]))
 	}
 	if more := len(keys) - len(shown); more > 0 {
-		fmt.Fprintf(out, "%s: %s more, see --json\n", property, thousands(more))
+		fmt.Fprintf(out, "%s: %s more, see --json\n", property, format.Number(more))
 	}
 }

@@ -15,7 +15,9 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/terminal"
@@ -52,48 +54,6 @@ since when each target fails, as ` + "`async-caller status`" + ` does. --json ha
 	return command
 }
 
-// scheduledLine is a scheduled message in JSON. Its Since is the same as CreatedAt.
-type scheduledLine struct {
-	message.Message
-
-	CreatedAt     time.Time `json:"createdAt"`
-	NextAttemptAt time.Time `json:"nextAttemptAt"`
-	Deadline      time.Time `json:"deadline"`
-	// Answer is the beginning of the target's latest answer.
-	Answer string `json:"answer,omitempty"`
-	// State is waiting, due or stale.
-	State string `json:"state"`
-	// Repeated says that there may be a second message of the call, because storage did not answer when this one
-	// was written.
-	Repeated bool `json:"repeated,omitempty"`
-}
-
-func newScheduledLine(m message.Scheduled, stale bool, now time.Time) scheduledLine {
-	state := "waiting"
-	if stale {
-		state = "stale"
-	} else if m.Row.IsDue(now) {
-		state = "due"
-	}
-	return scheduledLine{
-		Message:       m.Message,
-		CreatedAt:     m.Since,
-		NextAttemptAt: m.Row.NextAttemptAt.UTC(),
-		Deadline:      m.Row.Deadline.UTC(),
-		Answer:        m.Answered,
-		State:         state,
-		Repeated:      m.Row.Repeated,
-	}
-}
-
-// next says when the message is due.
-func (l scheduledLine) next(now time.Time) string {
-	if l.State != "waiting" {
-		return l.State
-	}
-	return age(l.NextAttemptAt.Sub(now))
-}
-
 // listedRequest is the largest width of request ids, enough for a GUID.
 const listedRequest = 36
 
@@ -105,12 +65,12 @@ func (s *session) listScheduled(ctx context.Context, source account.Source) erro
 		terminal.Left("REASON", len(decision.Status)), terminal.Right("STATUS", 6), terminal.Right("ENDS", 4),
 		terminal.Flex("REQUEST", listedRequest), terminal.Call("CALL"))
 	line := func(m message.Scheduled) (string, error) {
-		line := newScheduledLine(m, isStale(m.Row), now)
+		line := call.NewScheduledLine(m, isStale(m.Row), now)
 		if s.json {
 			text, err := strictjson.Line(line)
 			return string(text), err
 		}
-		return rows.Format(shortID(line.ID), line.next(now), strconv.Itoa(line.Attempts),
+		return rows.Format(shortID(line.ID), line.Next(now), strconv.Itoa(line.Attempts),
 			terminal.Cut(line.Reason, len(decision.Status)), statusText(line.Status), remaining(line.Deadline, now),
 			line.RequestID, callText(line.Method, line.Host, line.PathPattern)), nil
 	}
@@ -162,8 +122,9 @@ func printScheduledGroups(out io.Writer, groups []message.ScheduledGroup, now ti
 		terminal.Right("STALE", 5), terminal.Right("NEXT", 5), terminal.Right("LAST", 5), terminal.Left("STATUS", 12),
 		terminal.Flex("KEY", 0))
 	for _, g := range groups {
-		rows.Row(thousands(g.Count), thousands(g.DueInMinute), thousands(g.DueInHour), thousands(g.Stale),
-			age(g.Next.Sub(now)), age(g.Last.Sub(now)), terminal.Cut(statusesText(g.Statuses), 12), g.Key)
+		rows.Row(format.Number(g.Count), format.Number(g.DueInMinute), format.Number(g.DueInHour),
+			format.Number(g.Stale),
+			format.Age(g.Next.Sub(now)), format.Age(g.Last.Sub(now)), terminal.Cut(statusesText(g.Statuses), 12), g.Key)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
@@ -169,7 +170,7 @@ func (s *selection) text(ids []string) string {
 		case f.Name == allFlag:
 			words = append(words, "--"+allFlag)
 		case slices.Contains(s.filters, f.Name):
-			words = append(words, "--"+f.Name+" "+shellWord(strings.Join(f.Annotations[annotationTexts], ",")))
+			words = append(words, "--"+f.Name+" "+format.ShellWord(strings.Join(f.Annotations[annotationTexts], ",")))
 		}
 	})
 	return strings.Join(words, " ")

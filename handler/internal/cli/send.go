@@ -20,6 +20,7 @@ import (
 	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/send"
 )
@@ -225,7 +226,7 @@ func (o *sendOptions) again(id string) string {
 	const same = ": the Idempotency-Key of both calls is this id"
 	switch {
 	case o.queue == "":
-		return "to send it again, repeat the command with `--request-id " + shellWord(id) + "`" + same
+		return "to send it again, repeat the command with `--request-id " + format.ShellWord(id) + "`" + same
 	case id != "":
 		return "to send it again, repeat the command" + same
 	}
@@ -301,7 +302,7 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 		status.count("", "sent", sent, 0)
 	}
 	if warned > mostWarnings {
-		status.printf("%s not shown", plural(warned-mostWarnings, "more warning"))
+		status.printf("%s not shown", format.Plural(warned-mostWarnings, "more warning"))
 	}
 	o.summarize(status, sent, sender.Account)
 	if perhapsSent > 0 {
@@ -342,6 +343,6 @@ func (o *sendOptions) print(out io.Writer, message send.Message, receipt send.Re
 // summarize prints how many envelopes were sent, and to which account.
 func (o *sendOptions) summarize(status *progress, sent int, account string) {
 	if sent > 0 && !o.dryRun {
-		status.printf("sent %s to %s", plural(sent, "envelope"), account)
+		status.printf("sent %s to %s", format.Plural(sent, "envelope"), account)
 	}
 }

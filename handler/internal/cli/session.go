@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
@@ -161,7 +162,7 @@ func withExitCode(ctx context.Context, err error) error {
 
 // summarize ends a listing with the number of messages. An empty list is no error.
 func (s *session) summarize(listed account.Listed) {
-	text := messages(listed.Matched)
+	text := format.Messages(listed.Matched)
 	if listed.Matched == 0 {
 		text = fmt.Sprintf("%v in %s", account.ErrNothing, s.account.Name)
 	}
@@ -182,5 +183,5 @@ func (s *session) nothingMatched(hidden int) error {
 
 // hiddenText explains that messages are invisible.
 func hiddenText(n int) string {
-	return messages(n) + " invisible: scheduled, or received by another client"
+	return format.Messages(n) + " invisible: scheduled, or received by another client"
 }

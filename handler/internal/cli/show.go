@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -9,13 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/account"
-	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
@@ -47,11 +45,11 @@ message contradicts the content that the handler will process.`,
 	}
 	flags := flagsOf(command)
 	shared.declare(command)
-	parsedCSV(flags, &o.queues, "queue", "`queue` to look at, with the history; may be repeated (default all)",
+	parsedCSV(flags, &o.Queues, "queue", "`queue` to look at, with the history; may be repeated (default all)",
 		parseQueue)
-	flags.StringVar(&o.tenant.Organization, "organization", "", "`organization` of the tenant, of a Nexus message")
-	flags.StringVar(&o.tenant.Environment, "environment", "", "`environment` of the tenant, of a Nexus message")
-	flags.StringVar(&o.message, "message", "",
+	flags.StringVar(&o.Tenant.Organization, "organization", "", "`organization` of the tenant, of a Nexus message")
+	flags.StringVar(&o.Tenant.Environment, "environment", "", "`environment` of the tenant, of a Nexus message")
+	flags.StringVar(&o.Message, "message", "",
 		"of several calls, only that of the message with this `id`, or with this beginning of it")
 	flags.BoolVar(&o.reveal, "reveal", false, "show secrets")
 	command.RunE = func(cmd *cobra.Command, args []string) error {
@@ -68,112 +66,43 @@ message contradicts the content that the handler will process.`,
 
 // showOptions are the flags of show.
 type showOptions struct {
-	queues  []string
-	tenant  envelope.Tenant
-	message string
-	reveal  bool
-}
+	call.Options
 
-// selects reports whether a call is one that the flags ask for.
-func (o showOptions) selects(c foundCall) bool {
-	isOfTenant := o.tenant == (envelope.Tenant{}) || o.tenant == c.tenant()
-	return isOfTenant && (o.message == "" || c.hasMessage(o.message))
+	reveal bool
 }
 
 // show prints the call that an ID names, or lists several.
 func (s *session) show(ctx context.Context, id string, o showOptions) error {
-	found, err := s.account.LookUp(ctx, o.queues, []string{id, id + envelope.CallbackSuffix})
+	found, err := call.Find(ctx, s.operations, id, o.Options)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	messages := s.messagesOf(ctx, found, now)
-	ended := s.endedCalls(ctx, keysToFind(messages, id, o.tenant))
-	found.Unread = append(found.Unread, ended.unread...)
-	var calls []foundCall
-	for _, c := range joinCalls(messages, ended.entries, id) {
-		if o.selects(c) {
-			calls = append(calls, c)
-		}
+	if note := found.Note(); note != "" {
+		s.progress.printf("%s", note)
 	}
-	if ended.others > 0 {
-		s.progress.printf("only the newest %d of %s calls and callbacks that have ended were looked at",
-			history.MaxFound, thousands(history.MaxFound+ended.others))
+	one, err := found.One()
+	if len(found.Calls) > 0 {
+		s.warnUnread(found.Unread)
 	}
-	if len(calls) == 0 {
-		return notFound(id, found, ended, o, now)
+	switch {
+	case errors.Is(err, call.ErrNotFound):
+		return &codeError{exitNothing, err}
+	case errors.Is(err, call.ErrNotKnown):
+		return &codeError{exitPartly, err}
+	case err != nil:
+		s.listCalls(found.Summaries(), now)
+		return &codeError{exitFailed, err}
 	}
-	s.warnUnread(found.Unread)
-	isChosen := o.message != "" || o.tenant != (envelope.Tenant{})
-	if len(calls) == 1 && (found.Others == 0 || isChosen) {
-		page := s.wholePage(ctx, calls[0], found.Unread, mask.Secrets(o.reveal), now)
-		if s.json {
-			return printJSON(s.out, page)
-		}
-		page.print(s.out, now)
-		return nil
+	page, notes := call.Describe(ctx, s.operations, one, found.Unread, mask.Secrets(o.reveal), now)
+	for _, note := range notes {
+		s.progress.printf("%s", note)
 	}
-	s.listCalls(calls, found.Unread, now)
-	return &codeError{exitFailed, severalCalls(id, len(calls)+found.Others)}
-}
-
-// messagesOf returns the messages of a lookup, without the record's row of one that is gone or at the front of its
-// queue.
-func (s *session) messagesOf(ctx context.Context, l account.Lookup, now time.Time) (messages []foundMessage) {
-	isStale := s.account.StaleCheck(ctx, now)
-	rules := s.account.Rules
-	for _, m := range l.Scheduled {
-		messages = append(messages, newScheduledMessage(rules, m, isStale(m.Row), now))
+	if s.json {
+		return printJSON(s.out, page)
 	}
-	for _, f := range l.Poison {
-		messages = append(messages, newQueuedMessage(rules, f, isPoison, now))
-	}
-	for _, f := range l.Waiting {
-		messages = append(messages, newQueuedMessage(rules, f, isQueued, now))
-	}
-	return withoutGone(messages)
-}
-
-// endedCalls are what the history has.
-type endedCalls struct {
-	entries []history.Entry
-	// others is the number of entries that were not looked at.
-	others int
-	// since is the first table of the history; empty if there is none.
-	since  string
-	unread []account.UnreadError
-}
-
-// endedCalls reads what the history has of calls.
-func (s *session) endedCalls(ctx context.Context, keys []message.RequestKey) (ended endedCalls) {
-	unread := func(err error) endedCalls {
-		ended.unread = []account.UnreadError{{Part: "history", Err: err}}
-		return ended
-	}
-	if s.operations.History == nil {
-		return unread(azure.ErrNoTables)
-	}
-	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
-	defer cancel()
-	names, err := s.operations.History.TableNames(ctx, history.TablePrefix)
-	if err != nil {
-		return unread(err)
-	}
-	if len(names) == 0 {
-		return ended
-	}
-	ended.since = names[0]
-	for _, key := range keys {
-		tenant := envelope.Tenant{Organization: key.Organization, Environment: key.Environment}
-		entries, matching, err := history.Find(ctx, s.operations.History, tenant, key.RequestID,
-			func(history.Entry) bool { return true })
-		if err != nil {
-			return unread(err)
-		}
-		ended.entries = append(ended.entries, entries...)
-		ended.others += max(matching-history.MaxFound, 0)
-	}
-	return ended
+	printPage(s.out, page, now)
+	return nil
 }
 
 // warnUnread says what was not looked at.
@@ -183,94 +112,64 @@ func (s *session) warnUnread(unread []account.UnreadError) {
 	}
 }
 
-// notFound returns the error that no call has an ID. If a part was not looked at, it is not known whether one has.
-func notFound(id string, found account.Lookup, ended endedCalls, o showOptions, now time.Time) error {
-	if unread := found.Unread; len(unread) > 0 {
-		err := fmt.Errorf("%.128q: not found, and not known whether it is there, because a part was not looked at%s",
-			id, message.ShortIDHint(id))
-		for _, u := range unread {
-			err = fmt.Errorf("%w\nnot looked at: %w", err, u)
-		}
-		return &codeError{exitPartly, err}
-	}
-	if found.Others+ended.others > 0 {
-		err := fmt.Errorf("%.128q: the flags select none of the calls that were looked at, and there are more", id)
-		return &codeError{exitPartly, err}
-	}
-	hint := message.ShortIDHint(id)
-	if o.tenant == (envelope.Tenant{}) {
-		hint += "; give --organization and --environment for the ended call of a Nexus tenant"
-	}
-	waits := "waits on a queue" + waitingText(found.Fronts, now)
-	if len(o.queues) > 0 {
-		waits = "waits on " + strings.Join(o.queues, " or ") + waitingText(found.Fronts, now) + ", is elsewhere"
-	}
-	return &codeError{exitNothing, fmt.Errorf("%.128q: not scheduled, not dead-lettered, no end is recorded: it %s, "+
-		"is in flight, or ended before history was kept%s\n%s", id, waits, hint, keptText(ended.since))}
-}
-
-// mostFronts is how many queues a text names.
-const mostFronts = 5
-
-// waitingText says how many messages wait on the queues that functions read.
-func waitingText(fronts []account.Front, now time.Time) string {
-	var parts []string
-	for i, f := range fronts {
-		if i == mostFronts {
-			parts = append(parts, "…")
-			break
-		}
-		n, verb := thousands(f.Visible), "wait"
-		switch f.Visible {
-		case 1:
-			verb = "waits"
-		case storage.MaxBatch:
-			n += " or more"
-		}
-		parts = append(parts, fmt.Sprintf("%s %s on %s, the oldest for %s", n, verb, f.Queue, age(now.Sub(f.Oldest))))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(parts, "; ") + ")"
-}
-
-// keptText says what the account keeps of calls that have ended.
-func keptText(since string) string {
-	text := "the account has no history"
-	if since != "" {
-		text = "the account has tables since " + since
-	}
-	return text + ": the app keeps calls only if its ASYNC_CALLER_HISTORY, or history in its targets.json, is " +
-		"outcomes or check, and only for its ASYNC_CALLER_HISTORY_RETENTION"
-}
-
-// severalCalls returns the error that an ID names several calls.
-func severalCalls(id string, n int) error {
-	return fmt.Errorf("%.128q names %s calls: give the whole id of one message, with --queue if it is on two queues, "+
-		"or add --message for a call that has ended", id, thousands(n))
-}
-
 // listCalls prints calls, one per line.
-func (s *session) listCalls(calls []foundCall, unread []account.UnreadError, now time.Time) {
-	var pages []callPage
-	for _, c := range calls {
-		pages = append(pages, newCallPage(c, unread))
-	}
-	printAll(s, pages, func(out io.Writer, pages []callPage) {
+func (s *session) listCalls(pages []call.Page, now time.Time) {
+	printAll(s, pages, func(out io.Writer, pages []call.Page) {
 		var rows [][]string
 		for _, p := range pages {
-			rows = append(rows, []string{p.State, shortID(p.ID), p.Queue, p.Host, p.Reason, ageAt(p.at, now)})
+			rows = append(rows, []string{
+				p.State, shortID(p.ID), p.Queue, p.Host, p.Reason, format.AgeAt(p.At, now),
+			})
 		}
 		terminal.PrintTable(out, rows, terminal.Left("STATE", 0), terminal.Left("ID", 0), terminal.Name("QUEUE"),
 			terminal.Flex("HOST", 0), terminal.Flex("REASON", 0), terminal.Right("AGE", 0))
 	})
 }
 
-// ageAt formats how long ago a time was that may be unknown.
-func ageAt(at, now time.Time) string {
-	if at.IsZero() {
-		return "-"
+// printPage prints the page of a call, with the timeline below its first section.
+func printPage(out io.Writer, p call.Page, now time.Time) {
+	for i, section := range p.Sections(now) {
+		if i == 0 {
+			printLines(out, "", section.Lines)
+			printTimeline(out, p.Timeline, now)
+			continue
+		}
+		fmt.Fprintf(out, "\n%s\n", section.Title)
+		printLines(out, "  ", section.Lines)
 	}
-	return age(now.Sub(at))
+	commands, warning := p.Commands()
+	if len(commands) == 0 && warning == "" {
+		return
+	}
+	fmt.Fprint(out, "\nnext\n")
+	terminal.PrintField(out, "  warning", warning)
+	for _, command := range commands {
+		fmt.Fprintf(out, "  %s %s\n", programName, command)
+	}
+}
+
+// printLines prints lines with indented labels, and their blocks without wrapping them.
+func printLines(out io.Writer, indent string, lines []call.Line) {
+	for _, line := range lines {
+		if line.Label != "" || line.Text != "" {
+			terminal.PrintLine(out, indent+line.Label, "%s", line.Text)
+		}
+		for text := range strings.Lines(line.Block) {
+			fmt.Fprintf(out, "    %s\n", strings.TrimSuffix(text, "\n"))
+		}
+	}
+}
+
+func printTimeline(out io.Writer, events []call.Event, now time.Time) {
+	if len(events) == 0 {
+		return
+	}
+	fmt.Fprint(out, "\ntimeline\n")
+	if left := len(events) - call.MostEvents; left > 0 {
+		terminal.PrintLine(out, "  earlier", "%s, which --json prints", format.Plural(left, "event"))
+		events = events[left:]
+	}
+	for _, e := range events {
+		printLines(out, "  ", []call.Line{e.Line(now)})
+	}
 }

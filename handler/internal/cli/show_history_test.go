@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -115,7 +116,7 @@ timeline
 			History                []struct{ Table, Partition, Row, Host, RequestID string }
 		}
 		err := json.Unmarshal(d.stdout.Bytes(), &page)
-		if err != nil || page.State != isEnded || page.RequestID != "order-1" || page.Host != "t.example" ||
+		if err != nil || page.State != call.StateEnded || page.RequestID != "order-1" || page.Host != "t.example" ||
 			page.Status != nil || page.NextAttemptAt != nil || len(page.History) != 3 || page.History[0].Row == "" {
 			t.Errorf("%v, JSON %s", err, &d.stdout)
 		}
@@ -140,12 +141,12 @@ func TestShowSeveral(t *testing.T) {
 			t.Errorf("lists\n%s\nwant\n%s", got, want)
 		}
 		d.stdout.Reset()
-		err = d.show(t.Context(), "order-1", showOptions{message: "00000001"})
+		err = d.show(t.Context(), "order-1", showOptions{Options: call.Options{Message: "00000001"}})
 		if printed := d.stdout.String(); err != nil || strings.Count(printed, ", ended: ") != 1 ||
 			!strings.Contains(printed, ", callback: delivered") {
 			t.Errorf("%v, shows %s", err, printed)
 		}
-		err = d.show(t.Context(), "order-1", showOptions{message: "00000003"})
+		err = d.show(t.Context(), "order-1", showOptions{Options: call.Options{Message: "00000003"}})
 		if codeOf(err) != exitNothing {
 			t.Errorf("exit code %d, %v", codeOf(err), err)
 		}
@@ -175,7 +176,7 @@ func TestShowEndedOfMany(t *testing.T) {
 				exitFailed, 1 + history.MaxFound,
 				"only the newest 100 of 500 calls and callbacks that have ended were looked at",
 			},
-			"often ": {showOptions{message: messageOf(3)}, exitPartly, 0, "only the newest 100 of 500 calls"},
+			"often ": {showOptions{Options: call.Options{Message: messageOf(3)}}, exitPartly, 0, "only the newest 100 of 500 calls"},
 		} {
 			d.stdout.Reset()
 			d.err.Reset()
@@ -220,7 +221,7 @@ func TestShowEndedOfHostileRows(t *testing.T) {
 		for _, isJSON := range []bool{false, true} {
 			d.json = isJSON
 			d.stdout.Reset()
-			for _, o := range []showOptions{{}, {message: messageOf(1)}} {
+			for _, o := range []showOptions{{}, {Options: call.Options{Message: messageOf(1)}}} {
 				if err := d.show(t.Context(), "order-1", o); err != nil && codeOf(err) != exitFailed {
 					t.Fatal(err)
 				}
@@ -286,7 +287,7 @@ func TestShowFails(t *testing.T) {
 					t.Fatal(err)
 				}
 				<-time.After(40 * time.Second)
-				err := withExitCode(t.Context(), d.show(t.Context(), "order-2", showOptions{tenant: test.tenant}))
+				err := withExitCode(t.Context(), d.show(t.Context(), "order-2", showOptions{Options: call.Options{Tenant: test.tenant}}))
 				if codeOf(err) != test.code || !strings.Contains(fmt.Sprint(err), test.want) || d.stdout.Len() > 0 {
 					t.Errorf("exit code %d, %v, printed %s", codeOf(err), err, &d.stdout)
 				}

@@ -11,7 +11,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/history"
-	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -188,7 +188,7 @@ func TestShowTenant(t *testing.T) {
 		}
 		acme := envelope.Tenant{Organization: "acme", Environment: "prd"}
 		for _, tenant := range []envelope.Tenant{{}, acme, {Organization: "other"}} {
-			err := d.show(t.Context(), "order-1", showOptions{tenant: tenant})
+			err := d.show(t.Context(), "order-1", showOptions{Options: call.Options{Tenant: tenant}})
 			isOther := tenant.Organization == "other"
 			if (codeOf(err) == exitNothing) != isOther || !isOther && err != nil {
 				t.Errorf("%+v: %v", tenant, err)
@@ -234,36 +234,4 @@ func TestShowInvisible(t *testing.T) {
 			t.Errorf("exit code %d, %v", codeOf(err), err)
 		}
 	})
-}
-
-// TestConcerns: a step of a run is about a call if it is about one of its messages, or about its request id and not
-// about another trace.
-func TestConcerns(t *testing.T) {
-	d := newTestSession(t)
-	rules := d.account.Rules
-	m := foundMessage{trace: fmt.Sprintf("%032x", 1)}
-	m.ID, m.RequestID = "m1", "order-1"
-	c := foundCall{message: &m}
-	take := func(id string, number int) *journal.Take {
-		return &journal.Take{
-			Queue: "q", ID: id, Text: storage.Base64.Encode([]byte(tracedEnvelope("order-1", number, ""))),
-		}
-	}
-	for name, test := range map[string]struct {
-		step     journal.Step
-		progress journal.Progress
-		want     bool
-	}{
-		"taken":       {journal.Step{Take: take("m1", 2)}, journal.Progress{}, true},
-		"written":     {journal.Step{Take: take("m2", 2)}, journal.Progress{NewID: "m1"}, true},
-		"same_trace":  {journal.Step{Take: take("m2", 1), RequestID: "order-1"}, journal.Progress{}, true},
-		"other_trace": {journal.Step{Take: take("m2", 2), RequestID: "order-1"}, journal.Progress{}, false},
-		"no_text":     {journal.Step{Take: &journal.Take{ID: "m2"}, RequestID: "order-1"}, journal.Progress{}, true},
-		"other_id":    {journal.Step{Take: take("m2", 1), RequestID: "order-2"}, journal.Progress{}, false},
-		"no_id":       {journal.Step{Take: take("m2", 1)}, journal.Progress{}, false},
-	} {
-		if got := c.concerns(rules, test.step, test.progress); got != test.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
 }

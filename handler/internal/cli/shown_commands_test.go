@@ -64,7 +64,7 @@ func TestShownCommandsOfMessages(t *testing.T) {
 	for _, id := range append(badIDs(), "8a1b") {
 		d := newTestSession(t)
 		found := account.Found{Message: message.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
-		d.pageOf(t.Context(), found).print(d.out, time.Now())
+		printPage(d.out, d.pageOf(t.Context(), found), time.Now())
 		printed := d.stdout.String()
 		isValid := id == "8a1b"
 		hasCommands := strings.Contains(printed, "  async-caller poison ")
@@ -146,15 +146,4 @@ func TestShowRowThatDiffers(t *testing.T) {
 
 func contentFor(host string) []byte {
 	return []byte(`{"asyncCaller":1,"requestId":"r-1","attempts":1,"call":{"url":"https://` + host + `/orders/7"}}`)
-}
-
-func TestShellWord(t *testing.T) {
-	for text, want := range map[string]string{
-		"reason=expired": "reason=expired", "": "''", "path=/orders/{n}": "'path=/orders/{n}'", "it's": `'it'\''s'`,
-		"$(reboot)": "'$(reboot)'", "a b": "'a b'", "`x`": "'`x`'",
-	} {
-		if got := shellWord(text); got != want {
-			t.Errorf("%q: %s, want %s", text, got, want)
-		}
-	}
 }

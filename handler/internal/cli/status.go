@@ -16,9 +16,11 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
@@ -59,7 +61,8 @@ the target was perhaps not among the 50 busiest of a minute. A minute is shown 1
 		Args: cobra.NoArgs,
 	}
 	flags := flagsOf(command)
-	flags.BoolVar(&watch, "watch", false, fmt.Sprintf("show it again every %s, until Ctrl-C", exactly(watchEvery)))
+	flags.BoolVar(&watch, "watch", false, fmt.Sprintf("show it again every %s, until Ctrl-C",
+		format.Duration(watchEvery)))
 	flags.BoolVar(&all, "all", false, "show priority queues without messages, too")
 	shared.addApp(flags.FlagSet)
 	command.RunE = shared.withSession(func(ctx context.Context, s *session, _ []string) error {
@@ -159,7 +162,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 		notes = append(notes, "why targets fail is unknown: "+text.Printable(status.TargetProblem))
 	}
 	if status.OtherTargets > 0 {
-		notes = append(notes, "other targets: "+thousands(status.OtherTargets)+
+		notes = append(notes, "other targets: "+format.Number(status.OtherTargets)+
 			"; `async-caller scheduled list --group-by host` has them")
 	}
 	for i, note := range notes {
@@ -185,7 +188,7 @@ func (s *session) printSettings(status account.Status) {
 		}
 	}
 	if more := len(status.Settings) - mostSettings; more > 0 {
-		terminal.PrintLine(s.out, "set", "%s more: `async-caller targets list`", thousands(more))
+		terminal.PrintLine(s.out, "set", "%s more: `async-caller targets list`", format.Number(more))
 	}
 	if status.SettingProblem != "" {
 		terminal.PrintLine(s.out, "set", "unknown: %s", text.Printable(status.SettingProblem))
@@ -195,7 +198,7 @@ func (s *session) printSettings(status account.Status) {
 			c.Pattern, text.Printable(c.Credential), tokenText(c.TokenEnds, status.At))
 	}
 	if more := len(status.Credentials) - mostSettings; more > 0 {
-		terminal.PrintLine(s.out, "credential", "%s more: `async-caller targets list`", thousands(more))
+		terminal.PrintLine(s.out, "credential", "%s more: `async-caller targets list`", format.Number(more))
 	}
 	if status.Limits != "" {
 		terminal.PrintLine(s.out, "limits", "%s", status.Limits)
@@ -248,7 +251,7 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 		if q.Expiring > 0 {
 			notes = append(notes, fmt.Sprintf(
 				"storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
-				messages(q.Expiring), q.Queue, storage.PoisonSuffix))
+				format.Messages(q.Expiring), q.Queue, storage.PoisonSuffix))
 		}
 		isPriority := slices.Contains(envelope.Queues()[1:], q.Queue)
 		switch {
@@ -265,10 +268,10 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 		terminal.Right("POISON", 0), terminal.List("REASONS"))
 	if unread > 0 {
 		first := s.Queues[slices.IndexFunc(s.Queues, func(q account.QueueStatus) bool { return q.Problem != "" })]
-		notes = append(notes, plural(unread, "queue")+" not fully read: "+text.Printable(first.Problem))
+		notes = append(notes, format.Plural(unread, "queue")+" not fully read: "+text.Printable(first.Problem))
 	}
 	if idle > 0 {
-		notes = append(notes, plural(idle, "idle priority queue")+" not shown: --all shows them")
+		notes = append(notes, format.Plural(idle, "idle priority queue")+" not shown: --all shows them")
 	}
 	if len(missing) > 0 {
 		notes = append(notes, "not created yet: "+strings.Join(missing, ", "))
@@ -279,13 +282,13 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 func queueCells(q account.QueueStatus, now time.Time) []string {
 	oldest := "-"
 	if !q.Oldest.IsZero() {
-		oldest = age(now.Sub(q.Oldest))
+		oldest = format.Age(now.Sub(q.Oldest))
 	}
 	waiting, soon, stale := "unknown", "-", "-"
 	if q.Scheduled != nil {
-		waiting = thousands(q.Scheduled.Count - q.Scheduled.Stale)
-		soon = thousands(q.Scheduled.DueInMinute)
-		stale = thousands(q.Scheduled.Stale)
+		waiting = format.Number(q.Scheduled.Count - q.Scheduled.Stale)
+		soon = format.Number(q.Scheduled.DueInMinute)
+		stale = format.Number(q.Scheduled.Stale)
 	}
 	name := q.Queue
 	if q.Routed {
@@ -299,7 +302,7 @@ func known(n *int) string {
 	if n == nil {
 		return "unknown"
 	}
-	return thousands(*n)
+	return format.Number(*n)
 }
 
 // causeColumns is the width of causes. The beginning of a longer one says enough.
@@ -313,7 +316,7 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 		if t.Count > t.Stale {
 			next = nextText(t.Next, now)
 		}
-		waiting := []string{thousands(t.Count - t.Stale), thousands(t.DueInHour), next}
+		waiting := []string{format.Number(t.Count - t.Stale), format.Number(t.DueInHour), next}
 		if len(t.Failing) == 0 {
 			cause := cmp.Or(terminal.Cut(t.Cause, causeColumns), "-")
 			rows = append(rows, append([]string{t.Key, cause, "-", "-"}, waiting...))
@@ -326,7 +329,7 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 			if f.IsOpen() {
 				breaker = "open"
 			}
-			cells := []string{name, causeText(f, now), age(now.Sub(f.Since)), breaker}
+			cells := []string{name, causeText(f, now), format.Age(now.Sub(f.Since)), breaker}
 			rows = append(rows, append(cells, waiting...))
 			waiting = []string{"", "", ""} // they are those of all apps
 		}
@@ -355,16 +358,16 @@ func nextText(next, now time.Time) string {
 	if !next.Before(storage.NeverExpires) {
 		return "resume"
 	}
-	return age(next.Sub(now))
+	return format.Age(next.Sub(now))
 }
 
 // causeText says why a target fails.
 func causeText(f record.Target, now time.Time) string {
+	columns := causeColumns
 	if f.Reason == record.NoAnswerYet {
-		oldest := exactly(now.Sub(f.Since).Truncate(time.Second))
-		return terminal.Cut(f.Cause+", the oldest for "+oldest, 2*causeColumns)
+		columns *= 2
 	}
-	return terminal.Cut(f.Cause, causeColumns)
+	return terminal.Cut(call.CauseText(f, now), columns)
 }
 
 // printNumbers prints the calls per minute of the targets that were called in the last hour, and of the others.
@@ -400,7 +403,7 @@ func printNumbers(out io.Writer, status account.Status) {
 // perMinute returns a number of calls in some minutes as a number per minute.
 func perMinute(calls, minutes int, atLeast bool) string {
 	average := float64(calls) / float64(minutes)
-	number := thousands(int(math.Round(average)))
+	number := format.Number(int(math.Round(average)))
 	switch {
 	case calls == 0:
 	case average < 0.05 && !atLeast:
@@ -446,5 +449,5 @@ func lastRun(at, now time.Time) string {
 	if at.IsZero() {
 		return "not yet"
 	}
-	return age(now.Sub(at)) + " ago"
+	return format.Age(now.Sub(at)) + " ago"
 }

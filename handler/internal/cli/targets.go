@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
@@ -149,14 +150,14 @@ func (s *session) pauseTarget(ctx context.Context, wanted setting.Setting) error
 	}
 	end, counted := "until it is resumed", "within 24h"
 	if !wanted.Until.IsZero() {
-		end, counted = "until "+moment(wanted.Until), "before the pause ends"
+		end, counted = "until "+format.Moment(wanted.Until), "before the pause ends"
 	}
 	s.progress.printf("paused %s in %s %s", wanted.Host, s.account.Name, end)
-	s.progress.printf("end: `async-caller targets resume %s`", shellWord(wanted.Host))
+	s.progress.printf("end: `async-caller targets resume %s`", format.ShellWord(wanted.Host))
 	return s.reportChange(ctx, made, func(c operation.ScheduledCalls) string {
-		text := fmt.Sprintf("%s of them expire %s", thousands(*c.Expiring), counted)
+		text := fmt.Sprintf("%s of them expire %s", format.Number(*c.Expiring), counted)
 		if *c.Expiring > 0 {
-			text += ", the first at " + moment(c.FirstExpiry)
+			text += ", the first at " + format.Moment(c.FirstExpiry)
 		}
 		return text
 	})
@@ -178,10 +179,11 @@ func (s *session) reportChange(
 	host := settings[0].Host
 	s.out.changed = settingsText
 	calls := s.operations.CountScheduled(ctx, host, settings[0].Until)
-	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual", exactly(setting.Notice))
+	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual",
+		format.Duration(setting.Notice))
 	s.printPorts(host, calls.Hosts)
 	if calls.CountProblem == "" {
-		s.progress.printf("scheduled messages for it: %s; %s", thousands(*calls.Scheduled), about(calls))
+		s.progress.printf("scheduled messages for it: %s; %s", format.Number(*calls.Scheduled), about(calls))
 	}
 	if s.json {
 		result := changeResult{ScheduledCalls: calls, Account: s.account.Name}
@@ -266,7 +268,7 @@ func (s *session) setLimits(ctx context.Context, limits []setting.Setting) error
 	for _, limit := range made {
 		end := "until it is cleared"
 		if !limit.Until.IsZero() {
-			end = "until " + moment(limit.Until)
+			end = "until " + format.Moment(limit.Until)
 		}
 		s.progress.printf("set %s of %s in %s %s; %s",
 			limit, host, s.account.Name, end, s.fileText(s.account.WithFile(limit)))
@@ -275,7 +277,7 @@ func (s *session) setLimits(ctx context.Context, limits []setting.Setting) error
 	if err != nil {
 		return err
 	}
-	s.progress.printf("end: `async-caller targets clear %s`", shellWord(host))
+	s.progress.printf("end: `async-caller targets clear %s`", format.ShellWord(host))
 	return s.reportChange(ctx, made, s.whatWaits(ctx, host, before))
 }
 
@@ -289,10 +291,11 @@ func (s *session) whatWaits(
 	getsMore := !s.hasApp || isMore(float64(before.Rate), float64(after.Rate)) ||
 		isMore(float64(before.Concurrency), float64(after.Concurrency))
 	return func(c operation.ScheduledCalls) string {
-		text := thousands(*c.Busy) + " of them wait because it was busy"
+		text := format.Number(*c.Busy) + " of them wait because it was busy"
 		if *c.Busy > 0 && getsMore {
 			text += fmt.Sprintf("; they keep their next attempts, and in %s this makes them due: "+
-				"`async-caller scheduled expedite %s`", exactly(setting.Notice), waitingFilter(host, decision.Busy))
+				"`async-caller scheduled expedite %s`",
+				format.Duration(setting.Notice), waitingFilter(host, decision.Busy))
 		}
 		return text
 	}
@@ -384,7 +387,7 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 	if s.json {
 		_ = printJSON(s.out, ended[0]) // output keeps the error
 	}
-	s.progress.printf("waiting %s until the app has noticed it", exactly(setting.Notice))
+	s.progress.printf("waiting %s until the app has noticed it", format.Duration(setting.Notice))
 	if !storage.Sleep(ctx, setting.Notice) {
 		err = errors.New("interrupted")
 	}
@@ -409,7 +412,7 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 
 // waitingFilter is the selection of the messages for a target that wait for a reason, as a person would write it.
 func waitingFilter(host string, reason decision.Reason) string {
-	return fmt.Sprintf("--host %s --reason %s", shellWord(host), reason)
+	return fmt.Sprintf("--host %s --reason %s", format.ShellWord(host), reason)
 }
 
 func newTargetsList(shared *sharedFlags) *cobra.Command {
@@ -469,10 +472,10 @@ func printSettings(out io.Writer, settings []account.Setting, now time.Time) {
 		}
 		ends := "never"
 		if !s.Until.IsZero() {
-			ends = age(s.Until.Sub(now))
+			ends = format.Age(s.Until.Sub(now))
 		}
 		why := strings.TrimSuffix(s.By+": "+s.Reason, ": ")
-		rows = append(rows, []string{s.Host, s.String(), cmp.Or(s.File, "-"), age(now.Sub(s.Since)), ends, why})
+		rows = append(rows, []string{s.Host, s.String(), cmp.Or(s.File, "-"), format.Age(now.Sub(s.Since)), ends, why})
 	}
 	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Left("SET", 0), terminal.Left("FILE", 0),
 		terminal.Right("SINCE", 0), terminal.Right("ENDS", 0), terminal.Flex("BY, REASON", 0))

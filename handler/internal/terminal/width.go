@@ -4,7 +4,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -36,34 +35,12 @@ func Width(out io.Writer) int {
 	return max(columns, narrowest)
 }
 
-// maxMarks is the largest number of combining marks on a character that are shown. They have no width, so a text with
-// any number of them would fit a column.
-const maxMarks = 2
-
-func isMark(r rune) bool {
-	const first = '\u0300' // the comparison makes most characters much faster
-	return r >= first && unicode.In(r, unicode.Mn, unicode.Me)
-}
-
 // Text returns a text for a cell.
-func Text(s string) string {
-	marks := 0
-	return strings.Map(func(r rune) rune {
-		if !isMark(r) {
-			marks = 0
-			return r
-		}
-		marks++
-		if marks > maxMarks {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text.Printable(s))
-}
+func Text(s string) string { return text.LimitMarks(text.Printable(s)) }
 
 // runeWidth returns the number of columns of a character on a terminal.
 func runeWidth(r rune) int {
-	if isMark(r) {
+	if text.IsMark(r) {
 		return 0
 	}
 	kind := width.LookupRune(r).Kind()
@@ -142,8 +119,8 @@ func beginning(text string, columns int) string {
 }
 
 // end returns the longest end of a text that fits a number of columns.
-func end(text string, columns int) string {
-	rest := text
+func end(s string, columns int) string {
+	rest := s
 	for rest != "" {
 		r, size := utf8.DecodeLastRuneInString(rest)
 		columns -= runeWidth(r)
@@ -152,5 +129,5 @@ func end(text string, columns int) string {
 		}
 		rest = rest[:len(rest)-size]
 	}
-	return strings.TrimLeftFunc(text[len(rest):], isMark) // they belong to a character that is cut
+	return strings.TrimLeftFunc(s[len(rest):], text.IsMark) // they belong to a character that is cut
 }

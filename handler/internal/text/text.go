@@ -46,3 +46,29 @@ func Clip(s string, limit int) string {
 	}
 	return s[:limit]
 }
+
+// maxMarks is the largest number of combining marks on a character that are shown. They have no width, so a text with
+// any number of them would fit a column.
+const maxMarks = 2
+
+// IsMark reports whether a character is a combining mark, which has no width.
+func IsMark(r rune) bool {
+	const first = '\u0300' // the comparison makes most characters much faster
+	return r >= first && unicode.In(r, unicode.Mn, unicode.Me)
+}
+
+// LimitMarks replaces combining marks by U+FFFD that follow two others.
+func LimitMarks(s string) string {
+	marks := 0
+	return strings.Map(func(r rune) rune {
+		if !IsMark(r) {
+			marks = 0
+			return r
+		}
+		marks++
+		if marks > maxMarks {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}

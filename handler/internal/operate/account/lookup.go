@@ -10,6 +10,7 @@ import (
 
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
@@ -56,12 +57,22 @@ func (u UnreadError) Error() string { return u.Part + ": " + u.Err.Error() }
 // Unwrap returns why the part was not looked at.
 func (u UnreadError) Unwrap() error { return u.Err }
 
-// LookUp finds the messages that one of the IDs names, see [message.MatchID]: in the record of scheduled messages, on
-// the poison queues, and among the first visible messages of all other queues, which it only peeks at. Queues, unless
-// empty, are the only ones to look at. A queue of these that no function reads is read as a whole, like a poison queue.
+// LookupQuery says what [Account.LookUp] looks for, and where.
+type LookupQuery struct {
+	// IDs are those of the messages, see [message.MatchID].
+	IDs []string
+	// Queues, unless empty, are the only ones to look at. One of these that no function reads is read as a whole, like
+	// a poison queue.
+	Queues []string
+	// PeekOnly looks only at the first visible messages of each queue, so that no dequeue count changes.
+	PeekOnly bool
+}
+
+// LookUp finds the messages that one of the IDs names: in the record of scheduled messages, on the poison queues, and
+// among the first visible messages of all other queues, which it only peeks at.
 //
 // The error is a [storage.ErrNoQueue] if a queue does not exist and the record has nothing of it.
-func (a *Account) LookUp(ctx context.Context, queues, ids []string) (Lookup, error) {
+func (a *Account) LookUp(ctx context.Context, q LookupQuery) (Lookup, error) {
 	all, err := a.Reach(ctx)
 	var l Lookup
 	switch {
@@ -71,16 +82,16 @@ func (a *Account) LookUp(ctx context.Context, queues, ids []string) (Lookup, err
 	case err != nil:
 		return Lookup{}, err
 	default:
-		err = a.CheckScheduledQueues(ctx, Source{Queues: queues})
+		err = a.CheckScheduledQueues(ctx, Source{Queues: q.Queues})
 		if errors.Is(err, storage.ErrNoQueue) {
 			return Lookup{}, err
 		}
 	}
-	a.lookUpRows(ctx, &l, queues, ids)
-	a.lookUpFronts(ctx, &l, all, queues, ids)
+	a.lookUpRows(ctx, &l, q)
+	a.lookUpFronts(ctx, &l, all, q)
 	for _, name := range all {
-		if a.isWhole(all, queues, name) {
-			a.lookUpPoison(ctx, &l, name, ids)
+		if !q.PeekOnly && a.isWhole(all, q.Queues, name) {
+			a.lookUpPoison(ctx, &l, name, q.IDs)
 		}
 	}
 	return l, ctx.Err()
@@ -97,9 +108,9 @@ func (l *Lookup) addUnread(part string, err error) {
 }
 
 // lookUpRows looks into the record.
-func (a *Account) lookUpRows(ctx context.Context, l *Lookup, queues, ids []string) {
+func (a *Account) lookUpRows(ctx context.Context, l *Lookup, q LookupQuery) {
 	const part = "scheduled messages"
-	source := Source{Queues: queues, IDs: ids}
+	source := Source{Queues: q.Queues, IDs: q.IDs}
 	var keys []storage.Key
 	_, err := a.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
 		if len(keys) == MaxMatches {
@@ -125,17 +136,7 @@ func (a *Account) lookUpRows(ctx context.Context, l *Lookup, queues, ids []strin
 
 // lookUpPoison looks at every message of a queue that no function reads.
 func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, ids []string) {
-	source := Source{IDs: ids}
-	hidden, err := a.scan(ctx, name, func(m storage.Message) {
-		found, ok := a.Read(source, name, m)
-		switch {
-		case !ok:
-		case len(l.Poison) == MaxMatches:
-			l.Others++
-		default:
-			l.Poison = append(l.Poison, found)
-		}
-	})
+	hidden, err := a.scan(ctx, name, func(m storage.Message) { l.addPoison(a, name, ids, m) })
 	switch {
 	case err != nil:
 		l.addUnread("queue "+name, err)
@@ -146,13 +147,17 @@ func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, ids 
 }
 
 // lookUpFronts looks at the first visible messages of the queues that are not read as a whole.
-func (a *Account) lookUpFronts(ctx context.Context, l *Lookup, all, queues, ids []string) {
+func (a *Account) lookUpFronts(ctx context.Context, l *Lookup, all []string, q LookupQuery) {
 	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
 	defer cancel()
 	for _, name := range all {
-		isSelected := len(queues) == 0 || slices.Contains(queues, name)
-		if isSelected && !a.isWhole(all, queues, name) {
-			a.lookUpFront(ctx, l, name, a.IsRead(all, name), ids)
+		isWhole := a.isWhole(all, q.Queues, name)
+		isSelected := len(q.Queues) == 0 || slices.Contains(q.Queues, name)
+		switch {
+		case isWhole && q.PeekOnly:
+			a.peekPoison(ctx, l, name, q.IDs)
+		case isSelected && !isWhole:
+			a.lookUpFront(ctx, l, name, a.IsRead(all, name), q.IDs)
 		}
 	}
 }
@@ -187,6 +192,39 @@ func (a *Account) lookUpFront(ctx context.Context, l *Lookup, name string, isRea
 	}
 	if isRead && len(first) > 0 {
 		l.Fronts = append(l.Fronts, front)
+	}
+}
+
+// peekPoison looks at the first visible messages of a queue that no function reads.
+func (a *Account) peekPoison(ctx context.Context, l *Lookup, name string, ids []string) {
+	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
+	defer cancel()
+	first, err := a.Peek(ctx, name)
+	total := 0
+	if err == nil {
+		total, err = a.Count(ctx, name)
+	}
+	for _, m := range first {
+		l.addPoison(a, name, ids, m)
+	}
+	switch {
+	case err != nil:
+		l.addUnread("queue "+name, err)
+	case total > len(first):
+		l.addUnread("queue "+name, fmt.Errorf("only the first %d of %s were looked at", len(first),
+			format.Messages(total)))
+	}
+}
+
+// addPoison adds a message of a poison queue if one of the IDs names it.
+func (l *Lookup) addPoison(a *Account, name string, ids []string, m storage.Message) {
+	found, ok := a.Read(Source{IDs: ids}, name, m)
+	switch {
+	case !ok:
+	case len(l.Poison) >= MaxMatches:
+		l.Others++
+	default:
+		l.Poison = append(l.Poison, found)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestLookUp(t *testing.T) {
 					RequestID: "sleeps", NextAttemptAt: time.Now().Add(time.Hour), Content: []byte("content"),
 				}))
 				before := store.All(mainQueue)
-				l := must(a.LookUp(t.Context(), test.queues, []string{test.id}))
+				l := must(a.LookUp(t.Context(), account.LookupQuery{Queues: test.queues, IDs: []string{test.id}}))
 				if diff := cmp.Diff(test.want, places(l)); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}
@@ -100,7 +100,7 @@ func TestLookUpManyMessages(t *testing.T) {
 		}
 		a := newAccount(store)
 		a.Table = &memory.Table{}
-		l := must(a.LookUp(t.Context(), nil, []string{"many"}))
+		l := must(a.LookUp(t.Context(), account.LookupQuery{IDs: []string{"many"}}))
 		if len(l.Poison) != account.MaxMatches || l.Others != 50-account.MaxMatches {
 			t.Errorf("%d messages and %d others", len(l.Poison), l.Others)
 		}
@@ -114,7 +114,7 @@ func TestLookUpUnread(t *testing.T) {
 		a := newAccount(unreadable{Queues: store, err: storage.ErrDenied, is: func(name string) bool {
 			return strings.HasPrefix(name, "other") || name == mainQueue
 		}})
-		l := must(a.LookUp(t.Context(), nil, []string{"r1"}))
+		l := must(a.LookUp(t.Context(), account.LookupQuery{IDs: []string{"r1"}}))
 		want := []string{
 			"poison r1 on async-caller-poison: rejected", "unread scheduled messages", "unread queue async-caller",
 			"unread queue other", "unread queue other-poison",
@@ -124,13 +124,13 @@ func TestLookUpUnread(t *testing.T) {
 		}
 		must(store.Receive(t.Context(), poisonQueue, 2, time.Hour))
 		a.Store = store
-		l = must(a.LookUp(t.Context(), nil, []string{"r1"}))
+		l = must(a.LookUp(t.Context(), account.LookupQuery{IDs: []string{"r1"}}))
 		want = []string{"unread scheduled messages", "unread queue async-caller-poison"}
 		if diff := cmp.Diff(want, places(l)); diff != "" {
 			t.Errorf("of hidden messages it says, -want +got:\n%s", diff)
 		}
 		for _, queues := range [][]string{{"nope"}, {mainQueue, "nope"}} {
-			if _, err := a.LookUp(t.Context(), queues, []string{"r1"}); !errors.Is(err, storage.ErrNoQueue) {
+			if _, err := a.LookUp(t.Context(), account.LookupQuery{Queues: queues, IDs: []string{"r1"}}); !errors.Is(err, storage.ErrNoQueue) {
 				t.Errorf("%q: %v", queues, err)
 			}
 		}

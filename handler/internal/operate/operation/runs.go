@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/record"
@@ -30,6 +31,34 @@ type RunSummary struct {
 	Here bool `json:"here"`
 	// Setting says that it has changed a live setting of a target, and no messages: it has no journal.
 	Setting bool `json:"setting,omitempty"`
+}
+
+// By says who has made the run, and where unless it was here.
+func (r RunSummary) By() string {
+	if r.Here {
+		return r.User
+	}
+	return r.User + "@" + r.Machine
+}
+
+// silence is how old the last sign of life of a running run may be before a person should know.
+const silence = 3 * time.Minute
+
+// StateText describes the state of the run. Whether one of another machine still runs is not known: only when it was
+// last seen.
+func (r RunSummary) StateText(now time.Time) string {
+	state := r.State
+	switch {
+	case r.UndoneBy != "":
+		state += " by " + r.UndoneBy
+	case r.Of != "":
+		state += ", undo of " + r.Of
+	}
+	isSilent := !r.Here && r.State == run.Running && now.Sub(r.Seen) > silence
+	if isSilent {
+		state += fmt.Sprintf(", last seen %s ago", format.Age(now.Sub(r.Seen)))
+	}
+	return state
 }
 
 // Runs are the runs of an account, the newest first.

@@ -1,34 +1,34 @@
-package cli
+package call
 
 import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // TestPreviewRequeue checks that the preview agrees with requeue, and suggests the flags that help.
 func TestPreviewRequeue(t *testing.T) {
 	encode := func(content string) string { return storage.Base64.Encode([]byte(content)) }
+	const dead = `{"asyncCaller":1,"requestId":"r0","call":{"url":"https://t.example/0"}}`
 	const start = `{"asyncCaller":1,"call":{"url":"https://t.example/"},`
 	for name, test := range map[string]struct {
 		queue, text string
 		to, refused string
 		flags       string
 	}{
-		"accepted":  {"async-caller-poison", encode(dead(1)[0]), "async-caller", "", ""},
-		"parked":    {"parking", encode(dead(1)[0]), "", "--to", "--to QUEUE"},
+		"accepted":  {"async-caller-poison", encode(dead), "async-caller", "", ""},
+		"parked":    {"parking", encode(dead), "", "--to", "--to QUEUE"},
 		"malformed": {"async-caller-poison", encode("{}"), "async-caller", "asyncCaller: missing", "--edit"},
 		"undecodable": {
-			"async-caller-poison", dead(1)[0], "async-caller", "--fix-encoding takes it",
+			"async-caller-poison", dead, "async-caller", "--fix-encoding takes it",
 			"--fix-encoding",
 		},
-		"undecodable_parked": {"parking", dead(1)[0], "", "--to", "--to QUEUE --fix-encoding"},
+		"undecodable_parked": {"parking", dead, "", "--to", "--to QUEUE --fix-encoding"},
 		"undecodable_text": {
 			"async-caller-poison", "hello, world", "async-caller",
 			"alone does not help: the message is malformed", "--edit",
@@ -47,12 +47,15 @@ func TestPreviewRequeue(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newTestSession(t)
+			a := newAccount(t, memory.New())
 			found := account.Found{
 				Message: message.Message{Queue: test.queue, Main: "evil", ID: "8a1b"},
 				Text:    test.text,
 			}
-			got := d.previewRequeue(t.Context(), found)
+			got, err := previewRequeue(t.Context(), a, found)
+			if err != nil {
+				t.Error(err)
+			}
 			if got.To != test.to || (got.Refused == "") != (test.refused == "") ||
 				!strings.Contains(got.Refused, test.refused) {
 				t.Errorf("%+v", got)
@@ -68,32 +71,4 @@ func TestPreviewRequeue(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestQueuesWarn checks the warnings about messages that expire and messages that are invisible.
-func TestQueuesWarn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t, dead(1)...)
-		if _, err := d.store.Put(t.Context(), "async-caller-poison",
-			storage.Item{Text: "*", TTL: 50 * time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.store.Put(t.Context(), "async-caller-poison",
-			storage.Item{Text: "*", Delay: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.queues(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		want := "storage will delete 1 message on async-caller-poison, the first in 2d:\n" +
-			"  `async-caller poison keep --queue async-caller-poison` prevents that\n" +
-			"async-caller-poison: 1 message invisible: scheduled, or received by another client\n"
-		if got := d.err.String(); got != want {
-			t.Errorf("\n%s\nwant\n%s", got, want)
-		}
-		if got := d.stdout.String(); !strings.Contains(got,
-			"\nasync-caller-poison         3      0s      0s  in 2d    host_gave_up 1, undecodable 1\n") {
-			t.Error(got)
-		}
-	})
 }

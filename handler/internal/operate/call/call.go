@@ -1,4 +1,10 @@
-package cli
+// Package call finds one call wherever it is, and describes it: its state, its timeline, its content and what comes
+// next. It reads the record of scheduled messages, the queues and the history. It changes nothing, except that [Find]
+// may receive messages of long poison queues for a moment, unless it only peeks.
+//
+// Every byte of a message and of a row may come from an attacker. The texts of a [Page] are printable, except for those
+// of its History, which are the rows as they are.
+package call
 
 import (
 	"slices"
@@ -11,16 +17,6 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run/journal"
-)
-
-// The states of a call. In lists, a scheduled message that is not due has the state waiting.
-const (
-	isScheduled = "scheduled"
-	isDue       = "due"
-	isStale     = "stale"
-	isQueued    = "queued" // among the first messages of its queue
-	isPoison    = "poison"
-	isEnded     = "ended"
 )
 
 // foundMessage is a message that an ID names.
@@ -39,14 +35,14 @@ type foundMessage struct {
 // scheduledRow is a scheduled message with its line in lists.
 type scheduledRow struct {
 	message.Scheduled
-	line scheduledLine
+	line ScheduledLine
 }
 
 func newScheduledMessage(rules message.Rules, m message.Scheduled, stale bool, now time.Time) foundMessage {
-	line := newScheduledLine(m, stale, now)
+	line := NewScheduledLine(m, stale, now)
 	state := line.State
-	if state == "waiting" {
-		state = isScheduled
+	if state == StateWaiting {
+		state = StateScheduled
 	}
 	return foundMessage{
 		Message: m.Message, state: state, content: m.Row.Content, scheduled: &scheduledRow{m, line},
@@ -78,7 +74,7 @@ func traceOf(rules message.Rules, content []byte, messageID string, now time.Tim
 // withoutGone leaves out a message at the front of its queue that the record has as well.
 func withoutGone(messages []foundMessage) []foundMessage {
 	return slices.DeleteFunc(slices.Clone(messages), func(m foundMessage) bool {
-		return m.state == isQueued && slices.ContainsFunc(messages, func(other foundMessage) bool {
+		return m.state == StateQueued && slices.ContainsFunc(messages, func(other foundMessage) bool {
 			return other.scheduled != nil && other.Queue == m.Queue && other.ID == m.ID
 		})
 	})
@@ -102,8 +98,8 @@ func keysToFind(messages []foundMessage, id string, tenant envelope.Tenant) []me
 	return keys
 }
 
-// foundCall is a call that an ID names.
-type foundCall struct {
+// Call is a call that an ID names, see [Find].
+type Call struct {
 	// message is where the call is; nil if it has ended.
 	message *foundMessage
 	// callbacks are messages of its callback.
@@ -112,25 +108,31 @@ type foundCall struct {
 	ended []history.Entry
 }
 
+// NewPoison returns the call of a message on a poison queue, without its callbacks and what the history has of it.
+func NewPoison(rules message.Rules, f account.Found, now time.Time) Call {
+	m := newQueuedMessage(rules, f, StatePoison, now)
+	return Call{message: &m}
+}
+
 // joinCalls joins messages and entries of the history by tenant and trace. Each message is a call of its own, even if
 // it is a copy, except for a callback that only the request id of its call names. Entries of other calls are left out
 // unless the ID is their request id. So is the row of a message that is gone, if the call has ended since or is
 // elsewhere.
-func joinCalls(messages []foundMessage, entries []history.Entry, id string) []foundCall {
-	var waiting, ended []foundCall
+func joinCalls(messages []foundMessage, entries []history.Entry, id string) []Call {
+	var waiting, ended []Call
 	var callbacks []foundMessage
 	for _, m := range messages {
 		if m.RequestID == id+envelope.CallbackSuffix && !message.MatchID(m.Message, id) {
 			callbacks = append(callbacks, m)
 		} else {
-			waiting = append(waiting, foundCall{message: &m})
+			waiting = append(waiting, Call{message: &m})
 		}
 	}
 	for _, e := range entries {
 		isSame := envelope.WithoutCallbackSuffix(e.RequestID) == envelope.WithoutCallbackSuffix(id)
 		isNamed := isSame || e.OriginalRequestID == id
 		if !addEntry(waiting, e) && !addEntry(ended, e) && isNamed {
-			ended = append(ended, foundCall{ended: []history.Entry{e}})
+			ended = append(ended, Call{ended: []history.Entry{e}})
 		}
 	}
 	for i, c := range waiting {
@@ -138,10 +140,10 @@ func joinCalls(messages []foundMessage, entries []history.Entry, id string) []fo
 			waiting[i].message = nil
 		}
 	}
-	slices.SortStableFunc(ended, func(a, b foundCall) int { return b.last().EndedAt.Compare(a.last().EndedAt) })
+	slices.SortStableFunc(ended, func(a, b Call) int { return b.last().EndedAt.Compare(a.last().EndedAt) })
 	calls := addCallbacks(slices.Concat(waiting, ended), callbacks)
-	return slices.DeleteFunc(slices.Clone(calls), func(c foundCall) bool {
-		isElsewhere := func(other foundCall) bool {
+	return slices.DeleteFunc(slices.Clone(calls), func(c Call) bool {
+		isElsewhere := func(other Call) bool {
 			return !other.isGone() && other.requestID() == c.requestID() && other.tenant() == c.tenant()
 		}
 		return c.isGone() && slices.ContainsFunc(calls, isElsewhere)
@@ -149,9 +151,9 @@ func joinCalls(messages []foundMessage, entries []history.Entry, id string) []fo
 }
 
 // addCallbacks adds messages of callbacks to the calls with their traces. A callback without one is a call of its own.
-func addCallbacks(calls []foundCall, callbacks []foundMessage) []foundCall {
+func addCallbacks(calls []Call, callbacks []foundMessage) []Call {
 	for _, m := range callbacks {
-		own := foundCall{message: &m}
+		own := Call{message: &m}
 		isKnown := false
 		for i, c := range calls {
 			if c.trace() != "" && c.trace() == own.trace() && c.tenant() == own.tenant() {
@@ -167,7 +169,7 @@ func addCallbacks(calls []foundCall, callbacks []foundMessage) []foundCall {
 }
 
 // addEntry adds an entry of the history to the calls that it is of, and reports whether there is one.
-func addEntry(calls []foundCall, e history.Entry) (added bool) {
+func addEntry(calls []Call, e history.Entry) (added bool) {
 	for i := range calls {
 		if calls[i].has(e) {
 			calls[i].ended = append(calls[i].ended, e)
@@ -178,15 +180,15 @@ func addEntry(calls []foundCall, e history.Entry) (added bool) {
 }
 
 // isGone reports whether only the row of a message is left.
-func (c foundCall) isGone() bool { return c.message != nil && c.message.state == isStale }
+func (c Call) isGone() bool { return c.message != nil && c.message.state == StateStale }
 
 // has reports whether an entry of the history is one of the call or of its callback.
-func (c foundCall) has(e history.Entry) bool {
+func (c Call) has(e history.Entry) bool {
 	return e.TraceID != "" && e.TraceID == c.trace() && tenantOf(e) == c.tenant()
 }
 
 // last returns the newest entry of the call, or of its callback if it has none. The call has ended.
-func (c foundCall) last() history.Entry {
+func (c Call) last() history.Entry {
 	for _, e := range c.ended {
 		if !e.IsCallback() {
 			return e
@@ -195,21 +197,21 @@ func (c foundCall) last() history.Entry {
 	return c.ended[0]
 }
 
-func (c foundCall) trace() string {
+func (c Call) trace() string {
 	if c.message != nil {
 		return c.message.trace
 	}
 	return c.ended[0].TraceID
 }
 
-func (c foundCall) requestID() string {
+func (c Call) requestID() string {
 	if c.message != nil {
 		return c.message.RequestID
 	}
 	return c.last().RequestID
 }
 
-func (c foundCall) tenant() envelope.Tenant {
+func (c Call) tenant() envelope.Tenant {
 	if c.message != nil {
 		return envelope.Tenant{Organization: c.message.Organization, Environment: c.message.Environment}
 	}
@@ -221,7 +223,7 @@ func tenantOf(e history.Entry) envelope.Tenant {
 }
 
 // messageIDs returns the ids of the messages of the call that are known.
-func (c foundCall) messageIDs() (ids []string) {
+func (c Call) messageIDs() (ids []string) {
 	if c.message != nil {
 		ids = append(ids, c.message.ID)
 	}
@@ -234,7 +236,7 @@ func (c foundCall) messageIDs() (ids []string) {
 }
 
 // hasMessage reports whether a message of the call has an id with this beginning.
-func (c foundCall) hasMessage(beginning string) bool {
+func (c Call) hasMessage(beginning string) bool {
 	return slices.ContainsFunc(c.messageIDs(), func(id string) bool {
 		return len(id) >= len(beginning) && strings.EqualFold(id[:len(beginning)], beginning)
 	})
@@ -242,7 +244,7 @@ func (c foundCall) hasMessage(beginning string) bool {
 
 // concerns reports whether a step of a run is about the call: about one of its messages, or about another one with its
 // request id, unless that has another trace.
-func (c foundCall) concerns(rules message.Rules, s journal.Step, p journal.Progress) bool {
+func (c Call) concerns(rules message.Rules, s journal.Step, p journal.Progress) bool {
 	ids := c.messageIDs()
 	if s.Take != nil && slices.Contains(ids, s.Take.ID) || p.NewID != "" && slices.Contains(ids, p.NewID) {
 		return true
@@ -258,9 +260,9 @@ func (c foundCall) concerns(rules message.Rules, s journal.Step, p journal.Progr
 }
 
 // repeats reports whether an entry of the history says that the call has become the dead letter that was found.
-func (c foundCall) repeats(e history.Entry) bool {
+func (c Call) repeats(e history.Entry) bool {
 	const near = time.Minute
 	m := c.message
-	return m != nil && m.state == isPoison && e.Action == string(decision.DeadLetter) && e.Reason == m.Reason &&
+	return m != nil && m.state == StatePoison && e.Action == string(decision.DeadLetter) && e.Reason == m.Reason &&
 		e.EndedAt.Sub(m.Since).Abs() < near
 }

@@ -1,4 +1,4 @@
-package cli
+package format
 
 import (
 	"math"
@@ -26,7 +26,7 @@ func TestAge(t *testing.T) {
 		time.Hour:                       "1h", 47 * time.Hour: "1d", 7*24*time.Hour - 1: "6d",
 		730 * 24 * time.Hour: "730d", math.MaxInt64: "over 292 years", math.MinInt64: "0s",
 	} {
-		if got := age(d); got != want {
+		if got := Age(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
@@ -44,19 +44,44 @@ func TestMoment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := moment(at); got != want {
+		if got := Moment(at); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
 }
 
-func TestThousands(t *testing.T) {
+func TestNumber(t *testing.T) {
 	for n, want := range map[int]string{
 		0: "0", 999: "999", 1000: "1,000", 12345: "12,345", 999999: "999,999", 1000000: "1,000,000", -5: "-5",
 		-123: "-123", -1234: "-1,234",
 	} {
-		if got := thousands(n); got != want {
+		if got := Number(n); got != want {
 			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for text, want := range map[string]string{
+		"reason=expired": "reason=expired", "": "''", "path=/orders/{n}": "'path=/orders/{n}'", "it's": `'it'\''s'`,
+		"$(reboot)": "'$(reboot)'", "a b": "'a b'", "`x`": "'`x`'",
+	} {
+		if got := ShellWord(text); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestTimesFromNow(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for at, want := range map[time.Time][2]string{
+		now:                     {"0s", "0s ago"},
+		now.Add(-2 * time.Hour): {"2h", "2h ago"},
+		now.Add(3 * time.Hour):  {"0s", "in 3h"},
+		{}:                      {"-", "over 292 years ago"},
+	} {
+		if got := [2]string{AgeAt(at, now), FromNow(at, now)}; got != want {
+			t.Errorf("%v: %q, want %q", at, got, want)
 		}
 	}
 }

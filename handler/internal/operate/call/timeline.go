@@ -1,23 +1,22 @@
-package cli
+package call
 
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
 
-// event is something that happened to a call, or will happen.
-type event struct {
+// Event is something that happened to a call, or will happen.
+type Event struct {
 	// At is zero if the time is not known.
 	At time.Time `json:"at"`
 	// Event is the kind: created, attempt, dead_letter, written, run, ended, callback or next_attempt.
@@ -31,12 +30,12 @@ type event struct {
 	Run    string `json:"run,omitempty"`
 }
 
-func newEvent(at time.Time, kind, format string, args ...any) event {
-	return event{At: at.UTC(), Event: kind, Text: text.Printable(fmt.Sprintf(format, args...))}
+func newEvent(at time.Time, kind, layout string, args ...any) Event {
+	return Event{At: at.UTC(), Event: kind, Text: text.Printable(fmt.Sprintf(layout, args...))}
 }
 
 // timeline returns what is known of a call in the order of time: first what has no time.
-func timeline(c foundCall, handled []operation.Handled) (events []event) {
+func timeline(c Call, handled []operation.Handled) (events []Event) {
 	if c.message != nil {
 		events = messageEvents(*c.message)
 	}
@@ -54,15 +53,15 @@ func timeline(c foundCall, handled []operation.Handled) (events []event) {
 		e.Run = h.Run
 		events = append(events, e)
 	}
-	slices.SortStableFunc(events, func(a, b event) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At) })
 	return withoutRepeated(events)
 }
 
 // withoutRepeated leaves out what two sources say: the history and the message.
-func withoutRepeated(events []event) (rest []event) {
+func withoutRepeated(events []Event) (rest []Event) {
 	seen := map[string]bool{}
 	for _, e := range events {
-		key := e.Event + " " + e.Text + " " + moment(e.At)
+		key := e.Event + " " + e.Text + " " + format.Moment(e.At)
 		if !seen[key] {
 			rest = append(rest, e)
 		}
@@ -72,7 +71,7 @@ func withoutRepeated(events []event) (rest []event) {
 }
 
 // messageEvents returns what a message says.
-func messageEvents(m foundMessage) (events []event) {
+func messageEvents(m foundMessage) (events []Event) {
 	if !m.createdAt.IsZero() {
 		events = append(events, newEvent(m.createdAt, "created", "created"))
 	}
@@ -80,7 +79,7 @@ func messageEvents(m foundMessage) (events []event) {
 		events = append(events, attemptEvents(history.TrailOf(e.Trail))...)
 	}
 	switch {
-	case m.scheduled != nil && m.state == isStale:
+	case m.scheduled != nil && m.state == StateStale:
 		events = append(events, newEvent(m.scheduled.line.NextAttemptAt, "next_attempt",
 			"an attempt was due; the message is gone"))
 	case m.scheduled != nil:
@@ -97,10 +96,10 @@ func messageEvents(m foundMessage) (events []event) {
 }
 
 // callbackEvent says where the message of a callback is.
-func callbackEvent(m foundMessage) event {
+func callbackEvent(m foundMessage) Event {
 	e := newEvent(m.Since, "callback", "callback: on %s, %s", m.Queue, m.Reason)
 	switch {
-	case m.state == isStale:
+	case m.state == StateStale:
 		e = newEvent(m.scheduled.line.NextAttemptAt, "callback", "callback: an attempt was due; the message is gone")
 	case m.scheduled != nil:
 		e = newEvent(m.scheduled.line.NextAttemptAt, "callback",
@@ -110,7 +109,7 @@ func callbackEvent(m foundMessage) event {
 	return e
 }
 
-func attemptEvents(trail []history.Attempt) (events []event) {
+func attemptEvents(trail []history.Attempt) (events []Event) {
 	for _, a := range trail {
 		result := cmp.Or(a.Error, "no answer")
 		if a.Status != 0 {
@@ -124,42 +123,29 @@ func attemptEvents(trail []history.Attempt) (events []event) {
 }
 
 // endedEvents returns what an entry of the history says.
-func endedEvents(e history.Entry) []event {
-	end := newEvent(e.EndedAt, "ended", "ended: %s", resultText(e))
+func endedEvents(e history.Entry) []Event {
+	end := newEvent(e.EndedAt, "ended", "ended: %s", ResultText(e))
 	switch {
 	case e.IsCallback():
 		end = newEvent(e.EndedAt, "callback", "callback: %s, to %s, attempts %d",
-			resultText(e), e.TargetHost, e.Attempts)
+			ResultText(e), e.TargetHost, e.Attempts)
 		end.Status = e.Status
-		return []event{end}
+		return []Event{end}
 	case e.Action == string(decision.DeadLetter):
-		end = newEvent(e.EndedAt, "dead_letter", "dead letter: %s", resultText(e))
+		end = newEvent(e.EndedAt, "dead_letter", "dead letter: %s", ResultText(e))
 	}
 	end.Status = e.Status
-	events := []event{newEvent(e.CreatedAt, "created", "created")}
+	events := []Event{newEvent(e.CreatedAt, "created", "created")}
 	return append(append(events, attemptEvents(e.Trail)...), end)
 }
 
-// mostEvents is how many events of a call are printed: a sender can use a trace id any number of times.
-const mostEvents = 120
+// MostEvents is how many events of a call are shown to a person: a sender can use a trace id any number of times.
+const MostEvents = 120
 
-func printTimeline(out io.Writer, events []event, now time.Time) {
-	if len(events) == 0 {
-		return
+// Line returns an event as a line. The label says how far its time is away, and is empty if the time is not known.
+func (e Event) Line(now time.Time) Line {
+	if e.At.IsZero() {
+		return Line{Text: "at an unknown time, " + e.Text}
 	}
-	fmt.Fprint(out, "\ntimeline\n")
-	if left := len(events) - mostEvents; left > 0 {
-		terminal.PrintLine(out, "  earlier", "%s, which --json prints", plural(left, "event"))
-		events = events[left:]
-	}
-	for _, e := range events {
-		label, at := "", "at an unknown time"
-		if !e.At.IsZero() {
-			label, at = "  "+age(now.Sub(e.At))+" ago", moment(e.At)
-			if e.At.After(now) {
-				label = "  in " + age(e.At.Sub(now))
-			}
-		}
-		terminal.PrintLine(out, label, "%s, %s", at, e.Text)
-	}
+	return Line{Label: format.FromNow(e.At, now), Text: format.Moment(e.At) + ", " + e.Text}
 }

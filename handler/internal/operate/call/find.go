@@ -1,0 +1,250 @@
+package call
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
+	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
+)
+
+// Options say where to look for calls, and which of them to select. A zero field selects all.
+type Options struct {
+	// Queues are the only queues to look at, with the history.
+	Queues []string
+	// Tenant is that of the calls. The history finds the ended calls of a tenant only with it.
+	Tenant envelope.Tenant
+	// Message is the beginning of the id of a message of the call.
+	Message string
+	// PeekOnly looks only at the first visible messages of every queue, so that it changes no dequeue count.
+	PeekOnly bool
+}
+
+// selects reports whether a call is one that the options ask for.
+func (o Options) selects(c Call) bool {
+	isOfTenant := o.Tenant == (envelope.Tenant{}) || o.Tenant == c.tenant()
+	return isOfTenant && (o.Message == "" || c.hasMessage(o.Message))
+}
+
+// Found are the calls that an ID names.
+type Found struct {
+	Calls []Call
+	// Others is the number of further messages that the ID names.
+	Others int
+	// OthersEnded is the number of further calls and callbacks in the history.
+	OthersEnded int
+	// Unread are the parts of the account that could not be looked at.
+	Unread []account.UnreadError
+
+	id      string
+	options Options
+	fronts  []account.Front
+	// since is the first table of the history; empty if there is none.
+	since string
+	at    time.Time
+}
+
+// Errors of [Found.One]. Its error has a text of its own.
+var (
+	// ErrNotFound means that no call has the ID, as far as the account says.
+	ErrNotFound = errors.New("not found")
+	// ErrNotKnown means that no call was found, and that there may be one, because a part was not looked at.
+	ErrNotKnown = errors.New("not found, and not known whether it is there")
+	// ErrSeveral means that the ID names several calls.
+	ErrSeveral = errors.New("names several calls")
+)
+
+// findError is an error of [Found.One].
+type findError struct {
+	kind, err error
+}
+
+func (e *findError) Error() string { return e.err.Error() }
+
+func (e *findError) Unwrap() []error { return []error{e.kind, e.err} }
+
+// Find looks for the calls that an ID names: a request id, or a message id or the beginning of one. The error is that
+// of [account.Account.LookUp].
+func Find(ctx context.Context, op *operation.Operations, id string, o Options) (Found, error) {
+	lookup, err := op.Account.LookUp(ctx, account.LookupQuery{
+		Queues: o.Queues, IDs: []string{id, id + envelope.CallbackSuffix}, PeekOnly: o.PeekOnly,
+	})
+	if err != nil {
+		return Found{}, err
+	}
+	now := time.Now()
+	messages := messagesOf(ctx, op.Account, lookup, now)
+	ended := readEnded(ctx, op, keysToFind(messages, id, o.Tenant))
+	f := Found{
+		Others: lookup.Others, OthersEnded: ended.others, Unread: append(lookup.Unread, ended.unread...),
+		id: id, options: o, fronts: lookup.Fronts, since: ended.since, at: now,
+	}
+	for _, c := range joinCalls(messages, ended.entries, id) {
+		if o.selects(c) {
+			f.Calls = append(f.Calls, c)
+		}
+	}
+	return f, nil
+}
+
+// One returns the only call. The error is an [ErrNotFound], [ErrNotKnown] or [ErrSeveral]; its text is for a person.
+func (f Found) One() (Call, error) {
+	isChosen := f.options.Message != "" || f.options.Tenant != (envelope.Tenant{})
+	switch {
+	case len(f.Calls) == 0:
+		return Call{}, f.notFound()
+	case len(f.Calls) == 1 && (f.Others == 0 || isChosen):
+		return f.Calls[0], nil
+	}
+	return Call{}, &findError{ErrSeveral, fmt.Errorf(
+		"%.128q names %s calls: give the whole id of one message, with --queue if it is on two queues, "+
+			"or add --message for a call that has ended", f.id, format.Number(len(f.Calls)+f.Others))}
+}
+
+// Note says which calls that have ended were not looked at; empty if there are none.
+func (f Found) Note() string {
+	if f.OthersEnded == 0 {
+		return ""
+	}
+	return fmt.Sprintf("only the newest %d of %s calls and callbacks that have ended were looked at",
+		history.MaxFound, format.Number(history.MaxFound+f.OthersEnded))
+}
+
+// Summaries returns the pages of the calls without what only [Describe] adds.
+func (f Found) Summaries() (pages []Page) {
+	for _, c := range f.Calls {
+		pages = append(pages, newPage(c, f.Unread))
+	}
+	return pages
+}
+
+// messagesOf returns the messages of a lookup, without the record's row of one that is gone or at the front of its
+// queue.
+func messagesOf(
+	ctx context.Context, a *account.Account, l account.Lookup, now time.Time,
+) (messages []foundMessage) {
+	isStale := a.StaleCheck(ctx, now)
+	for _, m := range l.Scheduled {
+		messages = append(messages, newScheduledMessage(a.Rules, m, isStale(m.Row), now))
+	}
+	for _, f := range l.Poison {
+		messages = append(messages, newQueuedMessage(a.Rules, f, StatePoison, now))
+	}
+	for _, f := range l.Waiting {
+		messages = append(messages, newQueuedMessage(a.Rules, f, StateQueued, now))
+	}
+	return withoutGone(messages)
+}
+
+// endedCalls are what the history has.
+type endedCalls struct {
+	entries []history.Entry
+	// others is the number of entries that were not looked at.
+	others int
+	since  string
+	unread []account.UnreadError
+}
+
+// readEnded reads what the history has of calls.
+func readEnded(ctx context.Context, op *operation.Operations, keys []message.RequestKey) (ended endedCalls) {
+	unread := func(err error) endedCalls {
+		ended.unread = []account.UnreadError{{Part: "history", Err: err}}
+		return ended
+	}
+	if op.History == nil {
+		return unread(azure.ErrNoTables)
+	}
+	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
+	defer cancel()
+	names, err := op.History.TableNames(ctx, history.TablePrefix)
+	if err != nil {
+		return unread(err)
+	}
+	if len(names) == 0 {
+		return ended
+	}
+	ended.since = names[0]
+	for _, key := range keys {
+		tenant := envelope.Tenant{Organization: key.Organization, Environment: key.Environment}
+		entries, matching, err := history.Find(ctx, op.History, tenant, key.RequestID,
+			func(history.Entry) bool { return true })
+		if err != nil {
+			return unread(err)
+		}
+		ended.entries = append(ended.entries, entries...)
+		ended.others += max(matching-history.MaxFound, 0)
+	}
+	return ended
+}
+
+// notFound returns the error that no call has an ID. If a part was not looked at, it is not known whether one has.
+func (f Found) notFound() error {
+	if len(f.Unread) > 0 {
+		err := fmt.Errorf("%.128q: not found, and not known whether it is there, because a part was not looked at%s",
+			f.id, message.ShortIDHint(f.id))
+		for _, u := range f.Unread {
+			err = fmt.Errorf("%w\nnot looked at: %w", err, u)
+		}
+		return &findError{ErrNotKnown, err}
+	}
+	if f.Others+f.OthersEnded > 0 {
+		return &findError{ErrNotKnown, fmt.Errorf(
+			"%.128q: the flags select none of the calls that were looked at, and there are more", f.id)}
+	}
+	hint := message.ShortIDHint(f.id)
+	if f.options.Tenant == (envelope.Tenant{}) {
+		hint += "; give --organization and --environment for the ended call of a Nexus tenant"
+	}
+	waits := "waits on a queue" + waitingText(f.fronts, f.at)
+	if queues := f.options.Queues; len(queues) > 0 {
+		waits = "waits on " + strings.Join(queues, " or ") + waitingText(f.fronts, f.at) + ", is elsewhere"
+	}
+	return &findError{ErrNotFound, fmt.Errorf("%.128q: not scheduled, not dead-lettered, no end is recorded: it %s, "+
+		"is in flight, or ended before history was kept%s\n%s", f.id, waits, hint, keptText(f.since))}
+}
+
+// mostFronts is how many queues a text names.
+const mostFronts = 5
+
+// waitingText says how many messages wait on the queues that functions read.
+func waitingText(fronts []account.Front, now time.Time) string {
+	var parts []string
+	for i, f := range fronts {
+		if i == mostFronts {
+			parts = append(parts, "…")
+			break
+		}
+		n, verb := format.Number(f.Visible), "wait"
+		switch f.Visible {
+		case 1:
+			verb = "waits"
+		case storage.MaxBatch:
+			n += " or more"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s on %s, the oldest for %s", n, verb, f.Queue,
+			format.Age(now.Sub(f.Oldest))))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, "; ") + ")"
+}
+
+// keptText says what the account keeps of calls that have ended.
+func keptText(since string) string {
+	text := "the account has no history"
+	if since != "" {
+		text = "the account has tables since " + since
+	}
+	return text + ": the app keeps calls only if its ASYNC_CALLER_HISTORY, or history in its targets.json, is " +
+		"outcomes or check, and only for its ASYNC_CALLER_HISTORY_RETENTION"
+}

@@ -1,0 +1,101 @@
+package call
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/format"
+	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/mask"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/text"
+)
+
+// mostShown is the length of the longest text of a row that is shown. A row can be anyone's who writes to the table.
+const mostShown = 256
+
+// shownEntry returns an entry with texts that can be printed.
+func shownEntry(e history.Entry) history.Entry {
+	e.Trail = slices.Clone(e.Trail)
+	members := []*string{
+		&e.RequestID, &e.Organization, &e.Environment, &e.Queue, &e.MessageID, &e.TargetHost, &e.PathPattern,
+		&e.Action, &e.Reason, &e.OriginalRequestID, &e.TraceID,
+	}
+	for i := range e.Trail {
+		members = append(members, &e.Trail[i].Error)
+	}
+	for _, member := range members {
+		*member = text.LimitMarks(text.Printable(text.Clip(*member, mostShown)))
+	}
+	return e
+}
+
+// ResultText describes the result of a call that has ended.
+func ResultText(e history.Entry) string {
+	text := e.Reason
+	if e.Action != string(decision.Finish) {
+		text += " (" + e.Action + ")"
+	}
+	if e.Status != 0 {
+		text += fmt.Sprintf(", status %d", e.Status)
+	}
+	return text
+}
+
+// FailureText says how a target fails.
+func FailureText(t record.Target, now time.Time) string {
+	since, latest := format.Age(now.Sub(t.Since)), format.Age(now.Sub(t.Latest))
+	failure := fmt.Sprintf("since %s ago, the last time %s ago: %s", since, latest, t.Cause)
+	if t.IsOpen() {
+		failure += "; the circuit breaker is open"
+	}
+	return text.Printable(failure + " (app " + t.App + ")")
+}
+
+// CauseText says in a few words why a target fails.
+func CauseText(t record.Target, now time.Time) string {
+	if t.Reason != record.NoAnswerYet {
+		return t.Cause
+	}
+	return t.Cause + ", the oldest for " + format.Duration(now.Sub(t.Since).Truncate(time.Second))
+}
+
+// TenantText names a tenant; empty if there is none.
+func TenantText(organization, environment string) string {
+	return strings.Trim(organization+"/"+environment, "/")
+}
+
+// AttemptsText describes the attempts of a call.
+func AttemptsText(n int, latestStatus envelope.StatusCode) string {
+	if latestStatus == 0 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d, latest status %d", n, latestStatus)
+}
+
+// Consequence describes the effect of giving up.
+func Consequence(a decision.Action) string {
+	return map[decision.Action]string{
+		decision.Callback:   "the callback reports it to the sender",
+		decision.DeadLetter: "it becomes a dead letter",
+		decision.Drop:       "it is dropped",
+		decision.Fault:      "the host gets an error, and in the end moves the message to the poison queue",
+	}[a]
+}
+
+// bodyText describes a body, of which shown is shown.
+func bodyText(kind mask.BodyKind, length int, shown string) string {
+	if kind == mask.BodyNone {
+		return "none"
+	}
+	text := fmt.Sprintf("%s, %d bytes", kind, length)
+	if shown == "" {
+		text += ", not shown without --reveal"
+	}
+	return text
+}
