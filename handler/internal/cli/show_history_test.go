@@ -176,7 +176,10 @@ func TestShowEndedOfMany(t *testing.T) {
 				exitFailed, 1 + history.MaxFound,
 				"only the newest 100 of 500 calls and callbacks that have ended were looked at",
 			},
-			"often ": {showOptions{Options: call.Options{Message: messageOf(3)}}, exitPartly, 0, "only the newest 100 of 500 calls"},
+			"often ": {
+				showOptions{Options: call.Options{Message: messageOf(3)}},
+				exitPartly, 0, "only the newest 100 of 500 calls",
+			},
 		} {
 			d.stdout.Reset()
 			d.err.Reset()
@@ -287,7 +290,8 @@ func TestShowFails(t *testing.T) {
 					t.Fatal(err)
 				}
 				<-time.After(40 * time.Second)
-				err := withExitCode(t.Context(), d.show(t.Context(), "order-2", showOptions{Options: call.Options{Tenant: test.tenant}}))
+				o := showOptions{Options: call.Options{Tenant: test.tenant}}
+				err := withExitCode(t.Context(), d.show(t.Context(), "order-2", o))
 				if codeOf(err) != test.code || !strings.Contains(fmt.Sprint(err), test.want) || d.stdout.Len() > 0 {
 					t.Errorf("exit code %d, %v, printed %s", codeOf(err), err, &d.stdout)
 				}

@@ -35,3 +35,14 @@ func TestClip(t *testing.T) {
 		}
 	}
 }
+
+func TestLimitMarks(t *testing.T) {
+	for marked, want := range map[string]string{
+		"": "", "abc": "abc", "a\u0301\u0301b\u0301": "a\u0301\u0301b\u0301",
+		"a\u0301\u0301\u0301\u0301b": "a\u0301\u0301\ufffd\ufffdb",
+	} {
+		if got := text.LimitMarks(marked); got != want {
+			t.Errorf("%+q: %+q, want %+q", marked, got, want)
+		}
+	}
+}

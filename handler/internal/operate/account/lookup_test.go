@@ -130,9 +130,59 @@ func TestLookUpUnread(t *testing.T) {
 			t.Errorf("of hidden messages it says, -want +got:\n%s", diff)
 		}
 		for _, queues := range [][]string{{"nope"}, {mainQueue, "nope"}} {
-			if _, err := a.LookUp(t.Context(), account.LookupQuery{Queues: queues, IDs: []string{"r1"}}); !errors.Is(err, storage.ErrNoQueue) {
+			_, err := a.LookUp(t.Context(), account.LookupQuery{Queues: queues, IDs: []string{"r1"}})
+			if !errors.Is(err, storage.ErrNoQueue) {
 				t.Errorf("%q: %v", queues, err)
 			}
 		}
 	})
+}
+
+// TestLookUpByPeeking: no dequeue count changes, and messages behind the first ones are said not to be looked at.
+func TestLookUpByPeeking(t *testing.T) {
+	const found, behind = "poison %s on async-caller-poison: rejected", "unread queue async-caller-poison"
+	for name, test := range map[string]struct {
+		messages int
+		queues   []string
+		id       string
+		want     []string
+	}{
+		"all_are_peeked": {32, nil, "r31", []string{fmt.Sprintf(found, "r31")}},
+		"the_33rd":       {33, nil, "r32", []string{behind}},
+		"before_others":  {40, nil, "r1", []string{fmt.Sprintf(found, "r1"), behind}},
+		"selected":       {40, []string{parking}, "moved", []string{"poison moved on parking: rejected"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, test.messages)
+				must(0, store.Create(t.Context(), parking))
+				put(t, store, parking, deadLetter("moved", mainQueue), 0)
+				a := newAccount(store)
+				a.Table = &memory.Table{}
+				before := store.All(poisonQueue)
+				query := account.LookupQuery{Queues: test.queues, IDs: []string{test.id}, PeekOnly: true}
+				l := must(a.LookUp(t.Context(), query))
+				if diff := cmp.Diff(test.want, places(l)); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				if diff := cmp.Diff(before, store.All(poisonQueue)); diff != "" {
+					t.Errorf("the poison queue has changed:\n%s", diff)
+				}
+				for _, u := range l.Unread {
+					want := fmt.Sprintf("queue async-caller-poison: only the first 32 of %d messages were looked at",
+						test.messages)
+					if u.Error() != want {
+						t.Errorf("%q, want %q", u.Error(), want)
+					}
+				}
+				query.PeekOnly = false
+				l = must(a.LookUp(t.Context(), query))
+				isReceived := cmp.Diff(before, store.All(poisonQueue)) != ""
+				isLong := test.messages >= storage.MaxBatch && len(test.queues) == 0
+				if isReceived != isLong || len(l.Poison) != 1 {
+					t.Errorf("of whole queues %d messages are found, received %t", len(l.Poison), isReceived)
+				}
+			})
+		})
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/explain"
 	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/setting"
@@ -32,7 +33,20 @@ type Preview struct {
 // previewRequeue prepares a message as requeue does and explains the result. The error is why the settings in force are
 // not known, on which the explanation then does not depend.
 func previewRequeue(ctx context.Context, a *account.Account, f account.Found) (preview Preview, unknown error) {
-	rules, now := a.Rules, time.Now()
+	now := time.Now()
+	preview, text := prepareRequeue(ctx, a.Rules, f, now)
+	if preview.Refused != "" || f.Raw { // explain --queue describes the call of the route
+		return preview, nil
+	}
+	explanation, unknown := explainMessage(ctx, a, preview.To, f.ID, a.Rules.Content(text), now)
+	preview.Explanation = &explanation
+	return preview, unknown
+}
+
+// prepareRequeue prepares a message as requeue does, and returns the text that requeue would write.
+func prepareRequeue(
+	ctx context.Context, rules message.Rules, f account.Found, now time.Time,
+) (preview Preview, text string) {
 	to, noTarget := operation.Target(f.Queue, "")
 	text, invalid := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{Raw: f.Raw}, now)
 	preview = Preview{To: to}
@@ -50,14 +64,8 @@ func previewRequeue(ctx context.Context, a *account.Account, f account.Found) (p
 	}
 	if err := cmp.Or(noTarget, invalid); err != nil {
 		preview.Refused = err.Error()
-		return preview, nil
 	}
-	if f.Raw { // explain --queue describes the call of the route
-		return preview, nil
-	}
-	explanation, unknown := explainMessage(ctx, a, preview.To, f.ID, rules.Content(text), now)
-	preview.Explanation = &explanation
-	return preview, unknown
+	return preview, text
 }
 
 // explainMessage returns what the handler does with a message of a queue at a time. The error is that of
