@@ -161,7 +161,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 		newServe(env), newSend(env), newSchedule(env), newExplain(env),
 		newPoison(env), newScheduled(env), newRuns(env), newErase(env),
 		newTargets(env), newRoutes(env), newShow(env),
-		newStatus(env), newDoctor(env), newDrill(env), newLog(env), newHost(env), newVersion(env),
+		newStatus(env), newConsole(env), newDoctor(env), newDrill(env), newLog(env), newHost(env), newVersion(env),
 	)
 	return root
 }

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/console"
+	"asynccaller/handler/internal/format"
+)
+
+func newConsole(env Env) *cobra.Command {
+	shared := &sharedFlags{env: env, group: "console"}
+	port := 0
+	command := &cobra.Command{
+		Use:   "console",
+		Short: "Show the account on a page in a browser on this machine",
+		Long: `Serve pages for a browser on this machine, until Ctrl-C or until no page was asked for in an hour: what
+waits, why targets fail, calls over time, groups of scheduled and poison messages, one call, and the
+runs of all operators. The pages show what this command may read, with secrets masked, and refresh
+themselves every 10 s while they are visible. They change nothing and receive no message: beside what
+they show are the commands that change it.
+
+The command prints the address of the first page. Whoever has it, and reaches a port of this machine,
+sees what the pages show: it is a secret until the command ends. The listener is on 127.0.0.1.`,
+		Example: `  async-caller console --app ./my-app
+  ssh -L 8100:127.0.0.1:8100 admin.example.com async-caller console --port 8100`,
+		Args: cobra.NoArgs,
+	}
+	flags := flagsOf(command)
+	flags.IntVar(&port, "port", 0, "`port` on 127.0.0.1 (default a free one)")
+	flags.StringVar(&shared.app, "app", ".", "app folder with host.json, function.json and local.settings.json")
+	flags.StringVar(&shared.runs, "runs", "", "folder for journals (default async-caller/runs in $XDG_STATE_HOME)")
+	serve := shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+		return s.serveConsole(ctx, port)
+	})
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		flags.refuse(port < 0 || port > 65535, "--port: want a number from 1 to 65535")
+		if err := flags.err(); err != nil {
+			return err
+		}
+		return serve(cmd, args)
+	}
+	return command
+}
+
+// serveConsole serves the console until the command is stopped, or idle.
+func (s *session) serveConsole(ctx context.Context, port int) error {
+	if _, err := s.account.Reach(ctx); err != nil {
+		return err
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return fmt.Errorf("%w; --port chooses another port", err)
+	}
+	secret := console.NewSecret()
+	s.account.OnScanned = nil // nobody waits at the terminal
+	fmt.Fprintln(s.out, console.URL(listener, secret))
+	s.progress.printf("open it in a browser on this machine; Ctrl-C ends the console of %s", s.account.Name)
+	err = console.New(s.operations, s.accountFlags()).Serve(ctx, listener, secret)
+	if errors.Is(err, console.ErrIdle) {
+		s.progress.printf("ended: no page was asked for in %s", format.Duration(console.IdleTime))
+		return nil
+	}
+	return err
+}
+
+// accountFlags are the flags with which another command is about the same account.
+func (s *session) accountFlags() string {
+	folder, err := filepath.Abs(s.app)
+	if s.app == "." || err != nil {
+		return ""
+	}
+	return "--app " + format.ShellWord(folder)
+}

@@ -1,0 +1,350 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+const (
+	address     = "127.0.0.1:8100"
+	secret      = "verysecret"
+	mainQueue   = "async-caller"
+	poisonQueue = "async-caller-poison"
+)
+
+// fixture is a console of an account in memory.
+type fixture struct {
+	*Console
+
+	t     *testing.T
+	store *memory.Queues
+	table *memory.Table
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{t: t, store: memory.New(), table: &memory.Table{}}
+	f.Console = New(&operation.Operations{
+		Account: &account.Account{
+			Store: f.store, Name: "test", AppQueues: []string{mainQueue},
+			Rules: message.Rules{Encoding: storage.Base64}, Table: f.table, AppTable: f.table,
+		},
+		Outcomes: f.table, Journals: journal.Folder(t.TempDir()),
+	}, "--app dist")
+	for _, name := range []string{mainQueue, poisonQueue} {
+		f.must(f.store.Create(t.Context(), name))
+	}
+	return f
+}
+
+func (f *fixture) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// poisonMessage puts a dead letter, and returns its id.
+func (f *fixture) poisonMessage(requestID, reason string) string {
+	f.t.Helper()
+	text := fmt.Sprintf(`{"asyncCaller":1,"requestId":%q,"call":{"url":"https://crm.example/orders/7?key=CANARY"},`+
+		`"attempts":2,"deadLetter":{"at":"2026-01-01T00:00:00Z","reason":%q,"queue":"async-caller","attempts":2}}`,
+		requestID, reason)
+	m, err := f.store.Put(f.t.Context(), poisonQueue, storage.Item{Text: storage.Base64.Encode([]byte(text))})
+	f.must(err)
+	return m.ID
+}
+
+// scheduledMessage records a message that is due later.
+func (f *fixture) scheduledMessage(n int, host string, wait time.Duration) {
+	f.t.Helper()
+	id := fmt.Sprintf("%08x-0000-4000-8000-000000000000", n)
+	f.must(rows.Put(f.t.Context(), f.table, record.Scheduled{
+		Key: storage.Key{Partition: mainQueue, ID: id}, RequestID: fmt.Sprintf("order-%d", n), TargetHost: host,
+		PathPattern: "/orders/{n}", Method: "POST", Reason: "temporary_status", Status: 503, Cause: "status 503",
+		CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(wait), Deadline: time.Now().Add(time.Hour),
+		Content: []byte(`{"asyncCaller":1,"call":{"url":"https://` + host + `/orders/7"}}`),
+	}))
+}
+
+// ask sends a request, which change may change.
+func (f *fixture) ask(target string, change func(*http.Request)) *http.Response {
+	f.t.Helper()
+	request := httptest.NewRequestWithContext(f.t.Context(), http.MethodGet, "http://"+address+target, nil)
+	change(request)
+	recorder := httptest.NewRecorder()
+	f.handler(address, secret, func() {}).ServeHTTP(recorder, request)
+	return recorder.Result()
+}
+
+// get returns a page with its status.
+func (f *fixture) get(path string) (status int, content string) {
+	f.t.Helper()
+	response := f.ask("/"+secret+"/"+path, func(*http.Request) {})
+	return response.StatusCode, body(f.t, response)
+}
+
+func body(t *testing.T, response *http.Response) string {
+	t.Helper()
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// TestRefusals: a request that does not come from a page of the console, or from the address bar, learns nothing.
+func TestRefusals(t *testing.T) {
+	const page = "/" + secret + "/"
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	host := func(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+	method := func(name string) func(*http.Request) { return func(r *http.Request) { r.Method = name } }
+	unchanged := func(*http.Request) {}
+	f := newFixture(t)
+	for name, c := range map[string]struct {
+		path   string
+		change func(*http.Request)
+		want   int
+	}{
+		"page":              {page, unchanged, http.StatusOK},
+		"localhost":         {page, host("LOCALHOST:8100"), http.StatusOK},
+		"own_fetch":         {page, header("Sec-Fetch-Site", "same-origin"), http.StatusOK},
+		"address_bar":       {page, header("Sec-Fetch-Site", "none"), http.StatusOK},
+		"own_origin":        {page, header("Origin", "http://"+address), http.StatusOK},
+		"rebinding":         {page, host("evil.example:8100"), http.StatusMisdirectedRequest},
+		"rebinding_suffix":  {page, host("127.0.0.1.evil.example:8100"), http.StatusMisdirectedRequest},
+		"other_port":        {page, host("127.0.0.1:8101"), http.StatusMisdirectedRequest},
+		"no_port":           {page, host("127.0.0.1"), http.StatusMisdirectedRequest},
+		"no_host":           {page, host(""), http.StatusMisdirectedRequest},
+		"user_info":         {page, host("127.0.0.1:8100@evil.example"), http.StatusMisdirectedRequest},
+		"other_site":        {page, header("Sec-Fetch-Site", "cross-site"), http.StatusForbidden},
+		"port_of_this_host": {page, header("Sec-Fetch-Site", "same-site"), http.StatusForbidden},
+		"other_origin":      {page, header("Origin", "http://127.0.0.1:8101"), http.StatusForbidden},
+		"null_origin":       {page, header("Origin", "null"), http.StatusForbidden},
+		"post":              {page, method(http.MethodPost), http.StatusMethodNotAllowed},
+		"options":           {page, method(http.MethodOptions), http.StatusMethodNotAllowed},
+		"no_secret":         {"/", unchanged, http.StatusNotFound},
+		"only_secret":       {"/" + secret, unchanged, http.StatusNotFound},
+		"guess":             {"/verysecreT/", unchanged, http.StatusNotFound},
+		"beginning":         {"/very/", unchanged, http.StatusNotFound},
+		"longer":            {"/verysecret0/", unchanged, http.StatusNotFound},
+		"style_alone":       {"/style.css", unchanged, http.StatusNotFound},
+		"double_slash":      {"//" + secret + "/", unchanged, http.StatusNotFound},
+		"escaped_slash":     {"/" + secret + "%2f", unchanged, http.StatusNotFound},
+		"escaped_letter":    {page + "%73tyle.css", unchanged, http.StatusNotFound},
+		"parent":            {page + "../", unchanged, http.StatusNotFound},
+		"parent_of_assets":  {page + "../console.go", unchanged, http.StatusNotFound},
+		"escaped_parent":    {page + "..%2ftemplates%2flayout.html", unchanged, http.StatusNotFound},
+		"template":          {page + "templates/layout.html", unchanged, http.StatusNotFound},
+		"folder":            {page + "assets", unchanged, http.StatusNotFound},
+		"dot":               {page + ".", unchanged, http.StatusNotFound},
+		"backslash":         {page + `..\console.go`, unchanged, http.StatusNotFound},
+		"page_below":        {page + "runs/", unchanged, http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			response := f.ask(c.path, c.change)
+			content := body(t, response)
+			if response.StatusCode != c.want {
+				t.Errorf("status %d, want %d:\n%s", response.StatusCode, c.want, content)
+			}
+			isRefused := c.want != http.StatusOK
+			if isRefused && (strings.Contains(content, "<") || strings.Contains(content, secret)) {
+				t.Errorf("the refusal says more than that: %s", content)
+			}
+			for name, want := range map[string]string{
+				"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
+			} {
+				if got := response.Header.Get(name); got != want {
+					t.Errorf("%s: %q", name, got)
+				}
+			}
+			policy := response.Header.Get("Content-Security-Policy")
+			if !strings.HasPrefix(policy, "default-src 'none';") || !strings.Contains(policy, "frame-ancestors 'none'") ||
+				strings.Contains(policy, "unsafe") {
+				t.Errorf("policy: %s", policy)
+			}
+		})
+	}
+}
+
+// pipes is a listener without a network, so that time can be virtual.
+type pipes struct {
+	conns chan net.Conn
+	ctx   context.Context
+	close context.CancelFunc
+}
+
+func newPipes(ctx context.Context) *pipes {
+	p := &pipes{conns: make(chan net.Conn)}
+	p.ctx, p.close = context.WithCancel(ctx)
+	return p
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.close()
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8100} }
+
+// TestIdle: only requests to pages keep the console going.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, listener := newFixture(t), newPipes(t.Context())
+		ended := make(chan error, 1)
+		begin := time.Now()
+		go func() { ended <- f.Serve(t.Context(), listener, secret) }()
+		client := http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				mine, theirs := net.Pipe()
+				listener.conns <- theirs
+				return mine, nil
+			},
+		}}
+		get := func(path string) {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+			f.must(err)
+			response, err := client.Do(request)
+			f.must(err)
+			_ = body(t, response)
+		}
+		<-time.After(50 * time.Minute)
+		get("/" + secret + "/style.css")
+		<-time.After(50 * time.Minute)
+		get("/guess/")
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended early: %v", err)
+		default:
+		}
+		err := <-ended
+		if took := time.Since(begin); !errors.Is(err, ErrIdle) || took > 111*time.Minute {
+			t.Errorf("it ended after %v: %v", took, err)
+		}
+	})
+}
+
+// TestPages: each page says what there is, and names the commands for it; whatever a message contains is text.
+func TestPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const markup = `<script>alert(1)</script>`
+		f := newFixture(t)
+		first := f.poisonMessage("order-1", "rejected")
+		f.poisonMessage("order-2", markup)
+		for n := range 40 {
+			f.poisonMessage("order-3", "expired")
+			f.scheduledMessage(n, "crm.example", time.Duration(n+1)*time.Minute)
+		}
+		f.scheduledMessage(100, "it's.example", 30*time.Minute)
+		for path, want := range map[string][]string{
+			"":                                  {">42<", "href=\"target?host=crm.example\"", "Whether an app runs is unknown"},
+			"target?host=crm.example":           {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
+			"scheduled":                         {"41 messages", "?by=cause&amp;key="},
+			"scheduled?by=host":                 {"--group &#39;host=it&#39;\\&#39;&#39;s.example&#39; --canary 3"},
+			"scheduled?by=host&key=crm.example": {"40 messages", "order-0", "in 1m", "call?id=00000000-"},
+			"poison":                            {"the first 32 of 42", "&lt;script&gt;alert(1)"},
+			"poison?by=reason&key=rejected":     {"1 message ", first},
+			"call?id=" + first:                  {"https://crm.example/orders/7?key=***", "poison requeue " + first, "first 32 of 42"},
+			"call?id=order-4":                   {"scheduled expedite 00000004-", "in 5m"},
+			"runs":                              {"Nobody has changed messages"},
+		} {
+			status, content := f.get(path)
+			if status != http.StatusOK {
+				t.Errorf("%s: status %d", path, status)
+			}
+			for _, text := range want {
+				if !strings.Contains(content, text) {
+					t.Errorf("%s does not contain %s:\n%s", path, text, content)
+				}
+			}
+			if strings.Contains(content, markup) || strings.Contains(content, "CANARY") {
+				t.Errorf("%s has markup of a message, or a secret", path)
+			}
+		}
+		for _, m := range f.store.All(poisonQueue) {
+			if m.DequeueCount != 0 || m.NextVisibleAt.After(time.Now()) {
+				t.Fatalf("a message was received: %+v", m)
+			}
+		}
+	})
+}
+
+// TestProblems: a page that cannot be shown says why, and which command says more.
+func TestProblems(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		for range 2 {
+			f.poisonMessage("order-1", "rejected")
+		}
+		for n := range 40 {
+			f.poisonMessage(fmt.Sprintf("further-%d", n), "expired")
+		}
+		for path, want := range map[string]struct {
+			status int
+			text   string
+		}{
+			"call":                          {http.StatusNotFound, "enter a request id"},
+			"call?id=nobody":                {http.StatusNotFound, "only the first 32 of 42"},
+			"call?id=further-39":            {http.StatusNotFound, "async-caller show further-39 --app dist"},
+			"call?id=order-1":               {http.StatusOK, "names 2 calls"},
+			"call?id=order-1&queue=missing": {http.StatusNotFound, "missing"},
+			"target?host=nobody.example":    {http.StatusNotFound, "no call to it is known"},
+			"scheduled?by=colour":           {http.StatusNotFound, "cannot group by"},
+			"poison?by=queue":               {http.StatusNotFound, "cannot group by"},
+		} {
+			status, content := f.get(path)
+			if status != want.status || !strings.Contains(content, want.text) {
+				t.Errorf("%s: status %d, without %q:\n%s", path, status, want.text, content)
+			}
+		}
+		f.operations.Account.Store = unreadable{f.store}
+		status, content := f.get("poison")
+		if status != http.StatusServiceUnavailable || !strings.Contains(content, "async-caller doctor --app dist") {
+			t.Errorf("without storage: status %d:\n%s", status, content)
+		}
+		f.operations.Account.Table = nil
+		status, content = f.get("scheduled")
+		if status != http.StatusNotFound || !strings.Contains(content, "not recorded") {
+			t.Errorf("without a record: status %d:\n%s", status, content)
+		}
+	})
+}
+
+// unreadable are queues whose names storage refuses to list.
+type unreadable struct{ storage.Queues }
+
+func (unreadable) Names(context.Context, string) ([]string, error) {
+	return nil, fmt.Errorf("list the queues: %w", storage.ErrDenied)
+}

@@ -1,0 +1,292 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"asynccaller/handler/internal/format"
+	"asynccaller/handler/internal/metrics"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/setting"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/targets"
+)
+
+// query are the parameters of a page.
+type query url.Values
+
+func (q query) get(name string) string { return url.Values(q).Get(name) }
+
+// overviewData is what the first page shows.
+type overviewData struct {
+	account.Status
+	Queues []account.QueueStatus
+	// Idle is the number of queues that are left out because nothing waits on them.
+	Idle     int
+	Problems []string
+	Tiles    []tile
+	Charts   []chart
+	Targets  []targetRow
+	Settings []settingRow
+	Commands []string
+}
+
+// tile is a number in large letters.
+type tile struct{ Label, Number, Link, Class string }
+
+// targetRow is a target with how it fails in the eyes of each app.
+type targetRow struct {
+	account.TargetStatus
+	Set []string
+}
+
+// settingRow is a live setting with the command that ends it.
+type settingRow struct {
+	account.Setting
+	Command string
+}
+
+func (c *Console) overview(ctx context.Context, _ query) (p page, err error) {
+	err = c.status(ctx, func(s account.Status) {
+		p = page{Template: "overview", Title: "Overview", Data: newOverview(s)}
+	})
+	return p, err
+}
+
+func newOverview(s account.Status) overviewData {
+	d := overviewData{Status: s, Problems: problems(s), Tiles: tiles(s), Settings: settingRows(s.Settings)}
+	for _, q := range s.Queues {
+		if q.IsIdle() {
+			d.Idle++
+		} else {
+			d.Queues = append(d.Queues, q)
+		}
+	}
+	for _, t := range s.Targets {
+		d.Targets = append(d.Targets, targetRow{t, settingsOf(s, t.Key)})
+	}
+	all := s.Numbers.All()
+	d.Charts = slices.Concat(
+		callCharts(lastHour(s.At), all.Minutes), callCharts(lastDays(s.At), all.Hours), dueCharts(s.DueTimes))
+	d.Commands = []string{"status --watch", "targets list", "doctor"}
+	return d
+}
+
+// problems says what an operator should know first, and what is unknown.
+func problems(s account.Status) (texts []string) {
+	for _, app := range s.NoCalls {
+		texts = append(texts, "No calls are made: "+app)
+	}
+	for _, app := range s.Apps {
+		if app.Silent != "" {
+			texts = append(texts, fmt.Sprintf("App %s: the timer function %s does not run.", app.Name, app.Silent))
+		}
+	}
+	if len(s.Apps) == 0 && s.RecordProblem == "" {
+		texts = append(texts, "Whether an app runs is unknown: no timer function has recorded that it ran.")
+	}
+	unknown := []struct{ what, why string }{
+		{"Scheduled messages", s.RecordProblem}, {"Why targets fail", s.TargetProblem},
+		{"Live settings", s.SettingProblem}, {"Calls per minute", s.NumbersProblem},
+	}
+	for _, u := range unknown {
+		if u.why != "" {
+			texts = append(texts, u.what+": unknown: "+u.why)
+		}
+	}
+	for _, q := range s.Queues {
+		if q.Problem != "" {
+			texts = append(texts, fmt.Sprintf("Queue %s could not be read: %s", q.Queue, q.Problem))
+		}
+		if q.Expiring > 0 {
+			texts = append(texts, fmt.Sprintf("Storage will delete at least %s on %s: the command `poison keep` "+
+				"prevents that.", format.Messages(q.Expiring), q.Queue+storage.PoisonSuffix))
+		}
+	}
+	return texts
+}
+
+// tiles returns the sums over the queues, and over the last hour.
+func tiles(s account.Status) []tile {
+	var waiting, poison, scheduled, due sum
+	for _, q := range s.Queues {
+		waiting.add(q.Messages)
+		poison.add(q.Poison)
+		if q.Scheduled == nil {
+			scheduled.add(nil)
+			due.add(nil)
+			continue
+		}
+		scheduled.add(new(q.Scheduled.Count - q.Scheduled.Stale))
+		due.add(&q.Scheduled.DueInMinute)
+	}
+	all := []tile{
+		{"On queues", waiting.String(), "", ""},
+		{"Scheduled", scheduled.String(), "scheduled", ""},
+		{"Due in a minute", due.String(), "scheduled?by=queue", ""},
+		{"Poison", poison.String(), "poison", poison.class()},
+	}
+	if s.NumbersProblem != "" || s.RecordProblem != "" {
+		return all
+	}
+	hour := s.Numbers.All().LastHour
+	failed := sum{n: hour.FailedCalls()}
+	return append(all, tile{"Delivered, last hour", format.Number(hour.Delivered), "", "good"},
+		tile{"Failed calls, last hour", failed.String(), "", failed.class()})
+}
+
+// sum is a sum of numbers that may be unknown.
+type sum struct {
+	n         int
+	isAtLeast bool
+}
+
+func (s *sum) add(n *int) {
+	if n == nil {
+		s.isAtLeast = true
+		return
+	}
+	s.n += *n
+}
+
+func (s sum) String() string {
+	switch {
+	case s.isAtLeast && s.n == 0:
+		return "unknown"
+	case s.isAtLeast:
+		return "≥ " + format.Number(s.n)
+	}
+	return format.Number(s.n)
+}
+
+func (s sum) class() string {
+	if s.n > 0 {
+		return "bad"
+	}
+	return ""
+}
+
+// settingsOf returns what is set for a target.
+func settingsOf(s account.Status, host string) (texts []string) {
+	for _, made := range inForceFor(s, host) {
+		texts = append(texts, made.String())
+	}
+	return texts
+}
+
+// inForceFor returns the settings that apply to a host. Those of the host without its port apply as well.
+func inForceFor(s account.Status, host string) (rows []account.Setting) {
+	for _, made := range s.Settings {
+		if made.Host == host || made.Host == targets.WithoutPort(host) {
+			rows = append(rows, made)
+		}
+	}
+	return rows
+}
+
+func settingRows(settings []account.Setting) (rows []settingRow) {
+	for _, made := range settings {
+		command := "targets clear "
+		if made.Member == setting.Pause {
+			command = "targets resume "
+		}
+		rows = append(rows, settingRow{made, command + format.ShellWord(made.Host)})
+	}
+	return rows
+}
+
+// Waiting is the number of messages that wait for the target.
+func (t targetRow) Waiting() int { return t.Count - t.Stale }
+
+// PerMinute returns the calls per minute of the last 5 minutes, as "delivered" and "failed".
+func (t targetRow) PerMinute() (rates struct{ Delivered, Failed string }) {
+	rates.Delivered, rates.Failed = "-", "-"
+	if t.Numbers == nil {
+		return rates
+	}
+	last := t.Numbers.Last5Minutes
+	rates.Delivered = perMinute(last.Delivered, last.AtLeast)
+	rates.Failed = perMinute(last.FailedCalls(), last.AtLeast)
+	return rates
+}
+
+func perMinute(calls int, isAtLeast bool) string {
+	average := float64(calls) / metrics.RecentMinutes
+	number := fmt.Sprintf("%.1f", average)
+	if calls == 0 || average >= 10 {
+		number = format.Number(int(average))
+	}
+	if isAtLeast {
+		return "≥ " + number
+	}
+	return number
+}
+
+// targetData is what the page of a target shows.
+type targetData struct {
+	targetRow
+	At       time.Time
+	Problems []string
+	Settings []settingRow
+	Charts   []chart
+	Commands []string
+}
+
+func (c *Console) target(ctx context.Context, q query) (p page, err error) {
+	host := q.get("host")
+	err = c.status(ctx, func(s account.Status) {
+		isTarget := func(t account.TargetStatus) bool { return t.Key == host }
+		i := slices.IndexFunc(s.AllTargets, isTarget)
+		t := account.TargetStatus{Host: host, ScheduledGroup: message.ScheduledGroup{Key: host}}
+		if i >= 0 {
+			t = s.AllTargets[i]
+		}
+		numbers := s.Numbers.Of(host)
+		t.Numbers = &numbers
+		settings := settingRows(inForceFor(s, host))
+		d := targetData{
+			targetRow: targetRow{t, settingsOf(s, host)}, At: s.At, Problems: problems(s), Settings: settings,
+			Charts:   slices.Concat(callCharts(lastHour(s.At), numbers.Minutes), callCharts(lastDays(s.At), numbers.Hours)),
+			Commands: targetCommands(host, s.Settings),
+		}
+		p = page{Template: "target", Title: "Target", Data: d}
+		isUnknown := i < 0 && len(settings) == 0 && len(numbers.Minutes)+len(numbers.Hours) == 0
+		if isUnknown {
+			p = problem("No such target", http.StatusNotFound, "scheduled list --group-by host",
+				fmt.Errorf("%.128q: nothing waits for it, and no call to it is known", host))
+		}
+	})
+	return p, err
+}
+
+// targetCommands returns the commands for a target.
+func targetCommands(host string, settings []account.Setting) []string {
+	filter := "--host " + format.ShellWord(host)
+	commands := []string{
+		"scheduled list " + filter,
+		"scheduled expedite " + filter + " --canary 3 --dry-run",
+		"scheduled cancel " + filter + " --dry-run",
+		"poison list " + filter,
+	}
+	name, err := targets.ParseHost(host)
+	if err != nil { // no command takes it
+		return commands
+	}
+	isPaused := slices.ContainsFunc(settings, func(s account.Setting) bool {
+		return s.Host == name && s.Member == setting.Pause
+	})
+	word := format.ShellWord(name)
+	if !isPaused {
+		commands = append(commands, "targets pause "+word+" --for 1h")
+	}
+	return append(commands, "targets set "+word+" --rate 5/s --for 1h")
+}
+
+// CauseOr returns why a target fails, or why the next of its messages waits.
+func (t targetRow) CauseOr() string { return cmp.Or(t.Cause, "-") }

@@ -1,0 +1,166 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"html/template"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/format"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/text"
+)
+
+// readTimeout is how long a page may read. A status takes less, even of a large record.
+const readTimeout = time.Minute
+
+//go:embed templates
+var templateFiles embed.FS
+
+//go:embed assets
+var assets embed.FS
+
+// page is a page to render.
+type page struct {
+	// Template is the name of its template, and Title what it is about.
+	Template, Title string
+	// Status is that of HTTP; 0 means 200.
+	Status int
+	// ID is the text of the field that looks up a call.
+	ID string
+	// Account is the name of the account, and At when the page was made.
+	Account string
+	At      time.Time
+	// Data is what the template shows.
+	Data any
+}
+
+// errorText is the data of a page that only says why there is no other.
+type errorText struct {
+	Title   string
+	Lines   []string
+	Command string
+}
+
+// templates are those of each page, with the layout.
+type templates map[string]*template.Template
+
+func newTemplates(flags string) templates {
+	functions := template.FuncMap{
+		"age":     format.Age,
+		"ago":     func(at time.Time) string { return format.AgeAt(at, time.Now()) },
+		"command": func(words string) string { return strings.TrimSpace("async-caller " + words + " " + flags) },
+		"known":   known,
+		"moment":  format.Moment,
+		"next":    func(at time.Time) string { return nextText(at, time.Now()) },
+		"number":  format.Number,
+		"plural":  format.Plural,
+	}
+	all := templates{}
+	shared := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html"))
+	for _, name := range []string{"overview", "target", "scheduled", "poison", "call", "calls", "runs", "problem"} {
+		own := template.Must(shared.Clone())
+		all[name] = template.Must(own.ParseFS(templateFiles, "templates/"+name+".html"))
+	}
+	return all
+}
+
+// known returns a number, or that it is unknown.
+func known(n *int) string {
+	if n == nil {
+		return "unknown"
+	}
+	return format.Number(*n)
+}
+
+// nextText says when the next message is due. Those for a target that is paused without an end are not.
+func nextText(next, now time.Time) string {
+	switch {
+	case next.IsZero():
+		return "-"
+	case !next.Before(storage.NeverExpires):
+		return "after the pause"
+	}
+	return format.FromNow(next, now)
+}
+
+// serve serves a page or a file.
+func (c *Console) serve(w http.ResponseWriter, r *http.Request, name string) {
+	pages := map[string]func(context.Context, query) (page, error){
+		"": c.overview, "target": c.target, "scheduled": c.scheduled, "poison": c.poison, "call": c.call, "runs": c.runs,
+	}
+	read, isPage := pages[name]
+	if !isPage {
+		serveFile(w, r, name)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	p, err := read(ctx, query(r.URL.Query()))
+	if err != nil {
+		p = problem("Storage cannot be read", http.StatusServiceUnavailable, "doctor", err)
+	}
+	c.write(w, p)
+}
+
+// serveFile serves one of the files that the pages refer to.
+func serveFile(w http.ResponseWriter, r *http.Request, name string) {
+	content, err := assets.ReadFile("assets/" + name)
+	if err != nil || path.Base(name) != name {
+		http.Error(w, "not found: the console has no such page", http.StatusNotFound)
+		return
+	}
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
+}
+
+// problem returns a page that only says what is wrong.
+func problem(title string, status int, command string, err error) page {
+	lines := strings.Split(text.Lines(err.Error()), "\n")
+	if errors.Is(err, context.DeadlineExceeded) {
+		lines = append(lines, "it takes longer than "+format.Duration(readTimeout))
+	}
+	return page{Template: "problem", Title: title, Status: status, Data: errorText{title, lines, command}}
+}
+
+func (c *Console) write(w http.ResponseWriter, p page) {
+	p.Account, p.At = c.operations.Account.Name, time.Now()
+	var content bytes.Buffer
+	err := c.templates[p.Template].ExecuteTemplate(&content, "layout", p)
+	if err != nil {
+		http.Error(w, "the page cannot be shown: "+text.Printable(err.Error()), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if p.Status != 0 {
+		w.WriteHeader(p.Status)
+	}
+	_, _ = w.Write(content.Bytes()) // the browser has gone
+}
+
+// status reads the state of the account, and shows it while no other page reads it.
+func (c *Console) status(ctx context.Context, show func(account.Status)) error {
+	return c.alone(ctx, func() error {
+		status, err := c.operations.Account.Status(ctx)
+		if err == nil {
+			show(status)
+		}
+		return err
+	})
+}
+
+// alone reads while no other page does, so that many pages take no more memory than one.
+func (c *Console) alone(ctx context.Context, read func() error) error {
+	select {
+	case c.reading <- struct{}{}:
+		defer func() { <-c.reading }()
+		return read()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

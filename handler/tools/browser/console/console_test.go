@@ -1,0 +1,286 @@
+// Package console_test tests the console in a browser, through the executable and on Azurite.
+package console_test
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/tools/azurite/azuritetest"
+	"asynccaller/handler/tools/browser"
+)
+
+// screenshots is the folder for the screenshots of docs/console.md; without it, they are made and not kept.
+var screenshots = flag.String("screenshots", "", "folder for the screenshots of docs/console.md")
+
+// patience is how long a page may take that is not timed.
+const patience = time.Minute
+
+var executable string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "async-caller-console-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	executable = filepath.Join(dir, "async-caller")
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", executable, "asynccaller/handler")
+	if output, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building async-caller: %v\n%s", err, output)
+		return 1
+	}
+	return m.Run()
+}
+
+// fixture is an account with a console.
+type fixture struct {
+	*sample
+
+	// address is that of the first page.
+	address string
+	// connection is the connection string of the account, and stop ends the console.
+	connection string
+	stop       func()
+	browser    *browser.Browser
+}
+
+func start(t *testing.T) *fixture {
+	t.Helper()
+	server := azuritetest.Run(t)
+	f := &fixture{
+		sample: openSample(t, server.ConnectionString), connection: server.ConnectionString, browser: browser.Start(t),
+	}
+	// The runs of this machine are its own.
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), executable, "console", "--app", t.TempDir(), "--runs", t.TempDir())
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+server.ConnectionString)
+	output := must(command.StdoutPipe())
+	var problems strings.Builder
+	command.Stderr = &problems
+	f.must(command.Start())
+	f.stop = sync.OnceFunc(func() {
+		f.must(command.Process.Signal(syscall.SIGTERM))
+		if err := command.Wait(); err != nil || t.Failed() {
+			t.Errorf("the console ended: %v\n%s", err, problems.String())
+		}
+	})
+	t.Cleanup(f.stop)
+	line, err := bufio.NewReader(output).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the console printed no address: %v", err)
+	}
+	f.address = strings.TrimSpace(line)
+	return f
+}
+
+// get returns a page, which is there.
+func (f *fixture) get(path string) string {
+	f.t.Helper()
+	request := must(http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.address+path, nil))
+	response := must(http.DefaultClient.Do(request))
+	defer response.Body.Close()
+	content := must(io.ReadAll(response.Body))
+	if response.StatusCode != http.StatusOK {
+		f.t.Fatalf("%s: %s\n%.2000s", path, response.Status, content)
+	}
+	return string(content)
+}
+
+// pages are the pages of the console, by the names of their screenshots.
+func (f *fixture) pages() map[string]string {
+	first := must(f.store.Peek(f.t.Context(), poisonQueue, 1))[0]
+	return map[string]string{
+		"overview":        "",
+		"target":          "target?host=crm.example.com",
+		"scheduled":       "scheduled?by=host",
+		"scheduled-group": "scheduled?by=host&key=crm.example.com",
+		"poison":          "poison?by=error",
+		"poison-group":    "poison?by=reason&key=rejected",
+		"call":            "call?id=" + first.ID + "&queue=" + poisonQueue,
+		"calls":           "call?id=" + id(1, 7)[:8],
+		"ended":           "call?id=order-delivered",
+		"runs":            "runs",
+	}
+}
+
+func TestPages(t *testing.T) {
+	f := start(t)
+	f.scheduled(0, 10_000)
+	f.poison(0, 10_000)
+	f.traffic()
+	f.runsOfOthers()
+	f.delivered("order-delivered")
+	before := f.front()
+	t.Run("time", func(t *testing.T) {
+		const limit = 2 * time.Second
+		for name, path := range f.pages() {
+			fastest := patience
+			for range 3 { // other processes may delay one of them
+				begin := time.Now()
+				f.get(path)
+				fastest = min(fastest, time.Since(begin))
+			}
+			t.Logf("%s: %v", name, fastest.Round(time.Millisecond))
+			if fastest > limit {
+				t.Errorf("%s takes %v", name, fastest)
+			}
+		}
+	})
+	for name, path := range f.pages() {
+		t.Run(name, func(t *testing.T) { f.look(t, name, path) })
+	}
+	if after := f.front(); after != before {
+		t.Errorf("the queue has changed: before\n%s\nafter\n%s", before, after)
+	}
+	for name, path := range f.pages() {
+		if strings.Contains(f.get(path), "CANARY") {
+			t.Errorf("%s shows a secret", name)
+		}
+	}
+}
+
+// front describes the poison queue: its length, and its first messages.
+func (f *fixture) front() string {
+	lines := []string{fmt.Sprint(must(f.store.Count(f.t.Context(), poisonQueue)))}
+	for _, m := range must(f.store.Peek(f.t.Context(), poisonQueue, storage.MaxBatch)) {
+		lines = append(lines, fmt.Sprintf("%s %d", m.ID, m.DequeueCount))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// look opens a page in the ways in which people do, and takes its picture.
+func (f *fixture) look(t *testing.T, name, path string) {
+	t.Helper()
+	for way, options := range map[string]browser.Options{
+		"wide-light":   {Width: 1280},
+		"wide-dark":    {Width: 1280, Dark: true},
+		"narrow-light": {Width: 390, Height: 844},
+		"narrow-dark":  {Width: 390, Height: 844, Dark: true},
+		"no-script":    {Width: 1280, NoScript: true},
+	} {
+		t.Run(way, func(t *testing.T) {
+			p := f.browser.Open(t, f.address+path, options)
+			if heading := browser.Run(p, text("h1")); heading == "" {
+				t.Error("the page has no heading")
+			}
+			for _, violation := range p.Axe() {
+				t.Error(violation)
+			}
+			if p.Overflows() {
+				t.Error("the page is wider than the screen")
+			}
+			f.checkIncidents(t, p)
+			p.Screenshot(filepath.Join(f.folder(t), name+"-"+way+".png"))
+		})
+	}
+}
+
+func (f *fixture) folder(t *testing.T) string {
+	t.Helper()
+	if *screenshots == "" {
+		return t.TempDir()
+	}
+	return *screenshots
+}
+
+func (f *fixture) checkIncidents(t *testing.T, p *browser.Page) {
+	t.Helper()
+	i := p.Incidents()
+	if len(i.Errors)+len(i.CSP)+len(i.Dialogs)+len(i.Foreign) > 0 {
+		t.Errorf("%+v", i)
+	}
+}
+
+// text returns the text of the first element of a selector.
+func text(selector string) chromedp.Action[string] {
+	return chromedp.Evaluate[string](fmt.Sprintf("document.querySelector(%q)?.textContent ?? ''", selector))
+}
+
+// await waits until an expression is true on a page.
+func await(p *browser.Page, expression string) {
+	browser.Run(p, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(patience)))
+}
+
+// TestRefresh: a page that is looked at stays what it is for its reader while its numbers change, and says when they
+// do not any more.
+func TestRefresh(t *testing.T) {
+	f := start(t)
+	f.scheduled(0, 3)
+	p := f.browser.Open(t, f.address+"scheduled?by=host", browser.Options{Width: 390, Height: 500})
+	const row = `document.querySelector('tr[data-key="billing.example.com"]')`
+	state := fmt.Sprintf(`JSON.stringify([
+		document.activeElement === %[1]s.querySelector("a"), %[1]s.querySelector("details").open,
+		%[1]s.closest(".wide").scrollLeft, scrollY > 0, document.getElementById("id").value,
+		document.querySelectorAll("details[open]").length, getSelection().toString() ])`, row)
+	browser.Run(p, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`
+		document.getElementById("id").value = "half an i";
+		%[1]s.querySelector("details").open = true;
+		%[1]s.querySelector("a").focus();
+		%[1]s.closest(".wide").scrollLeft = 40;
+		scrollTo(0, 60);
+		getSelection().selectAllChildren(%[1]s.querySelector("code"));`, row)))
+	before := browser.Run(p, chromedp.Evaluate[string](state))
+	if !strings.HasPrefix(before, `[true,true,40,true,"half an i",1,"async-caller`) {
+		t.Fatalf("the reader could not do that: %s", before)
+	}
+	f.scheduled(3, 40) // others become larger groups, and come first
+	await(p, `document.querySelector("tbody tr").dataset.key === "crm.example.com" &&
+		document.querySelectorAll("tbody tr").length === 4`)
+	if after := browser.Run(p, chromedp.Evaluate[string](state)); after != before {
+		t.Errorf("before %s\nafter  %s", before, after)
+	}
+	if count := browser.Run(p, text(`tr[data-key="billing.example.com"] td`)); count != "8" {
+		t.Errorf("the row says %q", count)
+	}
+	f.checkIncidents(t, p)
+	f.stop()
+	await(p, `document.getElementById("refreshing").textContent.startsWith("Not refreshed")`)
+}
+
+// TestOtherOrigin: a page of another port learns nothing, even if it knows the address.
+func TestOtherOrigin(t *testing.T) {
+	f := start(t)
+	f.scheduled(0, 3)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, "<h1>another page</h1><iframe src=%q></iframe>", f.address)
+	}))
+	defer other.Close()
+	p := f.browser.Open(t, other.URL, browser.Options{})
+	results := browser.Run(p, chromedp.Evaluate[string](fmt.Sprintf(`(async () => {
+		const address = %q;
+		const read = (options) => fetch(address, options).then((r) => r.text(), () => "refused");
+		const load = (name, file) => new Promise((resolve) => {
+			const element = document.createElement(name);
+			element.onload = () => resolve("loaded");
+			element.onerror = () => resolve("refused");
+			element.src = address + file;
+			document.body.append(element);
+		});
+		const frame = () => { try { return document.querySelector("iframe").contentDocument?.title ?? "refused"; }
+			catch { return "refused"; } };
+		return [await read({}), await read({mode: "no-cors"}), await load("script", "refresh.js"),
+			await load("img", "icon.svg"), frame()].join(", ");
+	})()`, f.address), chromedp.EvalAwaitPromise))
+	if want := "refused, refused, refused, refused, refused"; results != want {
+		t.Errorf("got %s", results)
+	}
+}

@@ -1,0 +1,246 @@
+package console_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/metrics"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+const (
+	mainQueue   = "async-caller"
+	poisonQueue = "async-caller-poison"
+	appName     = "orders-prd"
+)
+
+// sample fills an account as an app and its operators do.
+type sample struct {
+	t           *testing.T
+	now         time.Time
+	store       *azure.Queues
+	tables      storage.Tables
+	accountName string
+}
+
+func openSample(t *testing.T, connection string) *sample {
+	t.Helper()
+	app := config.ReadApp(t.TempDir(), []string{"AzureWebJobsStorage=" + connection}, config.Operator)
+	store := must(azure.Open(app.Connection))
+	t.Cleanup(store.Close)
+	tables := must(azure.OpenTables(app.Connection))
+	s := &sample{t: t, now: time.Now().UTC(), store: store, tables: tables, accountName: app.Connection.Account()}
+	for _, name := range []string{mainQueue, poisonQueue} {
+		s.must(store.Create(t.Context(), name))
+	}
+	return s
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (s *sample) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *sample) table(name string) storage.Table { return s.tables.Table(name) }
+
+func (s *sample) ago(d time.Duration) time.Time { return s.now.Add(-d) }
+
+// host is the target of the call of that number.
+func host(n int) string {
+	return []string{
+		"crm.example.com", "crm.example.com", "billing.example.com", "stock.example.com:8443", "mail.example.com",
+	}[n%5]
+}
+
+// causes are why the calls to the targets fail.
+var causes = map[string]struct {
+	status        int
+	cause, answer string
+}{
+	"crm.example.com":        {503, "status 503", `{"error":"maintenance until 14:00"}`},
+	"billing.example.com":    {422, "status 422", `{"error":"unknown customer C-4711"}`},
+	"stock.example.com:8443": {0, "timeout", ""},
+	"mail.example.com":       {429, "status 429", "too many requests"},
+}
+
+// id returns a message id of storage's form.
+func id(kind, n int) string { return fmt.Sprintf("%08x-%04x-4000-8000-0123456789ab", n, kind) }
+
+// scheduled records scheduled messages.
+func (s *sample) scheduled(from, to int) {
+	s.t.Helper()
+	for ; from < to; from += 100 {
+		var list []record.Scheduled
+		for n := from; n < min(from+100, to); n++ {
+			c := causes[host(n)]
+			due := time.Duration(n%97)*7*time.Minute + time.Duration(n%59)*time.Minute + 30*time.Second
+			list = append(list, record.Scheduled{
+				Key: storage.Key{Partition: mainQueue, ID: id(1, n)}, PopReceipt: "receipt",
+				RequestID: fmt.Sprintf("order-%d", n), Method: "POST", TargetHost: host(n), PathPattern: "/orders/{n}",
+				Reason: "temporary_status", Status: c.status, Cause: c.cause, Answer: c.answer, Attempts: 1 + n%9,
+				CreatedAt: s.ago(time.Duration(n%300) * time.Minute), NextAttemptAt: s.now.Add(due),
+				Deadline: s.now.Add(120 * time.Hour), Content: []byte(s.envelope(n, "")),
+			})
+		}
+		s.must(rows.Put(s.t.Context(), s.table(storage.ScheduledTable), list...))
+	}
+}
+
+// envelope returns an envelope with two attempts. Members follow its other members.
+func (s *sample) envelope(n int, members string) string {
+	c := causes[host(n)]
+	attempt := func(ago time.Duration) string {
+		return fmt.Sprintf(`{"at":%q,"status":%d,"tookMs":%d}`, s.ago(ago).Format(time.RFC3339), c.status, 180+n%50)
+	}
+	return fmt.Sprintf(`{"asyncCaller":1,"requestId":"order-%d","createdAt":%q,"attempts":2,"trail":[%s,%s],`+
+		`"call":{"url":"https://%s/orders/%d?token=CANARY","method":"POST","headers":{"Authorization":"Bearer CANARY"},`+
+		`"json":{"customer":"C-%d","password":"CANARY","lines":[{"article":"A-1","quantity":2}]}}%s}`,
+		n, s.ago(5*time.Hour).Format(time.RFC3339), attempt(5*time.Hour), attempt(4*time.Hour),
+		host(n), 1000+n, 4000+n%20, members)
+}
+
+// poison writes dead letters.
+func (s *sample) poison(from, to int) {
+	s.t.Helper()
+	reasons := []string{"rejected", "rejected", "expired", "target_denied"}
+	var group errgroup.Group
+	group.SetLimit(4)
+	for n := from; n < to; n++ {
+		group.Go(func() error {
+			deadLetter := fmt.Sprintf(`,"deadLetter":{"at":%q,"reason":%q,"detail":"the target answered 422",`+
+				`"queue":%q,"attempts":2,"answer":{"status":422,"mediaType":"application/json",`+
+				`"text":"{\"error\":\"unknown customer\",\"customer\":\"C-%d\"}"}}`,
+				s.ago(time.Duration(n%200)*time.Minute).Format(time.RFC3339), reasons[n%4], mainQueue, 4000+n%20)
+			text := storage.Base64.Encode([]byte(s.envelope(n, deadLetter)))
+			_, err := s.store.Put(s.t.Context(), poisonQueue, storage.Item{Text: text})
+			return err
+		})
+	}
+	s.must(group.Wait())
+}
+
+// traffic records the state of the app and its targets, and the numbers of the last 8 days.
+func (s *sample) traffic() {
+	s.t.Helper()
+	ctx := s.t.Context()
+	for _, timer := range []string{"AC-monitor", "AC-poison-keeper"} {
+		s.must(record.Beat(ctx, s.table(storage.ScheduledTable), appName, "0.2.0", timer, ""))
+	}
+	for n, name := range []string{"crm.example.com", "stock.example.com:8443", "mail.example.com"} {
+		c := causes[name]
+		s.target(record.Target{
+			Host: name, Reason: "temporary_status", Cause: c.cause, Status: 503, Answer: c.answer,
+			Since: s.ago(time.Duration(n+1) * 40 * time.Minute), Latest: s.ago(20 * time.Second), OpenAt: s.ago(time.Minute),
+		})
+	}
+	for _, made := range []setting.Setting{
+		{Host: "crm.example.com", Member: setting.Pause, Until: s.now.Add(2 * time.Hour), Reason: "INC-4711 maintenance"},
+		{Host: "mail.example.com", Member: setting.Rate, Value: "5/s", Reason: "INC-4712"},
+	} {
+		made.Since, made.By = s.ago(time.Hour), "ann@ops-1"
+		must(setting.Write(ctx, s.table(storage.AppTable), made))
+	}
+	minute, hour := s.now.Truncate(time.Minute), s.now.Truncate(time.Hour)
+	for n := 1; n <= 75; n++ {
+		at := minute.Add(-time.Duration(n) * time.Minute)
+		s.numbers(rows.KeyOf(appName)+","+at.Format("20060102T15"), at.Format("20060102T1504")+","+rows.KeyOf("i1"), n)
+	}
+	for n := 2; n <= 190; n++ {
+		at := hour.Add(-time.Duration(n) * time.Hour)
+		s.numbers(rows.KeyOf(appName)+",hours", at.Format("20060102T15"), n)
+	}
+}
+
+func (s *sample) target(row record.Target) {
+	s.t.Helper()
+	row.App = appName
+	row.Key = storage.Key{Partition: record.TargetsPartition, ID: rows.KeyOf(appName) + "," + rows.KeyOf(row.Host)}
+	s.must(rows.Put(s.t.Context(), s.table(storage.AppTable), row))
+}
+
+// numbers writes the numbers of a minute or of an hour.
+func (s *sample) numbers(partition, id string, n int) {
+	s.t.Helper()
+	type row struct {
+		storage.Key
+
+		Numbers []byte    `row:"numbers"`
+		UpTo    time.Time `row:"upTo"`
+	}
+	interval := metrics.Interval{Hosts: map[string]*metrics.Counts{}}
+	for i, name := range []string{"crm.example.com", "billing.example.com", "mail.example.com"} {
+		c := &metrics.Counts{Delivered: 40 + (n*7+i*13)%30 + 20*(n%24)/(i+1)}
+		if n%24 < 6 || i == 2 {
+			c.Failed = map[string]int{"temporary_status": 5 + (n*5)%17}
+		}
+		c.Durations[2], c.Durations[3+n%2], c.Durations[5+n%3] = c.Delivered, 20, 3
+		interval.Hosts[name] = c
+	}
+	encoded := must(json.Marshal(interval))
+	key := storage.Key{Partition: partition, ID: id}
+	s.must(rows.Put(s.t.Context(), s.table(storage.MetricsTable), row{key, encoded, s.now}))
+}
+
+// runsOfOthers publishes the runs of a colleague.
+func (s *sample) runsOfOthers() {
+	s.t.Helper()
+	type row struct {
+		storage.Key
+
+		Content []byte `row:"content"`
+	}
+	for n, command := range []string{"requeue", "expedite", "cancel"} {
+		name := s.ago(time.Duration(n+1)*3*time.Hour).Format("20060102-150405") + "-" + command + "-k3xw"
+		summary := operation.RunSummary{Summary: run.Summary{
+			Run: name, Command: command, At: s.ago(time.Duration(n+1) * 3 * time.Hour), Account: s.accountName,
+			Total: 500, Done: 500 - n, Skipped: n, State: run.Finished,
+			Operator: journal.Operator{
+				User: "ann", Machine: "ops-1", CommandLine: "async-caller poison " + command + " --host crm.example.com",
+			},
+		}}
+		content := must(json.Marshal(summary))
+		key := storage.Key{Partition: record.RunsPartition, ID: name}
+		s.must(rows.Put(s.t.Context(), s.table(storage.RunTable), row{key, content}))
+	}
+}
+
+// delivered records the end of a call in the history.
+func (s *sample) delivered(requestID string) {
+	s.t.Helper()
+	e := must(envelope.Parse(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,`+
+		`"call":{"url":"https://crm.example.com/orders/4711"}}`, requestID, s.ago(time.Hour).Format(time.RFC3339))))
+	h := history.New(s.tables, 30*24*time.Hour, zerolog.Nop())
+	entry := h.NewEntry(e, s.ago(time.Minute))
+	entry.Queue, entry.MessageID, entry.Attempts = mainQueue, id(3, 1), 2
+	entry.Action, entry.Reason, entry.Status = string(decision.Finish), history.Delivered, 200
+	entry.Trail = []history.Attempt{
+		{At: s.ago(time.Hour), Status: 503, TookMs: 120}, {At: s.ago(time.Minute), Status: 200, TookMs: 80},
+	}
+	h.Acknowledge(s.t.Context(), entry, s.now)
+	h.Close(time.Second)
+}
