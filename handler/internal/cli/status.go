@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -286,7 +285,7 @@ func queueCells(q account.QueueStatus, now time.Time) []string {
 	}
 	waiting, soon, stale := "unknown", "-", "-"
 	if q.Scheduled != nil {
-		waiting = format.Number(q.Scheduled.Count - q.Scheduled.Stale)
+		waiting = format.Number(q.Scheduled.Waiting())
 		soon = format.Number(q.Scheduled.DueInMinute)
 		stale = format.Number(q.Scheduled.Stale)
 	}
@@ -313,10 +312,10 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 	var rows [][]string
 	for _, t := range targets {
 		next := "-"
-		if t.Count > t.Stale {
+		if t.Waiting() > 0 {
 			next = nextText(t.Next, now)
 		}
-		waiting := []string{format.Number(t.Count - t.Stale), format.Number(t.DueInHour), next}
+		waiting := []string{format.Number(t.Waiting()), format.Number(t.DueInHour), next}
 		if len(t.Failing) == 0 {
 			cause := cmp.Or(terminal.Cut(t.Cause, causeColumns), "-")
 			rows = append(rows, append([]string{t.Key, cause, "-", "-"}, waiting...))
@@ -380,10 +379,10 @@ func printNumbers(out io.Writer, status account.Status) {
 		last, hour := n.Last5Minutes, n.LastHour
 		rows = append(rows, []string{
 			name,
-			perMinute(last.Delivered, metrics.RecentMinutes, last.AtLeast),
-			perMinute(hour.Delivered, metrics.ShownMinutes, hour.AtLeast),
-			perMinute(last.FailedCalls(), metrics.RecentMinutes, last.AtLeast),
-			perMinute(hour.FailedCalls(), metrics.ShownMinutes, hour.AtLeast),
+			format.PerMinute(last.Delivered, metrics.RecentMinutes, last.AtLeast),
+			format.PerMinute(hour.Delivered, metrics.ShownMinutes, hour.AtLeast),
+			format.PerMinute(last.FailedCalls(), metrics.RecentMinutes, last.AtLeast),
+			format.PerMinute(hour.FailedCalls(), metrics.ShownMinutes, hour.AtLeast),
 			last.P50, last.P99,
 		})
 	}
@@ -398,23 +397,6 @@ func printNumbers(out io.Writer, status account.Status) {
 	terminal.PrintTable(out, rows, terminal.Name("TARGET (PER MINUTE)"), terminal.Right("DELIVERED", 0),
 		terminal.Right("1 HOUR", 0), terminal.Right("FAILED", 0), terminal.Right("1 HOUR", 0),
 		terminal.Right("P50", 0), terminal.Right("P99", 0))
-}
-
-// perMinute returns a number of calls in some minutes as a number per minute.
-func perMinute(calls, minutes int, atLeast bool) string {
-	average := float64(calls) / float64(minutes)
-	number := format.Number(int(math.Round(average)))
-	switch {
-	case calls == 0:
-	case average < 0.05 && !atLeast:
-		number = "<0.1"
-	case average >= 0.05 && average < 9.95:
-		number = fmt.Sprintf("%.1f", average)
-	}
-	if atLeast {
-		number = "≥" + number
-	}
-	return number
 }
 
 // runningText says in words which apps run.

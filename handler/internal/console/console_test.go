@@ -272,7 +272,7 @@ func TestPages(t *testing.T) {
 			"":                                  {">42<", "href=\"target?host=crm.example\"", "Whether an app runs is unknown"},
 			"target?host=crm.example":           {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
 			"scheduled":                         {"41 messages", "?by=cause&amp;key="},
-			"scheduled?by=host":                 {"--group &#39;host=it&#39;\\&#39;&#39;s.example&#39; --canary 3"},
+			"scheduled?by=host":                 {"--group &#39;host=it&#39;\\&#39;&#39;s.example&#39; --dry-run"},
 			"scheduled?by=host&key=crm.example": {"40 messages", "order-0", "in 1m", "call?id=00000000-"},
 			"poison":                            {"the first 32 of 42", "&lt;script&gt;alert(1)"},
 			"poison?by=reason&key=rejected":     {"1 message ", first},

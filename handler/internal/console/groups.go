@@ -93,7 +93,7 @@ func filter(g message.Group) string {
 func scheduledCommands(selection string) []string {
 	return []string{
 		"scheduled list " + selection,
-		"scheduled expedite " + selection + " --canary 3 --dry-run",
+		"scheduled expedite " + selection + " --dry-run",
 		"scheduled cancel " + selection + " --dry-run",
 	}
 }
@@ -202,7 +202,7 @@ func poisonCommands(g message.Group) []string {
 	selection := filter(g)
 	return []string{
 		"poison list " + selection,
-		"poison requeue " + selection + " --canary 3 --dry-run",
+		"poison requeue " + selection + " --dry-run",
 		"poison export " + selection + " --output poison.jsonl",
 		"poison delete " + selection + " --dry-run",
 	}

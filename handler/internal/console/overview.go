@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -123,7 +122,7 @@ func tiles(s account.Status) []tile {
 			due.add(nil)
 			continue
 		}
-		scheduled.add(new(q.Scheduled.Count - q.Scheduled.Stale))
+		scheduled.add(new(q.Scheduled.Waiting()))
 		due.add(&q.Scheduled.DueInMinute)
 	}
 	all := []tile{
@@ -201,31 +200,22 @@ func settingRows(settings []account.Setting) (rows []settingRow) {
 	return rows
 }
 
-// Waiting is the number of messages that wait for the target.
-func (t targetRow) Waiting() int { return t.Count - t.Stale }
-
-// PerMinute returns the calls per minute of the last 5 minutes, as "delivered" and "failed".
-func (t targetRow) PerMinute() (rates struct{ Delivered, Failed string }) {
-	rates.Delivered, rates.Failed = "-", "-"
-	if t.Numbers == nil {
-		return rates
-	}
-	last := t.Numbers.Last5Minutes
-	rates.Delivered = perMinute(last.Delivered, last.AtLeast)
-	rates.Failed = perMinute(last.FailedCalls(), last.AtLeast)
-	return rates
+// Delivered returns the calls per minute of the last 5 minutes that were delivered.
+func (t targetRow) Delivered() string {
+	return perMinute(t.Numbers, func(c metrics.Counts) int { return c.Delivered })
 }
 
-func perMinute(calls int, isAtLeast bool) string {
-	average := float64(calls) / metrics.RecentMinutes
-	number := fmt.Sprintf("%.1f", average)
-	if calls == 0 || average >= 10 {
-		number = format.Number(int(average))
+// Failed is like Delivered for the calls that failed.
+func (t targetRow) Failed() string {
+	return perMinute(t.Numbers, func(c metrics.Counts) int { return c.FailedCalls() })
+}
+
+func perMinute(numbers *metrics.Series, calls func(metrics.Counts) int) string {
+	if numbers == nil {
+		return "-"
 	}
-	if isAtLeast {
-		return "≥ " + number
-	}
-	return number
+	last := numbers.Last5Minutes.Counts
+	return format.PerMinute(calls(last), metrics.RecentMinutes, last.AtLeast)
 }
 
 // targetData is what the page of a target shows.
@@ -270,7 +260,7 @@ func targetCommands(host string, settings []account.Setting) []string {
 	filter := "--host " + format.ShellWord(host)
 	commands := []string{
 		"scheduled list " + filter,
-		"scheduled expedite " + filter + " --canary 3 --dry-run",
+		"scheduled expedite " + filter + " --dry-run",
 		"scheduled cancel " + filter + " --dry-run",
 		"poison list " + filter,
 	}
@@ -287,6 +277,3 @@ func targetCommands(host string, settings []account.Setting) []string {
 	}
 	return append(commands, "targets set "+word+" --rate 5/s --for 1h")
 }
-
-// CauseOr returns why a target fails, or why the next of its messages waits.
-func (t targetRow) CauseOr() string { return cmp.Or(t.Cause, "-") }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
-	"path"
 	"strings"
 	"time"
 
@@ -61,6 +60,7 @@ func newTemplates(flags string) templates {
 		"next":    func(at time.Time) string { return nextText(at, time.Now()) },
 		"number":  format.Number,
 		"plural":  format.Plural,
+		"short":   func(id string) string { return text.Clip(id, 8) },
 	}
 	all := templates{}
 	shared := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html"))
@@ -97,7 +97,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	read, isPage := pages[name]
 	if !isPage {
-		serveFile(w, r, name)
+		serveFile(w, name)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
@@ -109,14 +109,20 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, name string) {
 	c.write(w, p)
 }
 
-// serveFile serves one of the files that the pages refer to.
-func serveFile(w http.ResponseWriter, r *http.Request, name string) {
-	content, err := assets.ReadFile("assets/" + name)
-	if err != nil || path.Base(name) != name {
+// mediaTypes are those of the files that the pages refer to. The tables of some systems have others.
+var mediaTypes = map[string]string{
+	"style.css": "text/css; charset=utf-8", "refresh.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
+}
+
+func serveFile(w http.ResponseWriter, name string) {
+	mediaType, isFile := mediaTypes[name]
+	if !isFile {
 		http.Error(w, "not found: the console has no such page", http.StatusNotFound)
 		return
 	}
-	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
+	content, _ := assets.ReadFile("assets/" + name) // it is embedded
+	w.Header().Set("Content-Type", mediaType)
+	_, _ = w.Write(content) // the browser has gone
 }
 
 // problem returns a page that only says what is wrong.

@@ -2,6 +2,7 @@
 package format
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -108,4 +109,21 @@ func ShellWord(text string) string {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// PerMinute formats a number of calls in some minutes as a number per minute. AtLeast says that there can be more.
+func PerMinute(calls, minutes int, atLeast bool) string {
+	average := float64(calls) / float64(minutes)
+	number := Number(int(math.Round(average)))
+	switch {
+	case calls == 0:
+	case average < 0.05 && !atLeast:
+		number = "<0.1"
+	case average >= 0.05 && average < 9.95:
+		number = fmt.Sprintf("%.1f", average)
+	}
+	if atLeast {
+		number = "≥" + number
+	}
+	return number
 }

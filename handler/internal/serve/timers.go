@@ -146,7 +146,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		}
 		scheduled := 0
 		if q.Scheduled != nil {
-			scheduled = q.Scheduled.Count - q.Scheduled.Stale
+			scheduled = q.Scheduled.Waiting()
 		}
 		if *q.Messages+*q.Poison+scheduled == 0 {
 			continue

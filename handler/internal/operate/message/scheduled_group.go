@@ -28,6 +28,9 @@ type ScheduledGroup struct {
 	Statuses map[int]int `json:"statuses"`
 }
 
+// Waiting returns the number of messages that are not stale.
+func (g ScheduledGroup) Waiting() int { return g.Count - g.Stale }
+
 // maxStatuses limits the statuses that a group distinguishes.
 const maxStatuses = 20
 

@@ -25,8 +25,7 @@ import (
 	"asynccaller/handler/tools/browser"
 )
 
-// screenshots is the folder for the screenshots of docs/console.md; without it, they are made and not kept.
-var screenshots = flag.String("screenshots", "", "folder for the screenshots of docs/console.md")
+var screenshots = flag.String("screenshots", "", "write the screenshots of docs/console.md to this `folder`")
 
 // patience is how long a page may take that is not timed.
 const patience = time.Minute
@@ -70,7 +69,8 @@ func start(t *testing.T) *fixture {
 		sample: openSample(t, server.ConnectionString), connection: server.ConnectionString, browser: browser.Start(t),
 	}
 	// The runs of this machine are its own.
-	command := exec.CommandContext(context.WithoutCancel(t.Context()), executable, "console", "--app", t.TempDir(), "--runs", t.TempDir())
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), executable, "console", "--runs", t.TempDir())
+	command.Dir = t.TempDir()
 	command.Env = append(os.Environ(), "AzureWebJobsStorage="+server.ConnectionString)
 	output := must(command.StdoutPipe())
 	var problems strings.Builder
@@ -166,16 +166,20 @@ func (f *fixture) front() string {
 	return strings.Join(lines, "\n")
 }
 
-// look opens a page in the ways in which people do, and takes its picture.
+// ways are how people look at a page.
+var ways = map[string]browser.Options{
+	"wide":      {Width: 1280},
+	"narrow":    {Width: 390, Height: 844, Dark: true},
+	"no-script": {Width: 1280, Dark: true, NoScript: true},
+}
+
+// pictures are the screenshots of docs/console.md: the name of the page, and the way of looking at it.
+var pictures = map[string]string{"overview": "wide", "poison": "wide", "call": "wide", "scheduled": "narrow"}
+
+// look opens a page in each way, and takes its picture.
 func (f *fixture) look(t *testing.T, name, path string) {
 	t.Helper()
-	for way, options := range map[string]browser.Options{
-		"wide-light":   {Width: 1280},
-		"wide-dark":    {Width: 1280, Dark: true},
-		"narrow-light": {Width: 390, Height: 844},
-		"narrow-dark":  {Width: 390, Height: 844, Dark: true},
-		"no-script":    {Width: 1280, NoScript: true},
-	} {
+	for way, options := range ways {
 		t.Run(way, func(t *testing.T) {
 			p := f.browser.Open(t, f.address+path, options)
 			if heading := browser.Run(p, text("h1")); heading == "" {
@@ -187,21 +191,15 @@ func (f *fixture) look(t *testing.T, name, path string) {
 			if p.Overflows() {
 				t.Error("the page is wider than the screen")
 			}
-			f.checkIncidents(t, p)
-			p.Screenshot(filepath.Join(f.folder(t), name+"-"+way+".png"))
+			checkIncidents(t, p)
+			if *screenshots != "" && pictures[name] == way {
+				p.Screenshot(filepath.Join(*screenshots, name+".png"))
+			}
 		})
 	}
 }
 
-func (f *fixture) folder(t *testing.T) string {
-	t.Helper()
-	if *screenshots == "" {
-		return t.TempDir()
-	}
-	return *screenshots
-}
-
-func (f *fixture) checkIncidents(t *testing.T, p *browser.Page) {
+func checkIncidents(t *testing.T, p *browser.Page) {
 	t.Helper()
 	i := p.Incidents()
 	if len(i.Errors)+len(i.CSP)+len(i.Dialogs)+len(i.Foreign) > 0 {
@@ -250,7 +248,7 @@ func TestRefresh(t *testing.T) {
 	if count := browser.Run(p, text(`tr[data-key="billing.example.com"] td`)); count != "8" {
 		t.Errorf("the row says %q", count)
 	}
-	f.checkIncidents(t, p)
+	checkIncidents(t, p)
 	f.stop()
 	await(p, `document.getElementById("refreshing").textContent.startsWith("Not refreshed")`)
 }

@@ -153,7 +153,7 @@ func (s *sample) traffic() {
 	}
 	for n, name := range []string{"crm.example.com", "stock.example.com:8443", "mail.example.com"} {
 		c := causes[name]
-		s.target(record.Target{
+		s.target(name, record.Target{
 			Host: name, Reason: "temporary_status", Cause: c.cause, Status: 503, Answer: c.answer,
 			Since: s.ago(time.Duration(n+1) * 40 * time.Minute), Latest: s.ago(20 * time.Second), OpenAt: s.ago(time.Minute),
 		})
@@ -176,10 +176,11 @@ func (s *sample) traffic() {
 	}
 }
 
-func (s *sample) target(row record.Target) {
+// target writes the row of a target that fails.
+func (s *sample) target(key string, row record.Target) {
 	s.t.Helper()
 	row.App = appName
-	row.Key = storage.Key{Partition: record.TargetsPartition, ID: rows.KeyOf(appName) + "," + rows.KeyOf(row.Host)}
+	row.Key = storage.Key{Partition: record.TargetsPartition, ID: rows.KeyOf(appName) + "," + rows.KeyOf(key)}
 	s.must(rows.Put(s.t.Context(), s.table(storage.AppTable), row))
 }
 
@@ -209,24 +210,26 @@ func (s *sample) numbers(partition, id string, n int) {
 // runsOfOthers publishes the runs of a colleague.
 func (s *sample) runsOfOthers() {
 	s.t.Helper()
+	for n, command := range []string{"requeue", "expedite", "cancel"} {
+		summary := run.Summary{Command: command, Total: 500, Done: 500 - n, Skipped: n, State: run.Finished}
+		s.publish(n, summary, "async-caller poison "+command+" --host crm.example.com")
+	}
+}
+
+// publish writes the row of a run of that number.
+func (s *sample) publish(n int, about run.Summary, commandLine string) {
+	s.t.Helper()
 	type row struct {
 		storage.Key
 
 		Content []byte `row:"content"`
 	}
-	for n, command := range []string{"requeue", "expedite", "cancel"} {
-		name := s.ago(time.Duration(n+1)*3*time.Hour).Format("20060102-150405") + "-" + command + "-k3xw"
-		summary := operation.RunSummary{Summary: run.Summary{
-			Run: name, Command: command, At: s.ago(time.Duration(n+1) * 3 * time.Hour), Account: s.accountName,
-			Total: 500, Done: 500 - n, Skipped: n, State: run.Finished,
-			Operator: journal.Operator{
-				User: "ann", Machine: "ops-1", CommandLine: "async-caller poison " + command + " --host crm.example.com",
-			},
-		}}
-		content := must(json.Marshal(summary))
-		key := storage.Key{Partition: record.RunsPartition, ID: name}
-		s.must(rows.Put(s.t.Context(), s.table(storage.RunTable), row{key, content}))
-	}
+	about.At, about.Account = s.ago(time.Duration(n+1)*time.Hour), s.accountName
+	about.Run = about.At.Format("20060102-150405") + "-run-k3xw"
+	about.Operator = journal.Operator{User: "ann", Machine: "ops-1", CommandLine: commandLine}
+	content := must(json.Marshal(operation.RunSummary{Summary: about}))
+	key := storage.Key{Partition: record.RunsPartition, ID: about.Run}
+	s.must(rows.Put(s.t.Context(), s.table(storage.RunTable), row{key, content}))
 }
 
 // delivered records the end of a call in the history.
