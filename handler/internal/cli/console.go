@@ -20,14 +20,14 @@ func newConsole(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "console",
 		Short: "Show the account on a page in a browser on this machine",
-		Long: `Serve pages for a browser on this machine, until Ctrl-C or until no page was asked for in an hour: what
-waits, why targets fail, calls over time, groups of scheduled and poison messages, one call, and the
-runs of all operators. The pages show what this command may read, with secrets masked, and refresh
-themselves every 10 s while they are visible. They change nothing and receive no message: beside what
-they show are the commands that change it.
+		Long: `Serve pages for a browser on this machine: what waits, why targets fail, calls over time, groups of
+scheduled and poison messages, one call, and the runs of all operators. The pages show what this
+command may read, with secrets masked, and refresh themselves every 10 s while they are visible.
+They change nothing and receive no message. The commands that change something are beside it.
 
-The command prints the address of the first page. Whoever has it, and reaches a port of this machine,
-sees what the pages show: it is a secret until the command ends. The listener is on 127.0.0.1.`,
+The command prints the address of the first page, on 127.0.0.1. Whoever has it and reaches a port of
+this machine sees what the pages show: it is a secret until the command ends. That is after Ctrl-C,
+or when no page was asked for in an hour.`,
 		Example: `  async-caller console --app ./my-app
   ssh -L 8100:127.0.0.1:8100 admin.example.com async-caller console --port 8100`,
 		Args: cobra.NoArgs,

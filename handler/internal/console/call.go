@@ -77,7 +77,7 @@ func (c *Console) call(ctx context.Context, q query) (page, error) {
 	id := q.get("id")
 	if id == "" {
 		err := errors.New("enter a request id, a message id, or the first 8 or more characters of a message id")
-		return problem("Which call?", http.StatusNotFound, "show ID", err), nil
+		return page{}, &problemError{"Which call?", http.StatusNotFound, "show ID", err}
 	}
 	options := call.Options{
 		Tenant:   envelope.Tenant{Organization: q.get("organization"), Environment: q.get("environment")},
@@ -90,7 +90,7 @@ func (c *Console) call(ctx context.Context, q query) (page, error) {
 	command := "show " + format.ShellWord(id)
 	found, err := call.Find(ctx, c.operations, id, options)
 	if errors.Is(err, storage.ErrNoQueue) {
-		return withID(problem("No such queue", http.StatusNotFound, command, err), id), nil
+		return page{}, &problemError{"No such queue", http.StatusNotFound, command, err}
 	}
 	if err != nil {
 		return page{}, err
@@ -98,27 +98,21 @@ func (c *Console) call(ctx context.Context, q query) (page, error) {
 	one, err := found.One()
 	switch {
 	case errors.Is(err, call.ErrSeveral):
-		return page{
-			Template: "calls", Title: "Several calls", ID: id,
-			Data: callsData{err.Error(), found.Summaries(), command},
-		}, nil
+		data := callsData{err.Error(), found.Summaries(), command}
+		return page{Template: "calls", Title: "Several calls", Data: data}, nil
 	case err != nil:
-		return withID(problem("Not found", http.StatusNotFound, command, err), id), nil
+		return page{}, &problemError{"Not found", http.StatusNotFound, command, err}
 	}
 	p, notes := call.Describe(ctx, c.operations, one, found.Unread, mask.Hidden, time.Now())
-	return page{Template: "call", Title: "Call", ID: id, Data: newCallData(p, append(notes, p.NotLookedAt...), command)}, nil
-}
-
-func withID(p page, id string) page {
-	p.ID = id
-	return p
+	return page{Template: "call", Title: "Call", Data: newCallData(p, append(notes, p.NotLookedAt...), command)}, nil
 }
 
 func newCallData(p call.Page, notes []string, command string) callData {
 	now := time.Now()
 	sections := p.Sections(now)
 	commands, warning := p.Commands()
-	d := callData{Page: p, Summary: newSection(sections[0]), Notes: notes, Commands: append([]string{command}, commands...)}
+	d := callData{Page: p, Summary: newSection(sections[0]), Notes: notes}
+	d.Commands = append([]string{command}, commands...)
 	for _, s := range sections[1:] {
 		d.Details = append(d.Details, newSection(s))
 	}

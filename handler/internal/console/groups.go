@@ -79,10 +79,13 @@ func choice(q query, criteria []message.By) (d groupsData, err error) {
 	if by := q.get("by"); by != "" {
 		d.By, err = message.ParseBy(by, criteria)
 	}
+	if err != nil {
+		return d, &problemError{"No such groups", http.StatusNotFound, "poison list --help", err}
+	}
 	if key, isChosen := q["key"]; isChosen {
 		d.Group = &message.Group{By: d.By, Key: key[0]}
 	}
-	return d, err
+	return d, nil
 }
 
 // filter is the selection of a group, as a person would write it.
@@ -101,7 +104,7 @@ func scheduledCommands(selection string) []string {
 func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
 	d, err := choice(q, message.ScheduledCriteria())
 	if err != nil {
-		return problem("No such groups", http.StatusNotFound, "scheduled list --help", err), nil
+		return page{}, err
 	}
 	now := time.Now()
 	groups := message.ScheduledGroups{By: d.By, Now: now}
@@ -121,12 +124,13 @@ func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
 	})
 	switch {
 	case errors.Is(err, account.ErrNoTable):
-		return problem("Scheduled messages are not recorded", http.StatusNotFound, "doctor", err), nil
+		return page{}, &problemError{"Scheduled messages are not recorded", http.StatusNotFound, "doctor", err}
 	case err != nil:
 		return page{}, err
 	}
 	for _, g := range groups.Result() {
-		d.addGroup(groupRow{ScheduledGroup: g, Commands: scheduledCommands(filter(message.Group{By: d.By, Key: g.Key}))})
+		selection := filter(message.Group{By: d.By, Key: g.Key})
+		d.addGroup(groupRow{ScheduledGroup: g, Commands: scheduledCommands(selection)})
 	}
 	d.keepFirst(mostMessages)
 	d.Commands = scheduledCommands("")[:1]
@@ -162,7 +166,7 @@ func (d *groupsData) addGroup(g groupRow) {
 func (c *Console) poison(ctx context.Context, q query) (page, error) {
 	d, err := choice(q, message.PoisonCriteria())
 	if err != nil {
-		return problem("No such groups", http.StatusNotFound, "poison list --help", err), nil
+		return page{}, err
 	}
 	fronts, err := c.operations.Account.PoisonFronts(ctx)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"time"
 
 	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/metrics"
@@ -91,8 +90,10 @@ func problems(s account.Status) (texts []string) {
 		texts = append(texts, "Whether an app runs is unknown: no timer function has recorded that it ran.")
 	}
 	unknown := []struct{ what, why string }{
-		{"Scheduled messages", s.RecordProblem}, {"Why targets fail", s.TargetProblem},
-		{"Live settings", s.SettingProblem}, {"Calls per minute", s.NumbersProblem},
+		{"Scheduled messages", s.RecordProblem},
+		{"Why targets fail", s.TargetProblem},
+		{"Live settings", s.SettingProblem},
+		{"Calls per minute", s.NumbersProblem},
 	}
 	for _, u := range unknown {
 		if u.why != "" {
@@ -221,38 +222,45 @@ func perMinute(numbers *metrics.Series, calls func(metrics.Counts) int) string {
 // targetData is what the page of a target shows.
 type targetData struct {
 	targetRow
-	At       time.Time
+
 	Problems []string
 	Settings []settingRow
 	Charts   []chart
 	Commands []string
+
+	isKnown bool
 }
 
 func (c *Console) target(ctx context.Context, q query) (p page, err error) {
-	host := q.get("host")
+	host, isKnown := q.get("host"), false
 	err = c.status(ctx, func(s account.Status) {
-		isTarget := func(t account.TargetStatus) bool { return t.Key == host }
-		i := slices.IndexFunc(s.AllTargets, isTarget)
-		t := account.TargetStatus{Host: host, ScheduledGroup: message.ScheduledGroup{Key: host}}
-		if i >= 0 {
-			t = s.AllTargets[i]
-		}
-		numbers := s.Numbers.Of(host)
-		t.Numbers = &numbers
-		settings := settingRows(inForceFor(s, host))
-		d := targetData{
-			targetRow: targetRow{t, settingsOf(s, host)}, At: s.At, Problems: problems(s), Settings: settings,
-			Charts:   slices.Concat(callCharts(lastHour(s.At), numbers.Minutes), callCharts(lastDays(s.At), numbers.Hours)),
-			Commands: targetCommands(host, s.Settings),
-		}
+		d := newTarget(s, host)
+		isKnown = d.isKnown
 		p = page{Template: "target", Title: "Target", Data: d}
-		isUnknown := i < 0 && len(settings) == 0 && len(numbers.Minutes)+len(numbers.Hours) == 0
-		if isUnknown {
-			p = problem("No such target", http.StatusNotFound, "scheduled list --group-by host",
-				fmt.Errorf("%.128q: nothing waits for it, and no call to it is known", host))
-		}
 	})
+	if err == nil && !isKnown {
+		err = fmt.Errorf("%.128q: nothing waits for it, and no call to it is known", host)
+		err = &problemError{"No such target", http.StatusNotFound, "scheduled list --group-by host", err}
+	}
 	return p, err
+}
+
+func newTarget(s account.Status, host string) targetData {
+	t := account.TargetStatus{Host: host, ScheduledGroup: message.ScheduledGroup{Key: host}}
+	i := slices.IndexFunc(s.AllTargets, func(t account.TargetStatus) bool { return t.Key == host })
+	if i >= 0 {
+		t = s.AllTargets[i]
+	}
+	numbers := s.Numbers.Of(host)
+	t.Numbers = &numbers
+	settings := settingRows(inForceFor(s, host))
+	return targetData{
+		targetRow: targetRow{t, settingsOf(s, host)}, Problems: problems(s), Settings: settings,
+		Charts: slices.Concat(
+			callCharts(lastHour(s.At), numbers.Minutes), callCharts(lastDays(s.At), numbers.Hours)),
+		Commands: targetCommands(host, s.Settings),
+		isKnown:  i >= 0 || len(settings)+len(numbers.Minutes)+len(numbers.Hours) > 0,
+	}
 }
 
 // targetCommands returns the commands for a target.

@@ -40,12 +40,23 @@ type page struct {
 	Data any
 }
 
-// errorText is the data of a page that only says why there is no other.
-type errorText struct {
+// problemData is what a page shows that only says why there is no other.
+type problemData struct {
 	Title   string
 	Lines   []string
 	Command string
 }
+
+// problemError is why there is no page, and the command that says more.
+type problemError struct {
+	title   string
+	status  int
+	command string
+	err     error
+}
+
+func (p *problemError) Error() string { return p.err.Error() }
+func (p *problemError) Unwrap() error { return p.err }
 
 // templates are those of each page, with the layout.
 type templates map[string]*template.Template
@@ -93,7 +104,8 @@ func nextText(next, now time.Time) string {
 // serve serves a page or a file.
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, name string) {
 	pages := map[string]func(context.Context, query) (page, error){
-		"": c.overview, "target": c.target, "scheduled": c.scheduled, "poison": c.poison, "call": c.call, "runs": c.runs,
+		"": c.overview, "target": c.target, "scheduled": c.scheduled, "poison": c.poison, "call": c.call,
+		"runs": c.runs,
 	}
 	read, isPage := pages[name]
 	if !isPage {
@@ -102,10 +114,12 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
 	defer cancel()
-	p, err := read(ctx, query(r.URL.Query()))
+	q := query(r.URL.Query())
+	p, err := read(ctx, q)
 	if err != nil {
-		p = problem("Storage cannot be read", http.StatusServiceUnavailable, "doctor", err)
+		p = problemPage(err)
 	}
+	p.ID = q.get("id")
 	c.write(w, p)
 }
 
@@ -122,16 +136,20 @@ func serveFile(w http.ResponseWriter, name string) {
 	}
 	content, _ := assets.ReadFile("assets/" + name) // it is embedded
 	w.Header().Set("Content-Type", mediaType)
-	_, _ = w.Write(content) // the browser has gone
+	_, _ = w.Write(content) //nolint:gosec // one of our own files, whatever the name is
 }
 
-// problem returns a page that only says what is wrong.
-func problem(title string, status int, command string, err error) page {
+// problemPage returns a page that only says why there is no other.
+func problemPage(err error) page {
+	p := problemError{"Storage cannot be read", http.StatusServiceUnavailable, "doctor", err}
+	if known, isKnown := errors.AsType[*problemError](err); isKnown {
+		p = *known
+	}
 	lines := strings.Split(text.Lines(err.Error()), "\n")
 	if errors.Is(err, context.DeadlineExceeded) {
 		lines = append(lines, "it takes longer than "+format.Duration(readTimeout))
 	}
-	return page{Template: "problem", Title: title, Status: status, Data: errorText{title, lines, command}}
+	return page{Template: "problem", Title: p.title, Status: p.status, Data: problemData{p.title, lines, p.command}}
 }
 
 func (c *Console) write(w http.ResponseWriter, p page) {

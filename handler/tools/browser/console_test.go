@@ -1,5 +1,4 @@
-// Package console_test tests the console in a browser, through the executable and on Azurite.
-package console_test
+package browser_test
 
 import (
 	"bufio"
@@ -95,7 +94,8 @@ func start(t *testing.T) *fixture {
 func (f *fixture) get(path string) string {
 	f.t.Helper()
 	request := must(http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.address+path, nil))
-	response := must(http.DefaultClient.Do(request))
+	response, err := http.DefaultClient.Do(request)
+	f.must(err)
 	defer response.Body.Close()
 	content := must(io.ReadAll(response.Body))
 	if response.StatusCode != http.StatusOK {

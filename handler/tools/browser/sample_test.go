@@ -1,4 +1,4 @@
-package console_test
+package browser_test
 
 import (
 	"encoding/json"
@@ -118,7 +118,7 @@ func (s *sample) envelope(n int, members string) string {
 		return fmt.Sprintf(`{"at":%q,"status":%d,"tookMs":%d}`, s.ago(ago).Format(time.RFC3339), c.status, 180+n%50)
 	}
 	return fmt.Sprintf(`{"asyncCaller":1,"requestId":"order-%d","createdAt":%q,"attempts":2,"trail":[%s,%s],`+
-		`"call":{"url":"https://%s/orders/%d?token=CANARY","method":"POST","headers":{"Authorization":"Bearer CANARY"},`+
+		`"call":{"url":"https://%s/orders/%d?token=CANARY","headers":{"Authorization":"CANARY"},"method":"POST",`+
 		`"json":{"customer":"C-%d","password":"CANARY","lines":[{"article":"A-1","quantity":2}]}}%s}`,
 		n, s.ago(5*time.Hour).Format(time.RFC3339), attempt(5*time.Hour), attempt(4*time.Hour),
 		host(n), 1000+n, 4000+n%20, members)
@@ -155,11 +155,12 @@ func (s *sample) traffic() {
 		c := causes[name]
 		s.target(name, record.Target{
 			Host: name, Reason: "temporary_status", Cause: c.cause, Status: 503, Answer: c.answer,
-			Since: s.ago(time.Duration(n+1) * 40 * time.Minute), Latest: s.ago(20 * time.Second), OpenAt: s.ago(time.Minute),
+			Since: s.ago(time.Duration(n+1) * 40 * time.Minute), Latest: s.ago(20 * time.Second),
+			OpenAt: s.ago(time.Minute),
 		})
 	}
 	for _, made := range []setting.Setting{
-		{Host: "crm.example.com", Member: setting.Pause, Until: s.now.Add(2 * time.Hour), Reason: "INC-4711 maintenance"},
+		{Host: "crm.example.com", Member: setting.Pause, Until: s.now.Add(2 * time.Hour), Reason: "INC-4711"},
 		{Host: "mail.example.com", Member: setting.Rate, Value: "5/s", Reason: "INC-4712"},
 	} {
 		made.Since, made.By = s.ago(time.Hour), "ann@ops-1"

@@ -1,4 +1,4 @@
-package console_test
+package browser_test
 
 import (
 	"bytes"
@@ -28,8 +28,9 @@ var hostileTexts = []string{
 	`<script>alert(1)</script>`, `<img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`,
 	`' autofocus onfocus=alert(1) x='`, `</title><script>alert(1)</script>`, `</pre></main><h1>broken`,
 	`javascript:alert(1)`, "{{.Account}}${alert(1)}", `<style>*{display:none}</style>`,
-	`<base href=http://127.0.0.1:1/>`, `<iframe src=//127.0.0.1:1>`, `--><!--`, "`touch written`$(touch written);touch written",
-	"'; touch written; '", "\u202eright to left\u2066", strings.Repeat("a\u0300\u0301\u0302\u0303", 40), "\x1b[2Jterminal",
+	`<base href=http://127.0.0.1:1/>`, `<iframe src=//127.0.0.1:1>`, `--><!--`,
+	"`touch written`$(touch written);touch written", "'; touch written; '", "\u202eright to left\u2066",
+	strings.Repeat("a\u0300\u0301\u0302\u0303", 40), "\x1b[2Jterminal",
 	`<link rel=stylesheet href=//127.0.0.1:1>`, `<meta http-equiv=refresh content="0;url=//127.0.0.1:1">`,
 	"&lt;b&gt; &#0;", strings.Repeat("W", 480), "line\r\nbreak\u2028\u2029", "--help",
 }
@@ -84,7 +85,8 @@ func (s *sample) hostile() {
 		s.must(rows.Put(ctx, s.table(storage.ScheduledTable), record.Scheduled{
 			Key: storage.Key{Partition: mainQueue, ID: id(2, n)}, RequestID: text, Method: text, TargetHost: text,
 			PathPattern: text, Reason: text, Cause: text, Answer: text, Organization: text, Environment: text,
-			NextAttemptAt: s.now.Add(time.Hour), Deadline: s.now.Add(2 * time.Hour), CreatedAt: s.now, Content: []byte(text),
+			NextAttemptAt: s.now.Add(time.Hour), Deadline: s.now.Add(2 * time.Hour), CreatedAt: s.now,
+			Content: []byte(text),
 		}))
 		s.publish(n, run.Summary{Command: text, State: text, Of: text}, text)
 	}
@@ -125,7 +127,8 @@ func TestHostile(t *testing.T) {
 		if brand := browser.Run(p, text("header .name")); brand != "Async Caller" {
 			t.Errorf("%s: the header is %q", path, brand)
 		}
-		if path == "runs" || path == "poison?by=reason" || path == "scheduled?by=host" || strings.HasPrefix(path, "call?") {
+		hasCommands := slices.Contains([]string{"runs", "poison?by=reason", "scheduled?by=host"}, path)
+		if hasCommands || strings.HasPrefix(path, "call?") {
 			commands = append(commands, browser.Run(p, chromedp.Evaluate[[]string](shownCommands))...)
 		}
 	}
