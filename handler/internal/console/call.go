@@ -104,7 +104,8 @@ func (c *Console) call(ctx context.Context, q query) (page, error) {
 		return page{}, &problemError{"Not found", http.StatusNotFound, command, err}
 	}
 	p, notes := call.Describe(ctx, c.operations, one, found.Unread, mask.Hidden, time.Now())
-	return page{Template: "call", Title: "Call", Data: newCallData(p, append(notes, p.NotLookedAt...), command)}, nil
+	title := "Call " + cmp.Or(p.RequestID, p.ID)
+	return page{Template: "call", Title: title, Data: newCallData(p, append(notes, p.NotLookedAt...), command)}, nil
 }
 
 func newCallData(p call.Page, notes []string, command string) callData {

@@ -83,16 +83,26 @@ func (p period) inside(points []metrics.Point, see func(column int, point metric
 	}
 }
 
+// seriesCharts returns the calls of the last hour and of the last days, and how long they took.
+func seriesCharts(now time.Time, numbers metrics.Series) []chart {
+	return append(callCharts(lastHour(now), numbers.Minutes), callCharts(lastDays(now), numbers.Hours)...)
+}
+
 // callCharts returns the calls of a period, and how long they took.
 func callCharts(p period, points []metrics.Point) []chart {
 	calls := p.chart("Calls")
 	durations := p.chart("Duration of calls")
 	var most, delivered, failed int
+	isAtLeast := false
 	p.inside(points, func(_ int, point metrics.Point) {
+		isAtLeast = isAtLeast || point.AtLeast
 		most = max(most, point.Delivered+point.FailedCalls())
 		delivered += point.Delivered
 		failed += point.FailedCalls()
 	})
+	if isAtLeast {
+		calls.Title += ", at least"
+	}
 	calls.Legend = []legendEntry{{"delivered", "delivered"}, {"failed", "failed"}}
 	calls.Levels = []string{format.Number(most), "0"}
 	calls.Summary = fmt.Sprintf("%s delivered, %s failed; at most %s in %s",

@@ -36,16 +36,17 @@ type fixture struct {
 
 	t     *testing.T
 	store *memory.Queues
-	table *memory.Table
+	// table is the record, and apps is what instances know together.
+	table, apps *memory.Table
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, store: memory.New(), table: &memory.Table{}}
+	f := &fixture{t: t, store: memory.New(), table: &memory.Table{}, apps: &memory.Table{}}
 	f.Console = New(&operation.Operations{
 		Account: &account.Account{
 			Store: f.store, Name: "test", AppQueues: []string{mainQueue},
-			Rules: message.Rules{Encoding: storage.Base64}, Table: f.table, AppTable: f.table,
+			Rules: message.Rules{Encoding: storage.Base64}, Table: f.table, AppTable: f.apps,
 		},
 		Outcomes: f.table, Journals: journal.Folder(t.TempDir()),
 	}, "--app dist")
@@ -268,8 +269,12 @@ func TestPages(t *testing.T) {
 			f.scheduledMessage(n, "crm.example", time.Duration(n+1)*time.Minute)
 		}
 		f.scheduledMessage(100, "it's.example", 30*time.Minute)
+		f.must(rows.Put(t.Context(), f.apps, record.Target{
+			Key: storage.Key{Partition: record.TargetsPartition, ID: "1"}, App: "app", Host: "crm.example",
+			Cause: "\u202estatus 503", Latest: time.Now(),
+		}))
 		for path, want := range map[string][]string{
-			"":                        {">42<", "href=\"target?host=crm.example\"", "no timer function has recorded"},
+			"":                        {">42<", "href=\"target?host=crm.example\"", "no timer function has recorded", "\ufffdstatus 503"},
 			"target?host=crm.example": {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
 			"scheduled":               {"41 messages", "?by=cause&amp;key="},
 			"scheduled?by=host":       {"--group &#39;host=it&#39;\\&#39;&#39;s.example&#39; --dry-run"},
@@ -293,8 +298,11 @@ func TestPages(t *testing.T) {
 					t.Errorf("%s does not contain %s:\n%s", path, text, content)
 				}
 			}
-			if strings.Contains(content, markup) || strings.Contains(content, "CANARY") {
-				t.Errorf("%s has markup of a message, or a secret", path)
+			if strings.Contains(content, markup) || strings.ContainsAny(content, "\u202e") {
+				t.Errorf("%s has markup of a message, or writes backwards", path)
+			}
+			if strings.Contains(content, "CANARY") {
+				t.Errorf("%s has a secret", path)
 			}
 		}
 		for _, m := range f.store.All(poisonQueue) {
@@ -351,4 +359,47 @@ type unreadable struct{ storage.Queues }
 
 func (unreadable) Names(context.Context, string) ([]string, error) {
 	return nil, fmt.Errorf("list the queues: %w", storage.ErrDenied)
+}
+
+// TestUnknown: what cannot be read is never shown as nothing.
+func TestUnknown(t *testing.T) {
+	for name, c := range map[string]struct {
+		partition string
+		target    string
+	}{
+		"record":  {"", "503 Targets are unknown"},
+		"targets": {record.TargetsPartition, "200 How it fails is unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				f.scheduledMessage(1, "crm.example", time.Hour)
+				f.operations.Account.Table = brokenTable{f.table, c.partition}
+				f.operations.Account.AppTable = brokenTable{f.apps, c.partition}
+				_, content := f.get("")
+				if strings.Contains(content, "No target fails") || !strings.Contains(content, "unknown: ") {
+					t.Errorf("the overview:\n%s", content)
+				}
+				status, content := f.get("target?host=crm.example")
+				code, text, _ := strings.Cut(c.target, " ")
+				if fmt.Sprint(status) != code || !strings.Contains(content, text) {
+					t.Errorf("the target: %d\n%s", status, content)
+				}
+			})
+		})
+	}
+}
+
+// brokenTable cannot be read, or one partition of it; empty means all.
+type brokenTable struct {
+	storage.Table
+
+	partition string
+}
+
+func (b brokenTable) List(ctx context.Context, q storage.Query, see func(storage.Entity) error) error {
+	if b.partition == "" || q.Partition == b.partition {
+		return fmt.Errorf("read the table: %w", storage.ErrRefused)
+	}
+	return b.Table.List(ctx, q, see)
 }

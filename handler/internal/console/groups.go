@@ -73,14 +73,14 @@ type frontRow struct {
 // Whole reports whether all messages of the queue were looked at.
 func (f frontRow) Whole() bool { return f.Messages != nil && *f.Messages <= len(f.First) }
 
-// choice reads the criterion and the group of a page.
-func choice(q query, criteria []message.By) (d groupsData, err error) {
+// choice reads the criterion and the group of a page. Help is the command that names the criteria.
+func choice(q query, criteria []message.By, help string) (d groupsData, err error) {
 	d = groupsData{Criteria: criteria, By: criteria[0]}
 	if by := q.get("by"); by != "" {
 		d.By, err = message.ParseBy(by, criteria)
 	}
 	if err != nil {
-		return d, &problemError{"No such groups", http.StatusNotFound, "poison list --help", err}
+		return d, &problemError{"No such groups", http.StatusNotFound, help, err}
 	}
 	if key, isChosen := q["key"]; isChosen {
 		d.Group = &message.Group{By: d.By, Key: key[0]}
@@ -102,7 +102,7 @@ func scheduledCommands(selection string) []string {
 }
 
 func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
-	d, err := choice(q, message.ScheduledCriteria())
+	d, err := choice(q, message.ScheduledCriteria(), "scheduled list --help")
 	if err != nil {
 		return page{}, err
 	}
@@ -110,7 +110,7 @@ func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
 	groups := message.ScheduledGroups{By: d.By, Now: now}
 	var source account.Source
 	source.Filter.Group = d.Group
-	err = c.alone(ctx, func() error {
+	err = c.alone(ctx, func() (err error) {
 		isStale := c.operations.Account.StaleCheck(ctx, now)
 		d.Total, err = c.operations.Account.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
 			stale := isStale(m.Row)
@@ -164,7 +164,7 @@ func (d *groupsData) addGroup(g groupRow) {
 }
 
 func (c *Console) poison(ctx context.Context, q query) (page, error) {
-	d, err := choice(q, message.PoisonCriteria())
+	d, err := choice(q, message.PoisonCriteria(), "poison list --help")
 	if err != nil {
 		return page{}, err
 	}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -69,12 +70,18 @@ func newOverview(s account.Status) overviewData {
 	for _, t := range s.Targets {
 		d.Targets = append(d.Targets, targetRow{t, settingsOf(s, t.Key)})
 	}
-	all := s.Numbers.All()
-	d.Charts = slices.Concat(
-		callCharts(lastHour(s.At), all.Minutes), callCharts(lastDays(s.At), all.Hours), dueCharts(s.DueTimes))
+	if knowsNumbers(s) {
+		d.Charts = seriesCharts(s.At, s.Numbers.All())
+	}
+	if s.RecordProblem == "" {
+		d.Charts = append(d.Charts, dueCharts(s.DueTimes)...)
+	}
 	d.Commands = []string{"status --watch", "targets list", "doctor"}
 	return d
 }
+
+// knowsNumbers reports whether the calls per minute could be read.
+func knowsNumbers(s account.Status) bool { return s.RecordProblem == "" && s.NumbersProblem == "" }
 
 // problems says what an operator should know first, and what is unknown.
 func problems(s account.Status) (texts []string) {
@@ -94,6 +101,9 @@ func problems(s account.Status) (texts []string) {
 		{"Why targets fail", s.TargetProblem},
 		{"Live settings", s.SettingProblem},
 		{"Calls per minute", s.NumbersProblem},
+	}
+	if s.Limits != "" {
+		texts = append(texts, "Limits of targets: "+s.Limits)
 	}
 	for _, u := range unknown {
 		if u.why != "" {
@@ -132,7 +142,7 @@ func tiles(s account.Status) []tile {
 		{"Due in a minute", due.String(), "scheduled?by=queue", ""},
 		{"Poison", poison.String(), "poison", poison.class()},
 	}
-	if s.NumbersProblem != "" || s.RecordProblem != "" {
+	if !knowsNumbers(s) {
 		return all
 	}
 	hour := s.Numbers.All().LastHour
@@ -223,6 +233,9 @@ func perMinute(numbers *metrics.Series, calls func(metrics.Counts) int) string {
 type targetData struct {
 	targetRow
 
+	// TargetProblem is why it is unknown how the target fails.
+	TargetProblem string
+
 	Problems []string
 	Settings []settingRow
 	Charts   []chart
@@ -233,16 +246,27 @@ type targetData struct {
 
 func (c *Console) target(ctx context.Context, q query) (p page, err error) {
 	host, isKnown := q.get("host"), false
+	var unknown error
 	err = c.status(ctx, func(s account.Status) {
 		d := newTarget(s, host)
 		isKnown = d.isKnown
-		p = page{Template: "target", Title: "Target", Data: d}
+		p = page{Template: "target", Title: host, Data: d}
+		if s.RecordProblem != "" {
+			unknown = &problemError{
+				"Targets are unknown", http.StatusServiceUnavailable, "status", errors.New(s.RecordProblem),
+			}
+		}
 	})
-	if err == nil && !isKnown {
+	switch {
+	case err != nil:
+		return page{}, err
+	case unknown != nil:
+		return page{}, unknown
+	case !isKnown:
 		err = fmt.Errorf("%.128q: nothing waits for it, and no call to it is known", host)
-		err = &problemError{"No such target", http.StatusNotFound, "scheduled list --group-by host", err}
+		return page{}, &problemError{"No such target", http.StatusNotFound, "scheduled list --group-by host", err}
 	}
-	return p, err
+	return p, nil
 }
 
 func newTarget(s account.Status, host string) targetData {
@@ -251,16 +275,17 @@ func newTarget(s account.Status, host string) targetData {
 	if i >= 0 {
 		t = s.AllTargets[i]
 	}
-	numbers := s.Numbers.Of(host)
-	t.Numbers = &numbers
-	settings := settingRows(inForceFor(s, host))
-	return targetData{
-		targetRow: targetRow{t, settingsOf(s, host)}, Problems: problems(s), Settings: settings,
-		Charts: slices.Concat(
-			callCharts(lastHour(s.At), numbers.Minutes), callCharts(lastDays(s.At), numbers.Hours)),
-		Commands: targetCommands(host, s.Settings),
-		isKnown:  i >= 0 || len(settings)+len(numbers.Minutes)+len(numbers.Hours) > 0,
+	d := targetData{
+		targetRow: targetRow{t, settingsOf(s, host)}, TargetProblem: s.TargetProblem, Problems: problems(s),
+		Settings: settingRows(inForceFor(s, host)), Commands: targetCommands(host, s.Settings),
 	}
+	d.isKnown = i >= 0 || len(d.Settings) > 0 || s.NumbersProblem != ""
+	if knowsNumbers(s) {
+		d.Numbers = new(s.Numbers.Of(host))
+		d.Charts = seriesCharts(s.At, *d.Numbers)
+		d.isKnown = d.isKnown || len(d.Numbers.Minutes)+len(d.Numbers.Hours) > 0
+	}
+	return d
 }
 
 // targetCommands returns the commands for a target.

@@ -81,7 +81,11 @@ func read(t *testing.T, r *metrics.Reader, host string) metrics.Series {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return numbers.Of(host)
+	of, all := numbers.Of(host), numbers.All()
+	if all.LastHour.Messages() < of.LastHour.Messages() || len(all.Minutes) < len(of.Minutes) {
+		t.Errorf("of all hosts %+v, of one %+v", all, of)
+	}
+	return of
 }
 
 func rowsOf(t *testing.T, table storage.Table) (keys []string) {
