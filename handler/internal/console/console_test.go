@@ -274,7 +274,7 @@ func TestPages(t *testing.T) {
 			Cause: "\u202estatus 503", Latest: time.Now(),
 		}))
 		for path, want := range map[string][]string{
-			"":                        {">42<", "href=\"target?host=crm.example\"", "no timer function has recorded", "\ufffdstatus 503"},
+			"":                        {">42<", "target?host=crm.example", "no timer function has recorded", "\ufffdstatus 503"},
 			"target?host=crm.example": {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
 			"scheduled":               {"41 messages", "?by=cause&amp;key="},
 			"scheduled?by=host":       {"--group &#39;host=it&#39;\\&#39;&#39;s.example&#39; --dry-run"},

@@ -165,8 +165,8 @@ func (c *Console) write(w http.ResponseWriter, p page) {
 	if p.Status != 0 {
 		w.WriteHeader(p.Status)
 	}
-	// Texts of rows may have characters that are invisible, write backwards or cover others.
-	_, _ = io.WriteString(w, text.LimitMarks(text.Lines(content.String()))) // the browser has gone
+	// Texts of rows may have characters that are invisible or write backwards.
+	_, _ = io.WriteString(w, text.Lines(content.String())) // the browser has gone
 }
 
 // status reads the state of the account, and shows it while no other page reads it.
