@@ -313,6 +313,25 @@ func TestPages(t *testing.T) {
 	})
 }
 
+// TestMessagesDueFirst: of a large group, the page has the messages that are due first.
+func TestMessagesDueFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		const messages = 11*mostMessages + 30
+		for n := range messages {
+			f.scheduledMessage(n, "crm.example", time.Duration(messages-n)*time.Minute)
+		}
+		_, content := f.get("scheduled?by=host&key=crm.example")
+		first, last := strings.Index(content, "order-1129<"), strings.Index(content, "order-1030<")
+		if first < 0 || last < first || strings.Contains(content, "order-1029<") {
+			t.Errorf("the first is at %d, the last at %d", first, last)
+		}
+		if !strings.Contains(content, "Due later: 1,030 messages") {
+			t.Error("the page does not say how many are left")
+		}
+	})
+}
+
 // TestProblems: a page that cannot be shown says why, and which command says more.
 func TestProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

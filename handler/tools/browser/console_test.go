@@ -221,7 +221,7 @@ func await(p *browser.Page, expression string) {
 // do not any more.
 func TestRefresh(t *testing.T) {
 	f := start(t)
-	f.scheduled(0, 3)
+	f.scheduled(2, 3)
 	p := f.browser.Open(t, f.address+"scheduled?by=host", browser.Options{Width: 390, Height: 500})
 	const row = `document.querySelector('tr[data-key="billing.example.com"]')`
 	state := fmt.Sprintf(`JSON.stringify([
@@ -245,7 +245,16 @@ func TestRefresh(t *testing.T) {
 	if after := browser.Run(p, chromedp.Evaluate[string](state)); after != before {
 		t.Errorf("before %s\nafter  %s", before, after)
 	}
-	if count := browser.Run(p, text(`tr[data-key="billing.example.com"] td`)); count != "8" {
+	browser.Run(p, chromedp.Evaluate[chromedp.Void]("getSelection().empty()")) // a row that moves does not keep it
+	before = browser.Run(p, chromedp.Evaluate[string](state))
+	for n := 42; n < 142; n += 5 { // the group of the row becomes the largest one
+		f.scheduled(n, n+1)
+	}
+	await(p, `document.querySelector("tbody tr").dataset.key === "billing.example.com"`)
+	if after := browser.Run(p, chromedp.Evaluate[string](state)); after != before {
+		t.Errorf("before %s\nafter  %s", before, after)
+	}
+	if count := browser.Run(p, text(`tr[data-key="billing.example.com"] td`)); count != "28" {
 		t.Errorf("the row says %q", count)
 	}
 	checkIncidents(t, p)
