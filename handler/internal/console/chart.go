@@ -104,7 +104,7 @@ func callCharts(p period, points []metrics.Point) []chart {
 		calls.Title += ", at least"
 	}
 	calls.Legend = []legendEntry{{"delivered", "delivered"}, {"failed", "failed"}}
-	calls.Levels = []string{format.Number(most), "0"}
+	calls.Levels = []string{format.Number(max(most, 1)), "0"}
 	calls.Summary = fmt.Sprintf("%s delivered, %s failed; at most %s in %s",
 		format.Number(delivered), format.Number(failed), format.Number(most), format.Duration(p.column))
 	calls.Headings = []string{"Time (UTC)", "Delivered", "Failed", "P50", "P99"}
@@ -153,7 +153,7 @@ func countChart(p period, counts []int, summary string) chart {
 		most = max(most, n)
 		all += n
 	}
-	c.Levels = []string{format.Number(most), "0"}
+	c.Levels = []string{format.Number(max(most, 1)), "0"}
 	c.Legend = []legendEntry{{"due", "due"}}
 	c.Summary = fmt.Sprintf("%s in the %s, at most %s in %s; %s",
 		format.Number(all), p.name, format.Number(most), format.Duration(p.column), summary)
