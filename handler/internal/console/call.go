@@ -104,6 +104,9 @@ func (c *Console) call(ctx context.Context, q query) (page, error) {
 		return page{}, &problemError{"Not found", http.StatusNotFound, command, err}
 	}
 	p, notes := call.Describe(ctx, c.operations, one, found.Unread, mask.Hidden, time.Now())
+	if note := found.Note(); note != "" {
+		notes = append(notes, note)
+	}
 	title := "Call " + cmp.Or(p.RequestID, p.ID)
 	return page{Template: "call", Title: title, Data: newCallData(p, append(notes, p.NotLookedAt...), command)}, nil
 }

@@ -4,15 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/history"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
@@ -274,7 +281,7 @@ func TestPages(t *testing.T) {
 			Cause: "\u202estatus 503", Latest: time.Now(),
 		}))
 		for path, want := range map[string][]string{
-			"":                        {">42<", "target?host=crm.example", "no timer function has recorded", "\ufffdstatus 503"},
+			"":                        {">42<", "target?host=crm.example", "no timer function", "\ufffdstatus 503"},
 			"target?host=crm.example": {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
 			"scheduled":               {"41 messages", "?by=cause&amp;key="},
 			"scheduled?by=host":       {"--group &#39;host=it&#39;\\&#39;&#39;s.example&#39; --dry-run"},
@@ -328,6 +335,39 @@ func TestMessagesDueFirst(t *testing.T) {
 		}
 		if !strings.Contains(content, "Due later: 1,030 messages") {
 			t.Error("the page does not say how many are left")
+		}
+	})
+}
+
+// TestSeveralCalls: a page lists the calls that an id names, and leads to each of them.
+func TestSeveralCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		tables := &memory.Tables{}
+		f.operations.History = tables
+		ended := history.New(tables, 30*24*time.Hour, zerolog.Nop())
+		for n := range 2 {
+			f.poisonMessage("order-1", "rejected")
+			e, err := envelope.Parse(fmt.Appendf(nil,
+				`{"asyncCaller":1,"requestId":"order-1","call":{"url":"https://crm.example/%d"}}`, n))
+			f.must(err)
+			e.CreatedAt = time.Now()
+			entry := ended.NewEntry(e, time.Now())
+			entry.MessageID, entry.Queue = fmt.Sprintf("0000000%d-0000-4000-8000-000000000000", n), mainQueue
+			entry.Action, entry.Reason, entry.TraceID = string(decision.Finish), history.Delivered, fmt.Sprint(n)
+			ended.Acknowledge(t.Context(), entry, time.Now())
+		}
+		ended.Close(time.Second)
+		_, content := f.get("call?id=order-1")
+		links := regexp.MustCompile(`href="(call\?[^"]*)"`).FindAllStringSubmatch(content, -1)
+		if len(links) != 4 {
+			t.Fatalf("%d links:\n%s", len(links), content)
+		}
+		for _, link := range links {
+			status, content := f.get(html.UnescapeString(link[1]))
+			if status != http.StatusOK || !strings.Contains(content, "<h2>Timeline</h2>") {
+				t.Errorf("%s: %d\n%s", link[1], status, content)
+			}
 		}
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/azurite/azuritetest"
 	"asynccaller/handler/tools/browser"
+	"asynccaller/handler/tools/testbed"
 )
 
 var screenshots = flag.String("screenshots", "", "write the screenshots of docs/console.md to this `folder`")
@@ -41,9 +42,8 @@ func runTests(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	executable = filepath.Join(dir, "async-caller")
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", executable, "asynccaller/handler")
-	if output, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building async-caller: %v\n%s", err, output)
+	if err := testbed.Build(context.Background(), executable); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -47,9 +46,8 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	executable = filepath.Join(dir, "async-caller")
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", executable, "asynccaller/handler")
-	if output, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building async-caller: %v\n%s", err, output)
+	if err := testbed.Build(context.Background(), executable); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
