@@ -127,9 +127,9 @@ func callCharts(p period, points []metrics.Point) []chart {
 		base = durations.column("p50", column, 0, durationHeight(median), text)
 		durations.column("p99", column, base, durationHeight(slow), text)
 	})
-	durations.Summary = "in the table of the calls"
+	durations.Summary = "P50 and P99 are among the numbers of the calls"
 	if len(durations.Bars) == 0 {
-		durations.Summary = "no calls were answered"
+		durations.Summary = "no call could be answered"
 	}
 	return []chart{calls, durations}
 }

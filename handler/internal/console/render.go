@@ -64,7 +64,6 @@ type templates map[string]*template.Template
 
 func newTemplates(flags string) templates {
 	functions := template.FuncMap{
-		"age":     format.Age,
 		"ago":     func(at time.Time) string { return format.AgeAt(at, time.Now()) },
 		"command": func(words string) string { return strings.TrimSpace("async-caller " + words + " " + flags) },
 		"known":   known,
