@@ -97,6 +97,8 @@ func nextText(next, now time.Time) string {
 		return "-"
 	case !next.Before(storage.NeverExpires):
 		return "after the pause"
+	case !next.After(now):
+		return "due"
 	}
 	return format.FromNow(next, now)
 }
