@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -63,7 +65,7 @@ func (s *session) serveConsole(ctx context.Context, port int) error {
 	s.account.OnScanned = nil // nobody waits at the terminal
 	fmt.Fprintln(s.out, console.URL(listener, secret))
 	s.progress.printf("open it in a browser on this machine; Ctrl-C ends the console of %s", s.account.Name)
-	err = console.New(s.operations, s.accountFlags()).Serve(ctx, listener, secret)
+	err = console.New(s.operations, s.commandForAccount).Serve(ctx, listener, secret)
 	if errors.Is(err, console.ErrIdle) {
 		s.progress.printf("ended: no page was asked for in %s", format.Duration(console.IdleTime))
 		return nil
@@ -71,11 +73,18 @@ func (s *session) serveConsole(ctx context.Context, port int) error {
 	return err
 }
 
-// accountFlags are the flags with which another command is about the same account.
-func (s *session) accountFlags() string {
-	folder, err := filepath.Abs(s.app)
-	if s.app == "." || err != nil {
-		return ""
+// commandForAccount returns a command that is about the same account and, if it has journals, the same folder of them.
+func (s *session) commandForAccount(command string) string {
+	group, _, _ := strings.Cut(command, " ")
+	hasJournals := slices.Contains([]string{"show", "poison", "scheduled", "runs", "targets"}, group)
+	for _, folder := range []struct {
+		flag, path string
+		isNeeded   bool
+	}{{"--app", s.app, s.hasApp}, {"--runs", s.runs, hasJournals && s.runs != ""}} {
+		path, err := filepath.Abs(folder.path)
+		if err == nil && folder.isNeeded {
+			command += " " + folder.flag + " " + format.ShellWord(path)
+		}
 	}
-	return "--app " + format.ShellWord(folder)
+	return programName + " " + command
 }

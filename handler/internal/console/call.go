@@ -11,6 +11,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/mask"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
@@ -68,8 +69,11 @@ type event struct {
 
 // callsData is what the page of an ID shows that names several calls.
 type callsData struct {
-	Why     string
-	Calls   []call.Page
+	Why   string
+	Calls []call.Page
+	// Others is the number of further calls, and Notes say what was not looked at.
+	Others  int
+	Notes   []string
 	Command string
 }
 
@@ -87,7 +91,7 @@ func (c *Console) call(ctx context.Context, q query) (page, error) {
 	if queue := q.get("queue"); queue != "" {
 		options.Queues = []string{queue}
 	}
-	command := "show " + format.ShellWord(id)
+	command := showCommand(q)
 	found, err := call.Find(ctx, c.operations, id, options)
 	if errors.Is(err, storage.ErrNoQueue) {
 		return page{}, &problemError{"No such queue", http.StatusNotFound, command, err}
@@ -98,25 +102,50 @@ func (c *Console) call(ctx context.Context, q query) (page, error) {
 	one, err := found.One()
 	switch {
 	case errors.Is(err, call.ErrSeveral):
-		data := callsData{err.Error(), found.Summaries(), command}
+		data := callsData{err.Error(), found.Summaries(), found.Others, notLookedAt(found), command}
 		return page{Template: "calls", Title: "Several calls", Data: data}, nil
 	case err != nil:
 		return page{}, &problemError{"Not found", http.StatusNotFound, command, err}
 	}
 	p, notes := call.Describe(ctx, c.operations, one, found.Unread, mask.Hidden, time.Now())
+	d := newCallData(p, append(notes, notLookedAt(found)...))
+	if command != "" {
+		d.Commands = append([]string{command}, d.Commands...)
+	}
+	return page{Template: "call", Title: "Call " + cmp.Or(p.RequestID, p.ID), Data: d}, nil
+}
+
+// showCommand returns the command that shows the same, and reads whole queues. An id that looks like a flag has none.
+func showCommand(q query) string {
+	id := q.get("id")
+	if strings.HasPrefix(id, "-") {
+		return ""
+	}
+	words := []string{"show", format.ShellWord(id)}
+	for _, flag := range []string{"queue", "message", "organization", "environment"} {
+		if value := q.get(flag); value != "" {
+			words = append(words, "--"+flag+"="+format.ShellWord(value))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// notLookedAt says what was not looked at.
+func notLookedAt(found call.Found) (notes []string) {
+	for _, u := range found.Unread {
+		notes = append(notes, "Not looked at: "+u.Error())
+	}
 	if note := found.Note(); note != "" {
 		notes = append(notes, note)
 	}
-	title := "Call " + cmp.Or(p.RequestID, p.ID)
-	return page{Template: "call", Title: title, Data: newCallData(p, append(notes, p.NotLookedAt...), command)}, nil
+	return notes
 }
 
-func newCallData(p call.Page, notes []string, command string) callData {
+func newCallData(p call.Page, notes []string) callData {
 	now := time.Now()
 	sections := p.Sections(now)
 	commands, warning := p.Commands()
-	d := callData{Page: p, Summary: newSection(sections[0]), Notes: notes}
-	d.Commands = append([]string{command}, commands...)
+	d := callData{Page: p, Summary: newSection(sections[0]), Notes: notes, Commands: commands}
 	for _, s := range sections[1:] {
 		d.Details = append(d.Details, newSection(s))
 	}
@@ -159,8 +188,11 @@ func (c *Console) runs(ctx context.Context, _ query) (page, error) {
 	for _, r := range runs.All[:len(runs.All)-d.Others] {
 		d.Runs = append(d.Runs, runRow{r, r.StateText(now), runCommands(r)})
 	}
-	if runs.Missing != nil {
+	switch {
+	case runs.Missing != nil:
 		d.Missing = runs.Missing.Error()
+	case c.operations.Outcomes == nil:
+		d.Missing = account.ErrNoTable.Error()
 	}
 	return page{Template: "runs", Title: "Runs", Data: d}, nil
 }
@@ -173,7 +205,7 @@ func runCommands(r operation.RunSummary) []string {
 	case !r.Here || r.Setting:
 	case r.State == run.Interrupted:
 		commands = append(commands, "runs resume "+name)
-	case r.State == run.Finished && r.Done > 0:
+	case r.State == run.Finished && r.Of == "" && r.Done > 0:
 		commands = append(commands, "runs undo "+name+" --dry-run")
 	}
 	return commands

@@ -38,9 +38,10 @@ type Console struct {
 	templates templates
 }
 
-// New returns a console. Flags are added to each command that it shows, so that it is about the same account.
-func New(operations *operation.Operations, flags string) *Console {
-	return &Console{operations: operations, reading: make(chan struct{}, 1), templates: newTemplates(flags)}
+// New returns a console. Complete completes each command that it shows by the name of the program and by flags, so that
+// it is about the same account.
+func New(operations *operation.Operations, complete func(command string) string) *Console {
+	return &Console{operations: operations, reading: make(chan struct{}, 1), templates: newTemplates(complete)}
 }
 
 // NewSecret returns a new first segment of the paths. Who knows it can read what the operator can.
@@ -62,21 +63,25 @@ func (c *Console) Serve(ctx context.Context, listener net.Listener, secret strin
 		Handler:           c.handler(listener.Addr().String(), secret, func() { idle.Reset(IdleTime) }),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: 10 * time.Second,
-		WriteTimeout:      readTimeout + 10*time.Second,
+		WriteTimeout:      waitTimeout + 10*time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
+		// It answers "OPTIONS *" to any host.
+		DisableGeneralOptionsHandler: true,
 	}
-	stop := context.AfterFunc(ctx, func() {
+	stopped := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(stopped)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		_ = server.Shutdown(ctx) // otherwise Close ends what is left
 		_ = server.Close()
 	})
-	defer stop()
 	err := server.Serve(listener)
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the console: %w", err)
 	}
+	<-stopped
 	if errors.Is(context.Cause(ctx), ErrIdle) {
 		return ErrIdle
 	}

@@ -25,6 +25,7 @@ import (
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -56,7 +57,7 @@ func newFixture(t *testing.T) *fixture {
 			Rules: message.Rules{Encoding: storage.Base64}, Table: f.table, AppTable: f.apps,
 		},
 		Outcomes: f.table, Journals: journal.Folder(t.TempDir()),
-	}, "--app dist")
+	}, func(command string) string { return "async-caller " + command + " --app dist" })
 	for _, name := range []string{mainQueue, poisonQueue} {
 		f.must(f.store.Create(t.Context(), name))
 	}
@@ -339,6 +340,48 @@ func TestMessagesDueFirst(t *testing.T) {
 	})
 }
 
+// TestOtherQueues: the sums of the overview, and the commands for groups, include queues that no function reads.
+func TestOtherQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.poisonMessage("order-1", "rejected")
+		for _, name := range []string{"other-poison", "parked"} {
+			f.must(f.store.Create(t.Context(), name))
+			_, err := f.store.Put(t.Context(), name, storage.Item{Text: f.store.All(poisonQueue)[0].Text})
+			f.must(err)
+		}
+		f.scheduledMessage(1, "crm.example", time.Hour)
+		for path, want := range map[string]string{
+			"":       "Poison</a></dt>\n<dd>3</dd>",
+			"poison": "poison requeue --group reason=rejected --queue async-caller-poison --queue other-poison --queue parked",
+		} {
+			if _, content := f.get(path); !strings.Contains(content, want) {
+				t.Errorf("%s does not contain %s:\n%s", path, want, content)
+			}
+		}
+	})
+}
+
+// TestPaused: a pause of the port that https has is one of the target, whose messages wait for its end.
+func TestPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.scheduledMessage(1, "crm.example", time.Hour)
+		for _, host := range []string{"crm.example:443", "crm.example:80"} {
+			made := setting.Setting{Host: host, Member: setting.Pause, Since: time.Now()}
+			_, err := setting.Write(t.Context(), f.apps, made)
+			f.must(err)
+		}
+		_, content := f.get("target?host=crm.example")
+		if !strings.Contains(content, "targets resume crm.example:443") || strings.Contains(content, "targets pause") {
+			t.Errorf("the target:\n%s", content)
+		}
+		if _, content = f.get("scheduled?by=host"); strings.Count(content, "after the pause") != 2 {
+			t.Errorf("the group:\n%s", content)
+		}
+	})
+}
+
 // TestSeveralCalls: a page lists the calls that an id names, and leads to each of them.
 func TestSeveralCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -390,13 +433,16 @@ func TestProblems(t *testing.T) {
 			"call?id=nobody":                {http.StatusNotFound, "only the first 32 of 42"},
 			"call?id=further-39":            {http.StatusNotFound, "async-caller show further-39 --app dist"},
 			"call?id=order-1":               {http.StatusOK, "names 2 calls"},
+			"call?id=order-1&message=":      {http.StatusOK, "Not looked at: queue async-caller-poison"},
+			"call?id=--reveal":              {http.StatusNotFound, "only the first 32 of 42"},
 			"call?id=order-1&queue=missing": {http.StatusNotFound, "missing"},
 			"target?host=nobody.example":    {http.StatusNotFound, "no call to it is known"},
 			"scheduled?by=colour":           {http.StatusNotFound, "cannot group by"},
 			"poison?by=queue":               {http.StatusNotFound, "cannot group by"},
 		} {
 			status, content := f.get(path)
-			if status != want.status || !strings.Contains(content, want.text) {
+			isFlag := strings.Contains(content, "show --reveal")
+			if status != want.status || !strings.Contains(content, want.text) || isFlag {
 				t.Errorf("%s: status %d, without %q:\n%s", path, status, want.text, content)
 			}
 		}
@@ -404,6 +450,10 @@ func TestProblems(t *testing.T) {
 		status, content := f.get("poison")
 		if status != http.StatusServiceUnavailable || !strings.Contains(content, "async-caller doctor --app dist") {
 			t.Errorf("without storage: status %d:\n%s", status, content)
+		}
+		f.operations.Outcomes = nil
+		if _, content = f.get("runs"); strings.Contains(content, "Nobody") {
+			t.Errorf("without a table of runs:\n%s", content)
 		}
 		f.operations.Account.Table = nil
 		status, content = f.get("scheduled")
@@ -443,6 +493,9 @@ func TestUnknown(t *testing.T) {
 				code, text, _ := strings.Cut(c.target, " ")
 				if fmt.Sprint(status) != code || !strings.Contains(content, text) {
 					t.Errorf("the target: %d\n%s", status, content)
+				}
+				if status, _ = f.get("target?host=other.example"); status == http.StatusNotFound {
+					t.Error("a target that may fail is not found")
 				}
 			})
 		})

@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -110,10 +111,15 @@ func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
 	groups := message.ScheduledGroups{By: d.By, Now: now}
 	var source account.Source
 	source.Filter.Group = d.Group
-	err = c.alone(ctx, func() (err error) {
+	err = c.alone(ctx, func(ctx context.Context) (err error) {
 		isStale := c.operations.Account.StaleCheck(ctx, now)
+		settings, _ := c.operations.Account.Settings(ctx) // the overview says why they are unknown
+		inForce := setting.Select(settings, now)
 		d.Total, err = c.operations.Account.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
 			stale := isStale(m.Row)
+			due := m
+			account.UntilResumed(&due, inForce, now)
+			m.Row.NextAttemptAt = due.Row.NextAttemptAt // groups have the cause of the row, as in the commands
 			groups.Add(m, stale)
 			if d.Group != nil {
 				d.add(messageRow{m.Message, m.Row.NextAttemptAt, stale})
@@ -155,7 +161,12 @@ func (d *groupsData) keepFirst(most int) {
 	d.OtherMessages = d.Total - len(d.Messages)
 }
 
+// addGroup adds a group, unless there are many. No filter selects the messages without a key, and those of the groups
+// that were counted together.
 func (d *groupsData) addGroup(g groupRow) {
+	if g.Key == message.KeyOthers || g.Key == "" {
+		g.Commands = nil
+	}
 	if len(d.Groups) == mostGroups {
 		d.OtherGroups++
 		return
@@ -173,7 +184,9 @@ func (c *Console) poison(ctx context.Context, q query) (page, error) {
 		return page{}, err
 	}
 	groups := message.NewGroups(d.By)
+	var queues []string
 	for _, f := range fronts {
+		queues = append(queues, "--queue "+format.ShellWord(f.Queue))
 		command := fmt.Sprintf("poison list --queue %s --group-by %s", format.ShellWord(f.Queue), d.By)
 		d.Fronts = append(d.Fronts, frontRow{f, command})
 		for _, m := range f.First {
@@ -189,7 +202,8 @@ func (c *Console) poison(ctx context.Context, q query) (page, error) {
 		}
 	}
 	for _, g := range groups.Result() {
-		row := groupRow{First: g.First, LastAt: g.Last, Commands: poisonCommands(message.Group{By: d.By, Key: g.Key})}
+		selection := filter(message.Group{By: d.By, Key: g.Key}) + " " + strings.Join(queues, " ")
+		row := groupRow{First: g.First, LastAt: g.Last, Commands: poisonCommands(selection)}
 		row.Key, row.Count = g.Key, g.Count
 		d.addGroup(row)
 	}
@@ -197,13 +211,12 @@ func (c *Console) poison(ctx context.Context, q query) (page, error) {
 	d.Messages = d.Messages[:len(d.Messages)-d.OtherMessages]
 	d.Commands = []string{"poison queues"}
 	if d.Group != nil {
-		d.Commands = poisonCommands(*d.Group)
+		d.Commands = poisonCommands(filter(*d.Group) + " " + strings.Join(queues, " "))
 	}
 	return page{Template: "poison", Title: "Poison messages", Data: d}, nil
 }
 
-func poisonCommands(g message.Group) []string {
-	selection := filter(g)
+func poisonCommands(selection string) []string {
 	return []string{
 		"poison list " + selection,
 		"poison requeue " + selection + " --dry-run",

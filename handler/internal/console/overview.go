@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/metrics"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
@@ -52,14 +53,18 @@ type settingRow struct {
 }
 
 func (c *Console) overview(ctx context.Context, _ query) (p page, err error) {
+	fronts, err := c.operations.Account.PoisonFronts(ctx)
+	if err != nil {
+		return page{}, err
+	}
 	err = c.status(ctx, func(s account.Status) {
-		p = page{Template: "overview", Title: "Overview", Data: newOverview(s)}
+		p = page{Template: "overview", Title: "Overview", Data: newOverview(s, fronts)}
 	})
 	return p, err
 }
 
-func newOverview(s account.Status) overviewData {
-	d := overviewData{Status: s, Problems: problems(s), Tiles: tiles(s), Settings: settingRows(s.Settings)}
+func newOverview(s account.Status, fronts []account.PoisonFront) overviewData {
+	d := overviewData{Status: s, Problems: problems(s), Tiles: tiles(s, fronts), Settings: settingRows(s.Settings)}
 	for _, q := range s.Queues {
 		if q.IsIdle() {
 			d.Idle++
@@ -80,8 +85,8 @@ func newOverview(s account.Status) overviewData {
 	return d
 }
 
-// knowsNumbers reports whether the calls per minute could be read.
-func knowsNumbers(s account.Status) bool { return s.RecordProblem == "" && s.NumbersProblem == "" }
+// knowsNumbers reports whether the calls per minute of an app could be read.
+func knowsNumbers(s account.Status) bool { return len(s.Apps) > 0 && s.OtherNumbers != nil }
 
 // problems says what an operator should know first, and what is unknown.
 func problems(s account.Status) (texts []string) {
@@ -122,22 +127,25 @@ func problems(s account.Status) (texts []string) {
 	return texts
 }
 
-// tiles returns the sums over the queues, and over the last hour.
-func tiles(s account.Status) []tile {
+// tiles returns the sums over the account, and over the last hour.
+func tiles(s account.Status, fronts []account.PoisonFront) []tile {
 	var waiting, poison, scheduled, due sum
 	for _, q := range s.Queues {
 		waiting.add(q.Messages)
-		poison.add(q.Poison)
-		if q.Scheduled == nil {
-			scheduled.add(nil)
-			due.add(nil)
-			continue
-		}
-		scheduled.add(new(q.Scheduled.Waiting()))
-		due.add(&q.Scheduled.DueInMinute)
+	}
+	for _, f := range fronts {
+		poison.add(f.Messages)
+	}
+	if s.RecordProblem != "" {
+		scheduled.add(nil)
+		due.add(nil)
+	}
+	for _, t := range s.AllTargets {
+		scheduled.add(new(t.Waiting()))
+		due.add(&t.DueInMinute)
 	}
 	all := []tile{
-		{"On queues", waiting.String(), "", ""},
+		{"On the queues of the app", waiting.String(), "", ""},
 		{"Scheduled", scheduled.String(), "scheduled", ""},
 		{"Due in a minute", due.String(), "scheduled?by=queue", ""},
 		{"Poison", poison.String(), "poison", poison.class()},
@@ -190,10 +198,20 @@ func settingsOf(s account.Status, host string) (texts []string) {
 	return texts
 }
 
-// inForceFor returns the settings that apply to a host. Those of the host without its port apply as well.
+// inForceFor returns the settings that apply to a host. A row does not say whether its URLs are http or https, which a
+// setting for a port of its own depends on.
 func inForceFor(s account.Status, host string) (rows []account.Setting) {
+	var all []setting.Setting
 	for _, made := range s.Settings {
-		if made.Host == host || made.Host == targets.WithoutPort(host) {
+		all = append(all, made.Setting)
+	}
+	inForce := setting.Select(all, s.At)
+	for _, made := range s.Settings {
+		applies := func(scheme string) bool {
+			of, isSet := inForce.Of(&url.URL{Scheme: scheme, Host: host}, s.At)[made.Member]
+			return isSet && of.Host == made.Host
+		}
+		if applies("http") || applies("https") {
 			rows = append(rows, made)
 		}
 	}
@@ -277,9 +295,18 @@ func newTarget(s account.Status, host string) targetData {
 	}
 	d := targetData{
 		targetRow: targetRow{t, settingsOf(s, host)}, TargetProblem: s.TargetProblem, Problems: problems(s),
-		Settings: settingRows(inForceFor(s, host)), Commands: targetCommands(host, s.Settings),
+		Settings: settingRows(inForceFor(s, host)),
 	}
-	d.isKnown = i >= 0 || len(d.Settings) > 0 || s.NumbersProblem != ""
+	d.Commands = targetCommands(host, d.Settings)
+	if len(d.Failing) == 0 { // the first targets are only those of the last hour
+		for _, f := range s.Failing {
+			if f.Host == record.RowHost(host) {
+				d.Failing = append(d.Failing, f)
+			}
+		}
+	}
+	isUnknown := s.TargetProblem != "" || s.SettingProblem != "" || s.NumbersProblem != ""
+	d.isKnown = i >= 0 || len(d.Settings)+len(d.Failing) > 0 || isUnknown
 	if knowsNumbers(s) {
 		d.Numbers = new(s.Numbers.Of(host))
 		d.Charts = seriesCharts(s.At, *d.Numbers)
@@ -289,21 +316,14 @@ func newTarget(s account.Status, host string) targetData {
 }
 
 // targetCommands returns the commands for a target.
-func targetCommands(host string, settings []account.Setting) []string {
-	filter := "--host " + format.ShellWord(host)
-	commands := []string{
-		"scheduled list " + filter,
-		"scheduled expedite " + filter + " --dry-run",
-		"scheduled cancel " + filter + " --dry-run",
-		"poison list " + filter,
-	}
+func targetCommands(host string, settings []settingRow) []string {
+	selection := filter(message.Group{By: message.ByHost, Key: host})
+	commands := append(scheduledCommands(selection), "poison list "+selection)
 	name, err := targets.ParseHost(host)
 	if err != nil { // no command takes it
 		return commands
 	}
-	isPaused := slices.ContainsFunc(settings, func(s account.Setting) bool {
-		return s.Host == name && s.Member == setting.Pause
-	})
+	isPaused := slices.ContainsFunc(settings, func(s settingRow) bool { return s.Member == setting.Pause })
 	word := format.ShellWord(name)
 	if !isPaused {
 		commands = append(commands, "targets pause "+word+" --for 1h")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"html/template"
 	"io"
 	"net/http"
@@ -17,8 +18,12 @@ import (
 	"asynccaller/handler/internal/text"
 )
 
-// readTimeout is how long a page may read. A status takes less, even of a large record.
-const readTimeout = time.Minute
+const (
+	// readTimeout is how long a page may read. A status takes less, even of a large record.
+	readTimeout = time.Minute
+	// waitTimeout is how long a page may wait for others, and then read.
+	waitTimeout = 5 * time.Minute
+)
 
 //go:embed templates
 var templateFiles embed.FS
@@ -62,10 +67,10 @@ func (p *problemError) Unwrap() error { return p.err }
 // templates are those of each page, with the layout.
 type templates map[string]*template.Template
 
-func newTemplates(flags string) templates {
+func newTemplates(complete func(command string) string) templates {
 	functions := template.FuncMap{
 		"ago":     func(at time.Time) string { return format.AgeAt(at, time.Now()) },
-		"command": func(words string) string { return strings.TrimSpace("async-caller " + words + " " + flags) },
+		"command": complete,
 		"known":   known,
 		"moment":  format.Moment,
 		"next":    func(at time.Time) string { return nextText(at, time.Now()) },
@@ -114,7 +119,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, name string) {
 		serveFile(w, name)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), waitTimeout)
 	defer cancel()
 	q := query(r.URL.Query())
 	p, err := read(ctx, q)
@@ -148,9 +153,6 @@ func problemPage(err error) page {
 		p = *known
 	}
 	lines := strings.Split(text.Lines(err.Error()), "\n")
-	if errors.Is(err, context.DeadlineExceeded) {
-		lines = append(lines, "it takes longer than "+format.Duration(readTimeout))
-	}
 	return page{Template: "problem", Title: p.title, Status: p.status, Data: problemData{p.title, lines, p.command}}
 }
 
@@ -172,7 +174,7 @@ func (c *Console) write(w http.ResponseWriter, p page) {
 
 // status reads the state of the account, and shows it while no other page reads it.
 func (c *Console) status(ctx context.Context, show func(account.Status)) error {
-	return c.alone(ctx, func() error {
+	return c.alone(ctx, func(ctx context.Context) error {
 		status, err := c.operations.Account.Status(ctx)
 		if err == nil {
 			show(status)
@@ -181,13 +183,15 @@ func (c *Console) status(ctx context.Context, show func(account.Status)) error {
 	})
 }
 
-// alone reads while no other page does, so that many pages take no more memory than one.
-func (c *Console) alone(ctx context.Context, read func() error) error {
+// alone reads while no other page does, so that many pages take no more memory than one. The time for it begins then.
+func (c *Console) alone(ctx context.Context, read func(context.Context) error) error {
 	select {
 	case c.reading <- struct{}{}:
 		defer func() { <-c.reading }()
-		return read()
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("other pages are being read: %w", ctx.Err())
 	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return read(ctx)
 }

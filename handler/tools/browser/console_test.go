@@ -68,9 +68,9 @@ func start(t *testing.T) *fixture {
 		sample: openSample(t, server.ConnectionString), connection: server.ConnectionString, browser: browser.Start(t),
 	}
 	// The runs of this machine are its own.
-	command := exec.CommandContext(context.WithoutCancel(t.Context()), executable, "console", "--runs", t.TempDir())
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), executable, "console")
 	command.Dir = t.TempDir()
-	command.Env = append(os.Environ(), "AzureWebJobsStorage="+server.ConnectionString)
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+server.ConnectionString, "XDG_STATE_HOME="+t.TempDir())
 	output := must(command.StdoutPipe())
 	var problems strings.Builder
 	command.Stderr = &problems

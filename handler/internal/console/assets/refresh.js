@@ -48,13 +48,14 @@ async function refresh() {
   const status = document.getElementById("refreshing");
   try {
     const response = await fetch(location.href, { redirect: "error", signal: AbortSignal.timeout(90_000) });
+    if (response.status >= 500) throw new Error("the account cannot be read");
     const next = new DOMParser().parseFromString(await response.text(), "text/html");
     if (!response.headers.get("Content-Type").startsWith("text/html")) throw new Error("the console has refused");
     document.title = next.title;
     sync(document.getElementById("main"), next.getElementById("main"));
     sync(document.querySelector("footer"), next.querySelector("footer"));
   } catch {
-    status.textContent = "Not refreshed since then: the console has ended, or does not answer.";
+    status.textContent = "Not refreshed since then: the console has ended, or cannot read the account.";
   }
 }
 

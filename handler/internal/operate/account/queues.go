@@ -84,8 +84,8 @@ type PoisonFront struct {
 	First []message.Message
 }
 
-// PoisonFronts only peeks: at the poison queues of the account, and at the other queues that no function reads and that
-// have a dead letter among their first messages. It leaves out empty queues.
+// PoisonFronts only peeks: at the poison queues of the account, and at the other queues that have a dead letter among
+// their first messages. It leaves out empty queues, and those that functions read.
 func (a *Account) PoisonFronts(ctx context.Context) ([]PoisonFront, error) {
 	all, err := a.Reach(ctx)
 	if err != nil {
@@ -94,7 +94,8 @@ func (a *Account) PoisonFronts(ctx context.Context) ([]PoisonFront, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
 	defer cancel()
 	names := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
-		return !strings.HasSuffix(name, storage.PoisonSuffix) && (a.IsRead(all, name) || a.Rules.IsRaw(name))
+		isOfRoute := !strings.HasSuffix(name, storage.PoisonSuffix) && a.Rules.IsRaw(name)
+		return isOfRoute || a.IsRead(all, name)
 	})
 	fronts := make([]PoisonFront, len(names))
 	var group errgroup.Group

@@ -53,6 +53,8 @@ type Status struct {
 	OtherTargets int            `json:"otherTargets,omitempty"`
 	// AllTargets are the targets of the record, and those that fail.
 	AllTargets []TargetStatus `json:"-"`
+	// Failing are all targets that fail, also those that have not failed in the last hour.
+	Failing []record.Target `json:"-"`
 	// DueTimes are those of all scheduled messages.
 	DueTimes message.DueTimes `json:"-"`
 	// OtherNumbers are those of all targets that are not named. NumbersProblem says why numbers are unknown.
@@ -267,7 +269,7 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	stale := a.StaleCheck(limited, s.At)
 	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Scheduled) error {
 		gone := stale(m.Row)
-		untilResumed(&m, settings, s.At)
+		UntilResumed(&m, settings, s.At)
 		queues.Add(m, gone)
 		hosts.Add(m, gone)
 		s.DueTimes.Add(m, gone)
@@ -281,6 +283,7 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	if err != nil {
 		s.TargetProblem = RecordProblem(err)
 	}
+	s.Failing = failing
 	targets := JoinTargets(hosts.Result(), failing, s.At)
 	slices.SortStableFunc(targets, func(a, b TargetStatus) int { // those that fail are never among the others
 		return cmp.Compare(min(len(b.Failing), 1), min(len(a.Failing), 1))
@@ -353,9 +356,9 @@ func (a *Account) readSettings(ctx context.Context, s *Status) setting.InForce {
 	return setting.Select(settings, s.At)
 }
 
-// untilResumed makes a message for a paused target due at the end of the pause, and states that as its cause. The row
+// UntilResumed makes a message for a paused target due at the end of the pause, and states that as its cause. The row
 // does not say whether the URL is http or https, so it is asked for both.
-func untilResumed(m *message.Scheduled, settings setting.InForce, now time.Time) {
+func UntilResumed(m *message.Scheduled, settings setting.InForce, now time.Time) {
 	if len(settings) == 0 {
 		return
 	}

@@ -232,6 +232,9 @@ func (c Call) messageIDs() (ids []string) {
 			ids = append(ids, e.MessageID)
 		}
 	}
+	if len(ids) == 0 { // a callback without its call
+		ids = append(ids, c.last().MessageID)
+	}
 	return ids
 }
 
