@@ -130,10 +130,10 @@ func showCommand(q query) string {
 	return strings.Join(words, " ")
 }
 
-// notLookedAt says what was not looked at.
+// notLookedAt says what was not looked at, or not as a whole.
 func notLookedAt(found call.Found) (notes []string) {
 	for _, u := range found.Unread {
-		notes = append(notes, "Not looked at: "+u.Error())
+		notes = append(notes, "Incomplete: "+u.Error())
 	}
 	if note := found.Note(); note != "" {
 		notes = append(notes, note)

@@ -433,7 +433,7 @@ func TestProblems(t *testing.T) {
 			"call?id=nobody":                {http.StatusNotFound, "only the first 32 of 42"},
 			"call?id=further-39":            {http.StatusNotFound, "async-caller show further-39 --app dist"},
 			"call?id=order-1":               {http.StatusOK, "names 2 calls"},
-			"call?id=order-1&message=":      {http.StatusOK, "Not looked at: queue async-caller-poison"},
+			"call?id=order-1&message=":      {http.StatusOK, "Incomplete: queue async-caller-poison"},
 			"call?id=--reveal":              {http.StatusNotFound, "only the first 32 of 42"},
 			"call?id=order-1&queue=missing": {http.StatusNotFound, "missing"},
 			"target?host=nobody.example":    {http.StatusNotFound, "no call to it is known"},
