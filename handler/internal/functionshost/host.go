@@ -26,8 +26,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -234,11 +236,18 @@ func (h *Host) logSummary() {
 		Int("poisoned", s.poisoned).Int64("max_dequeue_count", s.maxDequeueCount).Msg("host stopped")
 }
 
-// freePort finds a port for the handler. A restarted handler gets the same one.
+// freePort finds a port for the handler. A restarted handler gets the same one. The port is below those that the system
+// gives to others who ask for any port: one of them could get it before the handler listens.
 func freePort(ctx context.Context) (int, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port for the handler: %w", err)
+	const first, ports, tries = 20_000, 10_000, 50
+	var err error
+	for range tries {
+		port := first + rand.IntN(ports) //nolint:gosec // any of them will do
+		var listener net.Listener
+		listener, err = new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, listener.Close()
+		}
 	}
-	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
+	return 0, fmt.Errorf("find a free port for the handler: %w", err)
 }
