@@ -35,17 +35,13 @@ var executable string
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "async-caller-console-")
+	path, remove, err := testbed.Build(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	executable = filepath.Join(dir, "async-caller")
-	if err := testbed.Build(context.Background(), executable); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+	defer remove()
+	executable = path
 	return m.Run()
 }
 

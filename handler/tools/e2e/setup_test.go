@@ -39,17 +39,13 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "async-caller-e2e-")
+	path, remove, err := testbed.Build(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	executable = filepath.Join(dir, "async-caller")
-	if err := testbed.Build(context.Background(), executable); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+	defer remove()
+	executable = path
 	return m.Run()
 }
 

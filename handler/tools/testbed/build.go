@@ -3,15 +3,23 @@ package testbed
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 )
 
-// Build builds the executable of the product at a path.
-func Build(ctx context.Context, path string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, "asynccaller/handler")
-	output, err := build.CombinedOutput()
+// Build builds the executable of the product in a folder of its own, which remove removes.
+func Build(ctx context.Context) (path string, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "async-caller-build-")
 	if err != nil {
-		return fmt.Errorf("build async-caller: %w\n%s", err, output)
+		return "", nil, err
 	}
-	return nil
+	remove = func() { _ = os.RemoveAll(dir) }
+	path = filepath.Join(dir, "async-caller")
+	output, err := exec.CommandContext(ctx, "go", "build", "-o", path, "asynccaller/handler").CombinedOutput()
+	if err != nil {
+		remove()
+		return "", nil, fmt.Errorf("build async-caller: %w\n%s", err, output)
+	}
+	return path, remove, nil
 }
