@@ -64,6 +64,17 @@ func RowHost(host string) string {
 	return strings.Clone(strings.ToLower(text.Clip(host, maxHost)))
 }
 
+// OfHost returns those of some targets that have a host.
+func OfHost(failing []Target, host string) (of []Target) {
+	host = RowHost(host)
+	for _, t := range failing {
+		if t.Host == host {
+			of = append(of, t)
+		}
+	}
+	return of
+}
+
 // targetPrefix returns the beginning of the IDs of the rows of an app.
 func targetPrefix(app string) string { return rows.KeyOf(app) + "," }
 

@@ -177,12 +177,7 @@ func (p *Page) addNext(ctx context.Context, a *account.Account, now time.Time) (
 		unknown = appendError(unknown, err)
 	}
 	failing, err := a.Failing(ctx)
-	host := record.RowHost(m.Host)
-	for _, t := range failing {
-		if t.Host == host {
-			p.Target = append(p.Target, t)
-		}
-	}
+	p.Target = record.OfHost(failing, m.Host)
 	return appendError(unknown, err)
 }
 
