@@ -147,9 +147,9 @@ needs-node:
 	this is " + process.version + "; if it fails, install a newer one")'
 
 needs-chromium:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
-	{ echo "chromium is missing: install it, for example with apt-get install chromium, or Google Chrome, and put it \
-	on the PATH" >&2; exit 1; }
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	command -v google-chrome >/dev/null || { echo "chromium is missing: install it, for example with apt-get install \
+	chromium, or Google Chrome, and put it on the PATH" >&2; exit 1; }
 
 needs-func:
 	@command -v func >/dev/null || { echo "func is not installed: install Azure Functions Core Tools 4, see \

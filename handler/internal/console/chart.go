@@ -53,12 +53,13 @@ type period struct {
 	layout  string
 }
 
-// The periods that end with the present minute and hour.
+// lastHour returns the hour until the present minute.
 func lastHour(now time.Time) period {
 	begin := now.UTC().Truncate(time.Minute).Add(-metrics.ShownMinutes * time.Minute)
 	return period{"last hour", begin, time.Minute, metrics.ShownMinutes, "15:04"}
 }
 
+// lastDays returns the 8 days until the present hour.
 func lastDays(now time.Time) period {
 	begin := now.UTC().Truncate(time.Hour).Add(-message.DueHours * time.Hour)
 	return period{"last 8 days", begin, time.Hour, message.DueHours, "Jan 2 15:04"}

@@ -352,8 +352,9 @@ func TestOtherQueues(t *testing.T) {
 		}
 		f.scheduledMessage(1, "crm.example", time.Hour)
 		for path, want := range map[string]string{
-			"":       "Poison</a></dt>\n<dd>3</dd>",
-			"poison": "poison requeue --group reason=rejected --queue async-caller-poison --queue other-poison --queue parked",
+			"": "Poison</a></dt>\n<dd>3</dd>",
+			"poison": "poison requeue --group reason=rejected " +
+				"--queue async-caller-poison --queue other-poison --queue parked",
 		} {
 			if _, content := f.get(path); !strings.Contains(content, want) {
 				t.Errorf("%s does not contain %s:\n%s", path, want, content)
@@ -376,7 +377,8 @@ func TestPaused(t *testing.T) {
 		if !strings.Contains(content, "targets resume crm.example:443") || strings.Contains(content, "targets pause") {
 			t.Errorf("the target:\n%s", content)
 		}
-		if _, content = f.get("scheduled?by=host"); strings.Count(content, "after the pause") != 2 {
+		_, content = f.get("scheduled?by=host")
+		if strings.Count(content, "after the pause") != 2 {
 			t.Errorf("the group:\n%s", content)
 		}
 	})
@@ -452,7 +454,8 @@ func TestProblems(t *testing.T) {
 			t.Errorf("without storage: status %d:\n%s", status, content)
 		}
 		f.operations.Outcomes = nil
-		if _, content = f.get("runs"); strings.Contains(content, "Nobody") {
+		_, content = f.get("runs")
+		if strings.Contains(content, "Nobody") {
 			t.Errorf("without a table of runs:\n%s", content)
 		}
 		f.operations.Account.Table = nil
@@ -494,7 +497,8 @@ func TestUnknown(t *testing.T) {
 				if fmt.Sprint(status) != code || !strings.Contains(content, text) {
 					t.Errorf("the target: %d\n%s", status, content)
 				}
-				if status, _ = f.get("target?host=other.example"); status == http.StatusNotFound {
+				status, _ = f.get("target?host=other.example")
+				if status == http.StatusNotFound {
 					t.Error("a target that may fail is not found")
 				}
 			})

@@ -249,7 +249,7 @@ func perMinute(numbers *metrics.Series, calls func(metrics.Counts) int) string {
 
 // targetData is what the page of a target shows.
 type targetData struct {
-	targetRow
+	account.TargetStatus
 
 	// TargetProblem is why it is unknown how the target fails.
 	TargetProblem string
@@ -294,16 +294,12 @@ func newTarget(s account.Status, host string) targetData {
 		t = s.AllTargets[i]
 	}
 	d := targetData{
-		targetRow: targetRow{t, settingsOf(s, host)}, TargetProblem: s.TargetProblem, Problems: problems(s),
+		TargetStatus: t, TargetProblem: s.TargetProblem, Problems: problems(s),
 		Settings: settingRows(inForceFor(s, host)),
 	}
 	d.Commands = targetCommands(host, d.Settings)
 	if len(d.Failing) == 0 { // the first targets are only those of the last hour
-		for _, f := range s.Failing {
-			if f.Host == record.RowHost(host) {
-				d.Failing = append(d.Failing, f)
-			}
-		}
+		d.Failing = record.OfHost(s.Failing, host)
 	}
 	isUnknown := s.TargetProblem != "" || s.SettingProblem != "" || s.NumbersProblem != ""
 	d.isKnown = i >= 0 || len(d.Settings)+len(d.Failing) > 0 || isUnknown

@@ -14,6 +14,8 @@ import (
 
 	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/text"
 )
@@ -70,6 +72,7 @@ type templates map[string]*template.Template
 func newTemplates(complete func(command string) string) templates {
 	functions := template.FuncMap{
 		"ago":     func(at time.Time) string { return format.AgeAt(at, time.Now()) },
+		"cause":   func(t record.Target) string { return call.CauseText(t, time.Now()) },
 		"command": complete,
 		"known":   known,
 		"moment":  format.Moment,
@@ -152,7 +155,7 @@ func problemPage(err error) page {
 	if known, isKnown := errors.AsType[*problemError](err); isKnown {
 		p = *known
 	}
-	lines := strings.Split(text.Lines(err.Error()), "\n")
+	lines := strings.Split(err.Error(), "\n")
 	return page{Template: "problem", Title: p.title, Status: p.status, Data: problemData{p.title, lines, p.command}}
 }
 

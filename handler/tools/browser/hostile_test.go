@@ -39,10 +39,13 @@ var hostileTexts = []string{
 func hostileContents() (contents []string) {
 	for n, text := range hostileTexts {
 		encoded := must(json.Marshal(map[string]any{
-			"asyncCaller": 1, "requestId": fmt.Sprintf("r%d", n) + text, "attempts": 1, "context": map[string]any{text: text},
+			"asyncCaller": 1, "requestId": fmt.Sprintf("r%d", n) + text, "attempts": 1,
+			"context": map[string]any{text: text},
 			"call": map[string]any{
-				"url": "https://crm.example.com/" + url.PathEscape(text) + "?q=" + url.QueryEscape(text), "method": "POST",
-				"headers": map[string]any{"X-Hostile": strings.Map(printable, text)}, "json": map[string]any{"text": text},
+				"url":     "https://crm.example.com/" + url.PathEscape(text) + "?q=" + url.QueryEscape(text),
+				"method":  "POST",
+				"headers": map[string]any{"X-Hostile": strings.Map(printable, text)},
+				"json":    map[string]any{"text": text},
 			},
 			"trail": []any{map[string]any{"at": "2026-01-01T00:00:00Z", "error": text, "tookMs": 1}},
 			"deadLetter": map[string]any{
