@@ -102,7 +102,7 @@ size: ## lines of Go per package that are neither blank nor only a comment, test
 			printf "%6d product (without tools and the test doubles of storage)\n%6d all\n", product, all }'
 
 vuln: needs-go ## look for known vulnerabilities in what is used (needs vuln.go.dev)
-	go run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...
+	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 format: needs-go ## format the Go code
 	$(GOLANGCI_LINT) fmt
@@ -141,9 +141,9 @@ needs-go:
 	https://go.dev/dl; it says: $$problem" >&2; exit 1; }
 
 needs-node:
-	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install Node.js 21 or later, \
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install Node.js 22 or later, \
 	which includes both, and put it on the PATH" >&2; exit 1; }
-	@node -e 'if (parseInt(process.versions.node) < 21) console.error("warning: Azurite requires Node.js 21 or later, and \
+	@node -e 'if (parseInt(process.versions.node) < 22) console.error("warning: Azurite requires Node.js 22 or later, and \
 	this is " + process.version + "; if it fails, install a newer one")'
 
 needs-chromium:

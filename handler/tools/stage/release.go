@@ -10,8 +10,10 @@ import (
 	"debug/buildinfo"
 	"errors"
 	"fmt"
+	goversion "go/version"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -48,7 +50,7 @@ func makeRelease(
 	if !repositoryName.MatchString(repository) {
 		return fmt.Errorf("%q is no repository of GitHub: give it as owner/name", repository)
 	}
-	if err := checkNoChanges(ctx, project); err != nil {
+	if err := errors.Join(checkNoChanges(ctx, project), checkCompiler(ctx, project)); err != nil {
 		return err
 	}
 	folder := filepath.Join(dist, releases)
@@ -121,6 +123,34 @@ func checkNoChanges(ctx context.Context, project string) error {
 		return fmt.Errorf("a release is made of a commit: commit or stash these changes\n%s", changes)
 	}
 	return nil // what Git cannot read is built without a commit
+}
+
+// toolchain matches the line of go.mod that names the Go version with the latest security fixes.
+var toolchain = regexp.MustCompile(`(?m)^toolchain (go\S+)`)
+
+// checkCompiler returns an error if the Go version is older than the toolchain that go.mod names, whose fixes a release
+// must have. The Go tool itself ignores that line when GOTOOLCHAIN is local.
+func checkCompiler(ctx context.Context, project string) error {
+	content, err := os.ReadFile(filepath.Join(project, "go.mod"))
+	if err != nil {
+		return err
+	}
+	wanted := toolchain.FindSubmatch(content)
+	if wanted == nil {
+		return nil
+	}
+	command := exec.CommandContext(ctx, "go", "env", "GOVERSION")
+	command.Dir = project
+	output, err := command.Output()
+	if err != nil {
+		return fmt.Errorf("go env GOVERSION: %w", err)
+	}
+	used := strings.TrimSpace(string(output))
+	if goversion.Compare(used, string(wanted[1])) < 0 {
+		return fmt.Errorf("the compiler is %s, but go.mod names %s for a release: install that version or a later one",
+			used, wanted[1])
+	}
+	return nil
 }
 
 // built is an executable, and what the Go tool recorded in it.

@@ -395,6 +395,7 @@ func TestShallowClone(t *testing.T) {
 }
 
 func TestRefusedRelease(t *testing.T) {
+	t.Setenv("GOTOOLCHAIN", "local") // download no compiler
 	type files map[string]string
 	tests := map[string]struct {
 		files files
@@ -404,6 +405,10 @@ func TestRefusedRelease(t *testing.T) {
 		"changed_file":     {files{"README.md": "changed"}, "v1.2.3", "README.md"},
 		"new_file":         {files{"new.txt": "x"}, "v1.2.3", "commit or stash these changes\n?? new.txt"},
 		"not_in_changelog": {nil, "v1.2.4", "CHANGELOG.md has nothing about the tag v1.2.4: add a section ## [1.2.4]"},
+		"older_compiler": {
+			files{"go.mod": "module asynccaller\n\ngo 1.26.0\n\ntoolchain go1.999.1\n", "commit": ""}, "v1.2.3",
+			"but go.mod names go1.999.1 for a release: install that version or a later one",
+		},
 		"code_with_mistakes": {
 			files{"handler/main.go": "package main\n\nfunc main() { x }\n", "commit": ""},
 			"v1.2.3", "build ",
