@@ -59,13 +59,16 @@ var ErrNotEnvelope = errors.New(`asyncCaller: missing, and so is RawRequest: thi
 // that is not JSON itself. The envelope shares the memory of content.
 func Parse(content []byte) (*Envelope, error) {
 	members, err := strictjson.Object(content)
+	native, nexus := markers(members)
+	if err == nil && !native && !nexus {
+		err = ErrNotEnvelope
+	}
 	if err != nil {
 		if _, forms := Unwrap(content); forms != nil {
 			err = &WrappedError{forms}
 		}
 		return nil, err
 	}
-	native, nexus := markers(members)
 	var e *Envelope
 	switch {
 	case native && nexus:
@@ -73,10 +76,8 @@ func Parse(content []byte) (*Envelope, error) {
 			errors.New("appears together with RawRequest: an envelope is either native or Nexus"))
 	case native:
 		e, err = parseNative(members)
-	case nexus:
-		e, err = parseNexus(members)
 	default:
-		return nil, ErrNotEnvelope
+		e, err = parseNexus(members)
 	}
 	if err != nil {
 		return nil, err

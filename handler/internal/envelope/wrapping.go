@@ -5,8 +5,12 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/xml"
+	"errors"
 	"fmt"
+	"html"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +33,9 @@ const (
 	formPython     = "a Python bytes literal"
 	formGzip       = "gzip"
 	formUTF16      = "UTF-16"
+	formXML        = "a QueueMessage element"
+	formEntities   = "HTML entities"
+	formLogicApps  = "$content of Logic Apps"
 )
 
 const (
@@ -38,8 +45,8 @@ const (
 	maxUnwrapped = 64 << 10
 )
 
-// Unwrap returns the envelope inside a content, and the forms around it. If the content is a JSON object, or if nothing
-// in it is recognizable as an envelope, it returns the content itself and no forms.
+// Unwrap returns the envelope inside a content, and the forms around it. If the content is an envelope, or if nothing in
+// it is recognizable as one, it returns the content itself and no forms.
 func Unwrap(content []byte) (inner []byte, forms Wrapping) {
 	inner = content
 	for len(forms) <= maxForms {
@@ -49,9 +56,8 @@ func Unwrap(content []byte) (inner []byte, forms Wrapping) {
 			if native || nexus {
 				return inner, forms
 			}
-			break
 		}
-		unwrapped, form := unwrapOne(inner)
+		unwrapped, form := unwrapOne(inner, members)
 		if form == "" {
 			break
 		}
@@ -93,8 +99,12 @@ func (e *WrappedError) Error() string {
 	return fmt.Sprintf("an envelope in %s, not JSON in UTF-8", e.Wrapping)
 }
 
-// unwrapOne removes the outermost form of a content. The form is empty if there is none that is known.
-func unwrapOne(content []byte) (inner []byte, form string) {
+// unwrapOne removes the outermost form of a content, which has members if it is an object. The form is empty if there is
+// none that is known.
+func unwrapOne(content []byte, members []strictjson.Member) (inner []byte, form string) {
+	if members != nil {
+		return contentOf(members)
+	}
 	trimmed, wide := bom.Text(bytes.TrimSpace(content))
 	text := string(trimmed)
 	var err error
@@ -113,6 +123,12 @@ func unwrapOne(content []byte) (inner []byte, form string) {
 		form = formString
 		err = json.Unmarshal(trimmed, &text)
 		inner = []byte(text)
+	case strings.HasPrefix(text, "<"):
+		form = formXML
+		inner, err = messageText(trimmed)
+	case entityJSON.MatchString(text):
+		form = formEntities
+		inner = []byte(html.UnescapeString(text))
 	case strings.HasPrefix(text, `b'`), strings.HasPrefix(text, `b"`):
 		form = formPython
 		text, err = unquotePython(text)
@@ -125,6 +141,38 @@ func unwrapOne(content []byte) (inner []byte, form string) {
 	}
 	return inner, form
 }
+
+// contentOf returns the content that Logic Apps passes on in an object with its media type: base64, or a JSON value.
+func contentOf(members []strictjson.Member) (inner []byte, form string) {
+	if len(members) != 2 || members[0].Name != "$content-type" || members[1].Name != "$content" {
+		return nil, ""
+	}
+	inner, err := strictjson.Bytes(members[1].Value)
+	if err != nil {
+		inner = members[1].Value
+	}
+	return inner, formLogicApps
+}
+
+// messageText returns the text of a message as the REST API of Queue Storage has it in XML.
+func messageText(document []byte) ([]byte, error) {
+	var message struct {
+		XMLName xml.Name `xml:"QueueMessage"`
+		Text    []string `xml:"MessageText"`
+	}
+	err := xml.Unmarshal(document, &message)
+	if err == nil && (len(message.Text) != 1 || !bytes.HasSuffix(document, []byte("</QueueMessage>"))) {
+		err = errors.New("it is not one message")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []byte(message.Text[0]), nil
+}
+
+// entityJSON matches an object in which all characters that have an entity of XML have been replaced by it, so that it
+// is certain what the text was.
+var entityJSON = regexp.MustCompile(`^\{\s*&(?:quot|#34|#x22);(?:[^&"<>]|&(?:quot|amp|lt|gt|apos|#34|#39|#x22|#x27);)*\}$`)
 
 // gunzip decompresses a content that is not large.
 func gunzip(content []byte) ([]byte, error) {

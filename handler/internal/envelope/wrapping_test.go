@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"html"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -83,7 +84,26 @@ func TestWrapping(t *testing.T) {
 		"utf16_marked":   {inUTF16(binary.LittleEndian, "\ufeff"+native), native, "UTF-16"},
 		"utf16_base64":   {inBase64Text(inUTF16(binary.LittleEndian, native)), native, "UTF-16 in base64"},
 		"base64_utf16":   {inUTF16(binary.LittleEndian, inBase64Text(native)), native, "base64 in UTF-16"},
-		"object_inside":  {inBase64Text(`{"asyncCaller":7,"requestId":"r-1"}`), `{"asyncCaller":7,"requestId":"r-1"}`, "base64"},
+		"queue_message": {
+			`<?xml version="1.0"?><QueueMessage>` + "\n<MessageText>" + html.EscapeString(nexus) +
+				"</MessageText></QueueMessage>\n", nexus, "a QueueMessage element",
+		},
+		"queue_message_base64": {
+			"<QueueMessage><MessageText>" + inBase64Text(native) + "</MessageText></QueueMessage>", native,
+			"base64 in a QueueMessage element",
+		},
+		"entities":        {html.EscapeString(native), native, "HTML entities"},
+		"entities_of_xml": {inBase64Text(strings.ReplaceAll(nexus, `"`, "&quot;")), nexus, "HTML entities in base64"},
+		"logic_apps": {
+			`{"$content-type":"a/b","$content":"` + inBase64Text(native) + `"}`, native,
+			"base64 in $content of Logic Apps",
+		},
+		"logic_apps_json": {`{"$content-type": "application/json", "$content": ` + nexus + `}`, nexus, "$content of Logic Apps"},
+		"logic_apps_text": {
+			inBase64Text(`{"$content-type":"text/plain","$content":` + inJSONString(t, native) + `}`), native,
+			"$content of Logic Apps in base64",
+		},
+		"object_inside": {inBase64Text(`{"asyncCaller":7,"requestId":"r-1"}`), `{"asyncCaller":7,"requestId":"r-1"}`, "base64"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := envelope.Parse([]byte(test.content))
@@ -113,7 +133,14 @@ func TestNotWrapped(t *testing.T) {
 		"base64_of_object": inBase64Text(`{"a":1}`), "base64_of_array": inBase64Text(`[{"asyncCaller":1}]`),
 		"array": `[{"asyncCaller":1}]`, "string": `"hello"`, "half_string": `"eyJ`, "quote": `"`, "b_quote": `b'`,
 		"python_open": `b'eyJ`, "padding": "====", "percent": "100%", "percents": "%7B%", "html": "{&", "gzip": "\x1f\x8b",
-		"five_layers": deep, "envelope_inside": `{"a":"` + inBase64Text(`{"asyncCaller":1}`) + `"}`,
+		"xml": `<order id="1"/>`, "other_element": `<Message><MessageText>{"asyncCaller":1}</MessageText></Message>`,
+		"two_texts": "<QueueMessage><MessageText>{&quot;asyncCaller&quot;:1}</MessageText><MessageText/></QueueMessage>",
+		"cut_xml":   `<QueueMessage><MessageText>{"asyncCaller":1}</MessageText>`, "text_after_xml": `<QueueMessage><MessageText>{"asyncCaller":1}</MessageText></QueueMessage>{}`,
+		"some_entities":       `{&quot;asyncCaller&quot;:1,"a":2}`,
+		"other_entity":        `{&quot;asyncCaller&quot;:1,&quot;a&quot;:&copy;}`,
+		"logic_apps_of_other": `{"$content-type":"application/xml","$content":"` + inBase64Text("<order/>") + `"}`,
+		"logic_apps_and_more": `{"$content-type":"a/b","$content":{"asyncCaller":1},"b":1}`,
+		"five_layers":         deep, "envelope_inside": `{"a":"` + inBase64Text(`{"asyncCaller":1}`) + `"}`,
 		"second_object": `{"asyncCaller":1}{}`, "twice": `{"asyncCaller":1,"asyncCaller":1}`,
 		"gzip_bomb": inGzip(t, `{"asyncCaller":1,"a":"`+strings.Repeat("x", 1<<20)+`"}`), "utf32": "{\x00\x00\x00",
 	} {
