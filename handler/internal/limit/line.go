@@ -121,7 +121,10 @@ func parseLine(content []byte) line {
 
 // waiter is a message that asks to be called.
 type waiter struct {
-	deadline, since time.Time
+	deadline time.Time
+	// since is when it came, by the clock of this machine, and waited how long ago that was when it asks.
+	since  time.Time
+	waited time.Duration
 	// lag is how long before it was due, if that is known.
 	lag time.Duration
 	// ticket is its place in the line, 0 for none. Visits is how often a content in place has come; 0 for an envelope.
@@ -133,9 +136,8 @@ type waiter struct {
 }
 
 // canStay reports whether the message waits in the handler for what comes after a time, at most so long in all.
-func (w *waiter) canStay(now time.Time, ahead, longest time.Duration) bool {
-	waited := now.Sub(w.since)
-	return w.hasPlace && waited < longest && ahead < longest-waited
+func (w *waiter) canStay(ahead, longest time.Duration) bool {
+	return w.hasPlace && w.waited < longest && ahead < longest-w.waited
 }
 
 // isFront reports whether it is a content in place that has come back. It can carry no ticket.
@@ -155,12 +157,12 @@ func inLine(a, b *waiter) int {
 	return cmp.Compare(a.ticket, b.ticket)
 }
 
-// answer is the answer to a message: it may be called at a time, or it waits in the handler, or it comes back after a
-// delay, and the detail says why. HasPermit says that it takes one of the permits until its call ends.
+// answer is the answer to a message: it may be called at a time, so far ahead, or it waits in the handler, or it comes
+// back after a delay, and the detail says why. HasPermit says that it takes one of the permits until its call ends.
 type answer struct {
 	granted, hasPermit, stays bool
 	at                        time.Time
-	delay                     time.Duration
+	ahead, delay              time.Duration
 	detail                    string
 	ticket                    int64
 }
@@ -321,7 +323,7 @@ func (l *line) choose(q question, grant int, free time.Duration) reply {
 			l.begin(m, q)
 			r.chosen++
 			r.answers[m] = answer{granted: true, hasPermit: p.Concurrency > 0, at: at}
-		case (isLost || free > spareTime) && !m.hasTicket() && m.canStay(now, at.Sub(now), lineWait):
+		case (isLost || free > spareTime) && !m.hasTicket() && m.canStay(at.Sub(now), lineWait):
 			r.answers[m] = answer{stays: true}
 		default:
 			r.answers[m] = answer{ticket: l.leave(m, q)}
@@ -352,7 +354,7 @@ func (l *line) leave(m *waiter, q question) (ticket int64) {
 	if m.hasTicket() {
 		l.LeftAt = q.now.Truncate(time.Second)
 	}
-	if m.ticket > 0 && q.now.Sub(m.since) >= lineWait {
+	if m.ticket > 0 && m.waited >= lineWait {
 		distance := l.Front - float64(m.ticket) - 2*math.Sqrt(float64(min(p.Concurrency, 100))) - 30*l.pace(p)
 		l.Front -= pullShare * max(0, distance)
 	}
@@ -389,7 +391,7 @@ func (l *line) answerRest(q question, grant int, r *reply) {
 		}
 		ahead = max(ahead, l.turn(p, now).Sub(now)-turnWait)
 		a.detail = detail
-		a.stays = m.canStay(now, ahead, wait)
+		a.stays = m.canStay(ahead, wait)
 		switch {
 		case m.isFront():
 			a.delay = max(ahead, frontWait)

@@ -24,9 +24,6 @@ const begin = 1_000_000
 func with(p targets.Profile, waiting ...*waiter) question {
 	for _, m := range waiting {
 		m.hasPlace = true
-		if m.since.IsZero() {
-			m.since = now
-		}
 		if m.deadline.IsZero() {
 			m.deadline = now.Add(time.Hour)
 		}
@@ -82,7 +79,7 @@ func TestLine(t *testing.T) {
 		"content in place that is back": {waits, perSecond, waiter{visits: 2}, 0},
 		"content in place at the front": {next(waits, 20), perSecond, waiter{visits: 2}, -1},
 		"content in place too early":    {next(waits, 60), perMinute, waiter{visits: 2}, -2},
-		"has waited long":               {held(waits, 2, 30), twoAtOnce, waiter{ticket: begin - 5, since: at(-5)}, -2},
+		"has waited long":               {held(waits, 2, 30), twoAtOnce, waiter{ticket: begin - 5, waited: 5 * time.Second}, -2},
 		"newcomer while permits are free": {
 			line{Issued: begin, Front: begin - 10, Mean: 2, LeftAt: now, FreeSince: at(-3)}, twoAtOnce, waiter{}, -1,
 		},
@@ -127,7 +124,7 @@ func TestNewcomersMoveTheFront(t *testing.T) {
 func TestPulledBack(t *testing.T) {
 	state := line{Issued: begin, Front: begin, Mean: 2, LeftAt: now}
 	state.Holders = map[string]holding{"other": {2, at(30)}}
-	state.update(with(twoAtOnce, &waiter{ticket: begin - 500, since: at(-5)}))
+	state.update(with(twoAtOnce, &waiter{ticket: begin - 500, waited: 5 * time.Second}))
 	if state.Front > begin-50 || state.Front < begin-500 {
 		t.Errorf("front %v", state.Front)
 	}

@@ -202,7 +202,8 @@ func (t instanceTable) answered(began time.Time) {
 	t.ahead.Store(int64(ahead))
 }
 
-func (t instanceTable) now() time.Time {
+// Now implements [limit.Table].
+func (t instanceTable) Now() time.Time {
 	return time.Now().Add(t.skew + time.Duration(t.ahead.Load()))
 }
 
@@ -265,7 +266,8 @@ func (w *limited) start() *limitedInstance {
 	}
 	table := instanceTable{w.table, i, skew, &atomic.Int64{}}
 	i.limits = limit.New(limit.Config{
-		Table: table, App: "app", Instance: fmt.Sprint(len(w.instances)), Now: table.now, Random: float,
+		Table: table, App: "app", Instance: fmt.Sprint(len(w.instances)), Random: float,
+		Now: func() time.Time { return time.Now().Add(skew) },
 		Log: zerolog.Nop(),
 	})
 	i.deliverer = &delivery.Deliverer{

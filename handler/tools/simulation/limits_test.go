@@ -168,6 +168,9 @@ func TestLimitedTrouble(t *testing.T) {
 		"away_3min":    {events: events{2 * time.Minute: away(true), 5 * time.Minute: away(false)}},
 		"slow_table":   {events: events{2 * time.Minute: slow(10 * time.Second), 4 * time.Minute: slow(0)}},
 		"clocks_of_5s": {skew: 5 * time.Second},
+		"clocks_of_5min": {
+			events: events{2 * time.Minute: ten, 4 * time.Minute: stop}, skew: 5 * time.Minute, twice: 10,
+		},
 	} {
 		for _, demand := range []demand{
 			limitedRate(5, 0.5, time.Hour),
