@@ -55,11 +55,16 @@ const (
 	meanCalls = 8
 	// longestAhead is how far ahead a turn can be, beside the burst. One further ahead was not written by an instance.
 	longestAhead = 10 * time.Second
+	// grace is how long after now another time may be. A later one was not written by an instance.
+	grace = time.Minute
 	// validFor is how long before the front a ticket is valid, and validPlaces how many places before it in any case.
 	validFor    = 20 * time.Minute
 	validPlaces = 64
-	// longestLine is more places than any line has.
+	// longestLine is more places than any line has. Most lines have no more than the calls of a month, or so many as
+	// shortLine, because the limit may have been higher.
 	longestLine = 1e9
+	shortLine   = 1e6
+	month       = 30 * 24 * time.Hour
 )
 
 // Bounds of the delay of a message that waits in the line.
@@ -106,17 +111,41 @@ type holding struct {
 	Until   time.Time `json:"until"`
 }
 
-// parseLine reads a row. One that somebody has damaged counts as new.
+// parseLine reads a row. One that somebody has damaged counts as new; see also [line.doubt].
 func parseLine(content []byte) line {
 	var l line
 	err := json.Unmarshal(content, &l)
-	isSane := err == nil && l.Mean >= 0 && l.Mean < time.Hour.Seconds() && l.Issued > 0 &&
-		l.Issued < envelope.MaxTicket-longestLine && math.Abs(float64(l.Issued)-l.Front) < longestLine
+	isSane := err == nil && l.Mean >= 0 && l.Issued > 0 && l.Issued < envelope.MaxTicket-longestLine &&
+		math.Abs(float64(l.Issued)-l.Front) < longestLine
 	if isSane {
 		return l
 	}
 	start := 1 + rand.Int64N(1<<48) //nolint:gosec // the runtime's generator is a cipher
 	return line{Issued: start, Front: float64(start), Mean: 1}
+}
+
+// doubt corrects what no instance can have written by now. Anyone who can write to the table may have done it, and
+// would stop the target until then.
+func (l *line) doubt(q question) {
+	latest := q.now.Add(grace)
+	for _, at := range []*time.Time{&l.FreeSince, &l.LeftAt, &l.MovedAt} {
+		if at.After(latest) {
+			*at = time.Time{}
+		}
+	}
+	maps.DeleteFunc(l.Holders, func(_ string, h holding) bool {
+		return !h.Until.After(q.now) || h.Until.After(latest.Add(lease)) || h.Permits <= 0
+	})
+	farthest := q.now.Add(longestAhead + times(q.profile.Burst, interval(q.profile)))
+	if q.profile.Rate > 0 && l.Next.After(farthest) {
+		l.Next = farthest
+	}
+	l.Mean = min(l.Mean, targets.MaxTimeout.Seconds())
+	fastest := line{}
+	waiting := float64(l.Issued) - l.Front
+	if waiting < 0 || waiting > max(shortLine, month.Seconds()*fastest.pace(q.profile)) {
+		l.Front = float64(l.Issued)
+	}
 }
 
 // waiter is a message that asks to be called.
@@ -200,6 +229,7 @@ type reply struct {
 // update gives permits and turns to the messages of an instance, as far as the limits allow.
 func (l *line) update(q question) (r reply) {
 	p := q.profile
+	l.doubt(q)
 	mine, others := l.takeOthers(q)
 	l.count(q)
 	free := l.freeFor(q.now)
@@ -229,15 +259,10 @@ func (l *line) update(q question) (r reply) {
 	return r
 }
 
-// takeOthers removes permits whose lease has ended, and those of the instance. It returns these, and the number of the
-// others.
+// takeOthers removes the permits of the instance. It returns these, and the number of the others.
 func (l *line) takeOthers(q question) (mine holding, others int) {
-	l.Holders = maps.Clone(l.Holders)
 	mine = l.Holders[q.instance]
-	maps.DeleteFunc(l.Holders, func(name string, h holding) bool {
-		isOver := !h.Until.After(q.now) || h.Until.Sub(q.now) > lease+longestAhead || h.Permits <= 0
-		return isOver || name == q.instance
-	})
+	delete(l.Holders, q.instance)
 	for _, h := range l.Holders {
 		others += min(h.Permits, math.MaxInt32)
 	}
@@ -267,10 +292,6 @@ func (l *line) count(q question) {
 	}
 	if q.profile.Rate == 0 {
 		return
-	}
-	latest := q.now.Add(longestAhead + times(q.profile.Burst, interval(q.profile)))
-	if l.Next.After(latest) {
-		l.Next = latest
 	}
 	for _, at := range q.unused {
 		// What is given back is used at the end of those that were given away. That is a call too many now and then if
@@ -425,9 +446,9 @@ func (l *line) wait(q question, places float64) time.Duration {
 		atOnce = p.Concurrency
 	}
 	places -= earlyPlaces * math.Sqrt(float64(atOnce))
-	until := bounds.Seconds(places / l.pace(p))
+	until := max(0, bounds.Seconds(places/l.pace(p)))
 	if !l.MovedAt.IsZero() {
-		until -= q.now.Sub(l.MovedAt)
+		until -= q.now.Sub(l.MovedAt) // at most the longest duration
 	}
 	return max(0, bounds.Seconds(earlyShare*until.Seconds())-earlyLead)
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/targets"
 )
@@ -82,6 +83,13 @@ func TestLine(t *testing.T) {
 		"has waited long":               {held(waits, 2, 30), twoAtOnce, waiter{ticket: begin - 5, waited: 5 * time.Second}, -2},
 		"newcomer while permits are free": {
 			line{Issued: begin, Front: begin - 10, Mean: 2, LeftAt: now, FreeSince: at(-3)}, twoAtOnce, waiter{}, -1,
+		},
+		"front a billion behind": {
+			line{Issued: 2e9, Front: 1e9 + 1, Mean: 2, LeftAt: now}, perSecond, waiter{}, 0,
+		},
+		"front before the tickets": {line{Issued: begin, Front: 2 * begin, Mean: 2}, perSecond, waiter{ticket: begin}, 0},
+		"lease after now, own permit": {
+			line{Issued: begin, Front: begin, Holders: map[string]holding{"i": {9, at(1e6)}}}, twoAtOnce, waiter{}, 0,
 		},
 		"newcomer while nobody comes": {
 			line{Issued: begin, Front: begin - 10, Mean: 2, LeftAt: at(-10)}, twoAtOnce, waiter{}, 0,
@@ -179,6 +187,9 @@ func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"issued":9e99}`), int64(math.MinInt64), int64(envelope.MaxTicket), 0, 0.001, 10_000, 3)
 	f.Add([]byte(`{"issued":1,"front":1e8,"mean":3599,"next":"0001-01-01T00:00:00Z","holders":{"i":{"permits":-1}}}`),
 		int64(1), int64(-1), 10_000, 0.0, 1, 1)
+	f.Add([]byte(`{"issued":2000000000,"front":1000000001,"leftAt":"9999-01-01T00:00:00Z","movedAt":"9999-01-01T00:00:00Z",`+
+		`"freeSince":"9999-01-01T00:00:00Z","holders":{"i":{"permits":9,"until":"9999-01-01T00:00:00Z"}}}`),
+		int64(1), int64(2e9), 2, 0.5, 1, 1)
 	f.Fuzz(func(t *testing.T, row []byte, a, b int64, concurrency int, perSecond float64, burst, visits int) {
 		p := targets.Profile{
 			Concurrency: min(max(concurrency, 0), 10_000), Rate: rate.Limit(min(max(perSecond, 0), 10_000)),
@@ -225,6 +236,10 @@ func FuzzLine(f *testing.F) {
 		}
 		if granted != r.chosen || r.look < 0 || r.look > lineWait {
 			t.Errorf("%d granted, %+v", granted, r)
+		}
+		latest := bounds.Later(bounds.Later(state.FreeSince, state.LeftAt), state.MovedAt)
+		if latest.After(now.Add(grace)) || r.until.After(now.Add(lease+grace)) {
+			t.Errorf("a time after now is believed: %+v, lease until %v", state, r.until)
 		}
 		written, err := json.Marshal(state)
 		if err != nil {

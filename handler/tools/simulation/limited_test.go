@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -453,6 +454,24 @@ func (w *limited) cancel() {
 		}
 		c.isCancelled = true
 		w.open--
+	}
+}
+
+// rewrite changes the row of the limit as somebody can who may write to the table.
+func (w *limited) rewrite(change func(l map[string]json.RawMessage)) {
+	all := storage.Query{Partition: limit.Partition}
+	err := w.table.Table.List(context.Background(), all, func(row storage.Entity) error {
+		content, _ := row.Values["content"].([]byte)
+		var l map[string]json.RawMessage
+		if err := json.Unmarshal(content, &l); err != nil {
+			return err
+		}
+		change(l)
+		row.Values["content"], _ = json.Marshal(l)
+		return w.table.Table.Put(context.Background(), []storage.Entity{row})
+	})
+	if err != nil {
+		w.t.Error(err)
 	}
 }
 
