@@ -79,7 +79,7 @@ type Table interface {
 type Config struct {
 	// Table is the table of the app; nil for none.
 	Table Table
-	// App is the name of the app, Instance that of this process.
+	// App is the name of the app, Instance that of this process, of which rows have the first [nameBytes].
 	App, Instance string
 	// Now is the time of this machine. Random returns numbers from 0 up to, not including, 1.
 	Now    func() time.Time
@@ -90,8 +90,8 @@ type Config struct {
 // New returns the limits of an app.
 func New(c Config) *Limits {
 	l := &Limits{
-		table: c.Table, app: c.App, instance: c.Instance, clock: c.Now, random: c.Random, log: c.Log,
-		rows: map[string]*row{},
+		table: c.Table, app: c.App, instance: c.Instance[:min(len(c.Instance), nameBytes)], clock: c.Now,
+		random: c.Random, log: c.Log, rows: map[string]*row{},
 	}
 	l.stopping, l.stop = context.WithCancel(context.Background())
 	return l

@@ -65,6 +65,9 @@ const (
 	longestLine = 1e9
 	shortLine   = 1e6
 	month       = 30 * 24 * time.Hour
+	// A row has room for maxHolders instances, of whose names it has nameBytes: 48 random bits of a UUID.
+	maxHolders = 1000
+	nameBytes  = 13
 )
 
 // Bounds of the delay of a message that waits in the line.
@@ -105,7 +108,7 @@ type line struct {
 	MovedAt   time.Time `json:"movedAt,omitzero"`
 }
 
-// holding is how many permits an instance has, and when others may take them.
+// holding is how many permits an instance has, and when others may take them, in whole seconds.
 type holding struct {
 	Permits int       `json:"permits"`
 	Until   time.Time `json:"until"`
@@ -237,6 +240,9 @@ func (l *line) update(q question) (r reply) {
 	grant := math.MaxInt
 	if p.Concurrency > 0 {
 		grant = max(q.used, p.Concurrency-others)
+		if len(l.Holders) >= maxHolders {
+			grant = q.used // the row has no room
+		}
 	}
 	r = l.choose(q, grant, free)
 	l.Front = min(l.Front, float64(l.Issued))
@@ -275,7 +281,7 @@ func (l *line) hold(q question, mine holding, permits int) (until time.Time) {
 		return q.now
 	}
 	if permits > mine.Permits || mine.Until.Before(q.now.Add(lease-renewEvery/2)) {
-		mine.Until = q.now.Add(lease)
+		mine.Until = q.now.Add(lease).Truncate(time.Second)
 	}
 	if l.Holders == nil {
 		l.Holders = map[string]holding{}

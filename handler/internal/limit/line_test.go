@@ -2,15 +2,18 @@ package limit
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -176,6 +179,32 @@ func TestLease(t *testing.T) {
 	q.used = 2
 	if r := state.update(q); r.permits != 2 || r.chosen != 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestManyInstances: the row has room for a thousand instances with calls in flight, and one more gets no permit.
+func TestManyInstances(t *testing.T) {
+	p := targets.Profile{Concurrency: 10_000}
+	state := line{Issued: begin, Front: begin, Mean: 1}
+	ask := func(n, used int) reply {
+		q := with(p, &waiter{}, &waiter{}, &waiter{}, &waiter{}, &waiter{}, &waiter{}, &waiter{}, &waiter{}, &waiter{})
+		if used > 0 {
+			q.used, q.waiting = used, nil
+		}
+		q.instance = uuid.NewString()[:9] + fmt.Sprintf("%04d", n)
+		return state.update(q)
+	}
+	for n := range 1000 {
+		if r := ask(n, 0); r.chosen != 9 {
+			t.Fatalf("instance %d: %+v", n, r)
+		}
+	}
+	written, err := json.Marshal(state)
+	if err != nil || len(written) > storage.MaxPropertyBytes {
+		t.Errorf("%d bytes, %v", len(written), err)
+	}
+	if r := ask(1000, 0); r.chosen != 0 || len(state.Holders) != 1000 {
+		t.Errorf("one more: %d permits, %d instances in the row", r.permits, len(state.Holders))
 	}
 }
 
