@@ -33,6 +33,10 @@ const (
 	// storageTimeout bounds a poll, a renewal or the completion of a message: the network timeout of the Azure SDK for
 	// .NET. Messages of an abandoned receive are invisible until their lease ends.
 	storageTimeout = 100 * time.Second
+	// The client of the real host repeats what completes a message three times, as the SDK does by default: after
+	// firstPause, and then after twice as long, up to lastPause.
+	firstPause = 800 * time.Millisecond
+	lastPause  = 4 * firstPause
 	// poisonTTL is how long a message lives on the poison queue: the service's default, because the host sets
 	// no time-to-live.
 	poisonTTL = 7 * 24 * time.Hour
@@ -255,13 +259,16 @@ func (l *listener) complete(ctx context.Context, out result, msg storage.Message
 	defer cancel()
 	switch {
 	case out == succeeded:
-		err = l.store.Delete(ctx, l.fn.Queue, msg.ID, msg.PopReceipt)
+		err = l.remove(ctx, msg)
 	case out == undecodable || msg.DequeueCount >= l.queues.MaxDequeueCount:
 		log.Warn().Msgf("Message has reached MaxDequeueCount of %d. Moving message to queue '%s'.",
 			l.queues.MaxDequeueCount, l.poison)
 		err = l.moveToPoison(ctx, msg)
 	default:
-		_, err = l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, l.queues.VisibilityTimeout)
+		err = persist(ctx, func() error {
+			_, err := l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, l.queues.VisibilityTimeout)
+			return err
+		})
 	}
 	if isGone(err) {
 		log.Debug().Err(err).Msg("message is gone: nothing to complete")
@@ -270,21 +277,39 @@ func (l *listener) complete(ctx context.Context, out result, msg storage.Message
 	return err
 }
 
+// persist repeats an operation until it succeeds, is refused, or finds no message or queue.
+func persist(ctx context.Context, do func() error) error {
+	for wait := firstPause; ; wait *= 2 {
+		err := do()
+		if err == nil || isGone(err) || errors.Is(err, storage.ErrRefused) || wait > lastPause {
+			return err
+		}
+		storage.Sleep(ctx, wait)
+	}
+}
+
+func (l *listener) remove(ctx context.Context, msg storage.Message) error {
+	return persist(ctx, func() error { return l.store.Delete(ctx, l.fn.Queue, msg.ID, msg.PopReceipt) })
+}
+
 // moveToPoison writes the message's text to the poison queue and deletes the message. If the delete fails, both exist.
 func (l *listener) moveToPoison(ctx context.Context, msg storage.Message) error {
-	item := storage.Item{Text: msg.Text, TTL: poisonTTL}
-	_, err := l.store.Put(ctx, l.poison, item)
+	put := func() error {
+		_, err := l.store.Put(ctx, l.poison, storage.Item{Text: msg.Text, TTL: poisonTTL})
+		return err
+	}
+	err := persist(ctx, put)
 	if errors.Is(err, storage.ErrNoQueue) {
 		err = l.store.Create(ctx, l.poison)
 		if err == nil {
-			_, err = l.store.Put(ctx, l.poison, item)
+			err = persist(ctx, put)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("move message to %s: %w", l.poison, err)
 	}
 	l.count(func(s *stats) { s.poisoned++ })
-	return l.store.Delete(ctx, l.fn.Queue, msg.ID, msg.PopReceipt)
+	return l.remove(ctx, msg)
 }
 
 // isGone reports whether the error says that another receiver has the message or that it was deleted.

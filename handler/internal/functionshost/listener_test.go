@@ -186,6 +186,47 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 	}
 }
 
+// The client of the real host repeats what completes a message: a 503 makes no second call, unless it goes on.
+func TestListenerCompletesAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		operation string
+		out       result
+		failures  int
+		want      stats // of half a minute, within which a lease ends
+	}{
+		"delete":                  {"delete", succeeded, 3, stats{received: 1, succeeded: 1, maxDequeueCount: 1}},
+		"delete_during_an_outage": {"delete", succeeded, 4, stats{received: 2, succeeded: 2, maxDequeueCount: 2}},
+		"release":                 {"update", failed, 3, stats{received: 3, failed: 3, poisoned: 1, maxDequeueCount: 3}},
+		"copy":                    {"put", failed, 3, stats{received: 3, failed: 3, poisoned: 1, maxDequeueCount: 3}},
+		"delete_of_the_copied":    {"delete", failed, 3, stats{received: 3, failed: 3, poisoned: 1, maxDequeueCount: 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newListenerTest(t, always(test.out))
+				b.lease, b.queues.VisibilityTimeout = 15*time.Second, time.Second
+				left := test.failures
+				b.fault = func(operation string) error {
+					if operation == test.operation && left > 0 {
+						left--
+						return errDown
+					}
+					return nil
+				}
+				b.create()
+				b.put(hello)
+				b.start()
+				pass(30 * time.Second)
+				if got := b.stop(); got != test.want {
+					t.Errorf("stats %+v, want %+v", got, test.want)
+				}
+				if n := len(b.store.All(b.fn.Queue + "-poison")); n != test.want.poisoned {
+					t.Errorf("%d messages on the poison queue, want %d", n, test.want.poisoned)
+				}
+			})
+		})
+	}
+}
+
 // A stale receipt is no error: the handler has settled the message itself.
 func TestListenerMessageIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,6 +23,7 @@ func BenchmarkHistory(b *testing.B) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("x-ms-request-id", "1")
+		w.Header().Set("x-ms-version", r.Header.Get("x-ms-version"))
 		switch r.Method {
 		case http.MethodGet:
 			w.Header().Set("x-ms-error-code", "ResourceNotFound")
@@ -33,7 +34,7 @@ func BenchmarkHistory(b *testing.B) {
 			_, _ = io.WriteString(w, "--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\nContent-Type: "+
 				"application/http\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n\r\n--c--\r\n--b--\r\n")
 		default:
-			w.Header().Set("ETag", "1")
+			w.Header().Set("ETag", "W/\"datetime'2026-11-27T12%3A00%3A00.0000000Z'\"")
 			w.WriteHeader(http.StatusNoContent)
 		}
 	}))

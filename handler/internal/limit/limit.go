@@ -41,7 +41,7 @@ const (
 
 // Limits are the limits of an app. It is safe for concurrent use.
 type Limits struct {
-	table    storage.Table
+	table    Table
 	app      string
 	instance string
 	clock    func() time.Time
@@ -68,14 +68,20 @@ type Limits struct {
 	deniedUntil time.Time
 }
 
+// Table is the table of the app, whose clock all instances count by: their own need not agree.
+type Table interface {
+	storage.Table
+	// Now returns the time by the clock of the table, which is known from its first answer on.
+	Now() time.Time
+}
+
 // Config is what [New] needs.
 type Config struct {
 	// Table is the table of the app; nil for none.
-	Table storage.Table
-	// App is the name of the app, Instance that of this process.
+	Table Table
+	// App is the name of the app, Instance that of this process, of which rows have the first [nameBytes].
 	App, Instance string
-	// Now is the time of storage, so that the clocks of the instances need not agree. Random returns numbers from 0 up
-	// to, not including, 1.
+	// Now is the time of this machine. Random returns numbers from 0 up to, not including, 1.
 	Now    func() time.Time
 	Random func() float64
 	Log    zerolog.Logger
@@ -84,8 +90,8 @@ type Config struct {
 // New returns the limits of an app.
 func New(c Config) *Limits {
 	l := &Limits{
-		table: c.Table, app: c.App, instance: c.Instance, clock: c.Now, random: c.Random, log: c.Log,
-		rows: map[string]*row{},
+		table: c.Table, app: c.App, instance: c.Instance[:min(len(c.Instance), nameBytes)], clock: c.Now,
+		random: c.Random, log: c.Log, rows: map[string]*row{},
 	}
 	l.stopping, l.stop = context.WithCancel(context.Background())
 	return l
@@ -142,7 +148,7 @@ func (l *Limits) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *
 		a = r.forget(m) // or its answer came at the same moment
 	}
 	if a.granted {
-		storage.Sleep(ctx, a.at.Sub(l.now()))
+		storage.Sleep(ctx, a.ahead)
 		l.leavePlace(m)
 	}
 	if ctx.Err() != nil {
@@ -178,6 +184,7 @@ func (p *pass) Ended(o *decision.Outcome, _ time.Time) {
 // Released implements [decision.Pass].
 func (*pass) Released(time.Time) {}
 
+// now returns the time of this machine, by which all is measured that is not in a row.
 func (l *Limits) now() time.Time { return l.clock().UTC() }
 
 // ask adds a message to the row of its target.

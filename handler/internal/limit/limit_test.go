@@ -30,13 +30,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // instance returns the limits as an instance of an app knows them. They are closed at the end of the test.
 func instance(t *testing.T, table storage.Table, name string, log *bytes.Buffer) *limit.Limits {
 	t.Helper()
+	clocked, hasClock := table.(limit.Table)
+	if table != nil && !hasClock {
+		clocked = withClock{table}
+	}
 	l := limit.New(limit.Config{
-		Table: table, App: "app", Instance: name, Now: time.Now, Random: func() float64 { return 0.5 },
+		Table: clocked, App: "app", Instance: name, Now: time.Now, Random: func() float64 { return 0.5 },
 		Log: zerolog.New(log),
 	})
 	t.Cleanup(func() { l.Close(time.Second) })
 	return l
 }
+
+// withClock is a table with the clock of this machine.
+type withClock struct{ storage.Table }
+
+func (withClock) Now() time.Time { return time.Now() }
 
 // due returns a call that is due, with a ticket.
 func due(p targets.Profile, ticket int64) *decision.Due {
@@ -164,6 +173,65 @@ func (c *cuttable) Replace(ctx context.Context, entity storage.Entity) (string, 
 		return "", err
 	}
 	return c.table.Replace(ctx, entity)
+}
+
+// aheadTable is a table whose clock is ahead, as one instance sees it: from its first answer on.
+type aheadTable struct {
+	*memory.Table
+	ahead    time.Duration
+	answered atomic.Bool
+}
+
+func (a *aheadTable) Now() time.Time {
+	if !a.answered.Load() {
+		return time.Now()
+	}
+	return time.Now().Add(a.ahead)
+}
+
+func (a *aheadTable) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
+	defer a.answered.Store(true)
+	return a.Table.Get(ctx, partition, id)
+}
+
+// TestClockOfTheTable: an instance that starts takes no permit and no turn that others have, however wrong the clocks
+// of the machines are, and no message waits in it for longer.
+func TestClockOfTheTable(t *testing.T) {
+	for _, ahead := range []time.Duration{300 * time.Second, -300 * time.Second, 2000 * time.Hour} {
+		for name, p := range map[string]targets.Profile{
+			"concurrency": atATime("t.example", 2),
+			"rate":        {Scope: "t.example", Rate: 1.0 / 30, Burst: 2},
+		} {
+			t.Run(fmt.Sprint(name, ahead), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var table memory.Table
+					old := instance(t, &aheadTable{Table: &table, ahead: ahead}, "old", &bytes.Buffer{})
+					due := func(ticket int64) *decision.Due {
+						d := due(p, ticket)
+						d.Deadline = time.Now().Add(ahead + time.Hour)
+						return d
+					}
+					ends := []func(){mustEnter(t, old, due(0)), mustEnter(t, old, due(0))}
+					<-time.After(time.Second)
+					began := time.Now()
+					started := instance(t, &aheadTable{Table: &table, ahead: ahead}, "new", &bytes.Buffer{})
+					refusal := mustRefuse(t, started, due(0))
+					if waited := time.Since(began); waited > 5*time.Second || refusal.Ticket == 0 {
+						t.Errorf("refused after %v: %+v", waited, refusal)
+					}
+					for _, end := range ends {
+						end()
+					}
+					<-time.After(30 * time.Second)
+					began = time.Now()
+					mustEnter(t, started, due(refusal.Ticket))()
+					if waited := time.Since(began); waited > time.Second {
+						t.Errorf("called after %v", waited)
+					}
+				})
+			})
+		}
+	}
 }
 
 // TestStop: a message that waits when the handler stops takes nothing, and what it had is given back.

@@ -55,11 +55,19 @@ const (
 	meanCalls = 8
 	// longestAhead is how far ahead a turn can be, beside the burst. One further ahead was not written by an instance.
 	longestAhead = 10 * time.Second
+	// grace is how long after now another time may be. A later one was not written by an instance.
+	grace = time.Minute
 	// validFor is how long before the front a ticket is valid, and validPlaces how many places before it in any case.
 	validFor    = 20 * time.Minute
 	validPlaces = 64
-	// longestLine is more places than any line has.
+	// longestLine is more places than any line has. Most lines have no more than the calls of a month, or so many as
+	// shortLine, because the limit may have been higher.
 	longestLine = 1e9
+	shortLine   = 1e6
+	month       = 30 * 24 * time.Hour
+	// A row has room for maxHolders instances, of whose names it has nameBytes: 48 random bits of a UUID.
+	maxHolders = 1000
+	nameBytes  = 13
 )
 
 // Bounds of the delay of a message that waits in the line.
@@ -100,18 +108,18 @@ type line struct {
 	MovedAt   time.Time `json:"movedAt,omitzero"`
 }
 
-// holding is how many permits an instance has, and when others may take them.
+// holding is how many permits an instance has, and when others may take them, in whole seconds.
 type holding struct {
 	Permits int       `json:"permits"`
 	Until   time.Time `json:"until"`
 }
 
-// parseLine reads a row. One that somebody has damaged counts as new.
+// parseLine reads a row. One that somebody has damaged counts as new; see also [line.doubt].
 func parseLine(content []byte) line {
 	var l line
 	err := json.Unmarshal(content, &l)
-	isSane := err == nil && l.Mean >= 0 && l.Mean < time.Hour.Seconds() && l.Issued > 0 &&
-		l.Issued < envelope.MaxTicket-longestLine && math.Abs(float64(l.Issued)-l.Front) < longestLine
+	isSane := err == nil && l.Mean >= 0 && l.Issued > 0 && l.Issued < envelope.MaxTicket-longestLine &&
+		math.Abs(float64(l.Issued)-l.Front) < longestLine
 	if isSane {
 		return l
 	}
@@ -119,9 +127,36 @@ func parseLine(content []byte) line {
 	return line{Issued: start, Front: float64(start), Mean: 1}
 }
 
+// doubt corrects what no instance can have written by now. Anyone who can write to the table may have done it, and
+// would stop the target until then.
+func (l *line) doubt(q question) {
+	latest := q.now.Add(grace)
+	for _, at := range []*time.Time{&l.FreeSince, &l.LeftAt, &l.MovedAt} {
+		if at.After(latest) {
+			*at = time.Time{}
+		}
+	}
+	maps.DeleteFunc(l.Holders, func(_ string, h holding) bool {
+		return !h.Until.After(q.now) || h.Until.After(latest.Add(lease)) || h.Permits <= 0
+	})
+	farthest := q.now.Add(longestAhead + times(q.profile.Burst, interval(q.profile)))
+	if q.profile.Rate > 0 && l.Next.After(farthest) {
+		l.Next = farthest
+	}
+	l.Mean = min(l.Mean, targets.MaxTimeout.Seconds())
+	fastest := line{}
+	waiting := float64(l.Issued) - l.Front
+	if waiting < 0 || waiting > max(shortLine, month.Seconds()*fastest.pace(q.profile)) {
+		l.Front = float64(l.Issued)
+	}
+}
+
 // waiter is a message that asks to be called.
 type waiter struct {
-	deadline, since time.Time
+	deadline time.Time
+	// since is when it came, by the clock of this machine, and waited how long ago that was when it asks.
+	since  time.Time
+	waited time.Duration
 	// lag is how long before it was due, if that is known.
 	lag time.Duration
 	// ticket is its place in the line, 0 for none. Visits is how often a content in place has come; 0 for an envelope.
@@ -133,9 +168,8 @@ type waiter struct {
 }
 
 // canStay reports whether the message waits in the handler for what comes after a time, at most so long in all.
-func (w *waiter) canStay(now time.Time, ahead, longest time.Duration) bool {
-	waited := now.Sub(w.since)
-	return w.hasPlace && waited < longest && ahead < longest-waited
+func (w *waiter) canStay(ahead, longest time.Duration) bool {
+	return w.hasPlace && w.waited < longest && ahead < longest-w.waited
 }
 
 // isFront reports whether it is a content in place that has come back. It can carry no ticket.
@@ -155,12 +189,12 @@ func inLine(a, b *waiter) int {
 	return cmp.Compare(a.ticket, b.ticket)
 }
 
-// answer is the answer to a message: it may be called at a time, or it waits in the handler, or it comes back after a
-// delay, and the detail says why. HasPermit says that it takes one of the permits until its call ends.
+// answer is the answer to a message: it may be called at a time, so far ahead, or it waits in the handler, or it comes
+// back after a delay, and the detail says why. HasPermit says that it takes one of the permits until its call ends.
 type answer struct {
 	granted, hasPermit, stays bool
 	at                        time.Time
-	delay                     time.Duration
+	ahead, delay              time.Duration
 	detail                    string
 	ticket                    int64
 }
@@ -198,6 +232,7 @@ type reply struct {
 // update gives permits and turns to the messages of an instance, as far as the limits allow.
 func (l *line) update(q question) (r reply) {
 	p := q.profile
+	l.doubt(q)
 	mine, others := l.takeOthers(q)
 	l.count(q)
 	free := l.freeFor(q.now)
@@ -205,6 +240,9 @@ func (l *line) update(q question) (r reply) {
 	grant := math.MaxInt
 	if p.Concurrency > 0 {
 		grant = max(q.used, p.Concurrency-others)
+		if len(l.Holders) >= maxHolders {
+			grant = q.used // the row has no room
+		}
 	}
 	r = l.choose(q, grant, free)
 	l.Front = min(l.Front, float64(l.Issued))
@@ -227,15 +265,10 @@ func (l *line) update(q question) (r reply) {
 	return r
 }
 
-// takeOthers removes permits whose lease has ended, and those of the instance. It returns these, and the number of the
-// others.
+// takeOthers removes the permits of the instance. It returns these, and the number of the others.
 func (l *line) takeOthers(q question) (mine holding, others int) {
-	l.Holders = maps.Clone(l.Holders)
 	mine = l.Holders[q.instance]
-	maps.DeleteFunc(l.Holders, func(name string, h holding) bool {
-		isOver := !h.Until.After(q.now) || h.Until.Sub(q.now) > lease+longestAhead || h.Permits <= 0
-		return isOver || name == q.instance
-	})
+	delete(l.Holders, q.instance)
 	for _, h := range l.Holders {
 		others += min(h.Permits, math.MaxInt32)
 	}
@@ -248,7 +281,7 @@ func (l *line) hold(q question, mine holding, permits int) (until time.Time) {
 		return q.now
 	}
 	if permits > mine.Permits || mine.Until.Before(q.now.Add(lease-renewEvery/2)) {
-		mine.Until = q.now.Add(lease)
+		mine.Until = q.now.Add(lease).Truncate(time.Second)
 	}
 	if l.Holders == nil {
 		l.Holders = map[string]holding{}
@@ -265,10 +298,6 @@ func (l *line) count(q question) {
 	}
 	if q.profile.Rate == 0 {
 		return
-	}
-	latest := q.now.Add(longestAhead + times(q.profile.Burst, interval(q.profile)))
-	if l.Next.After(latest) {
-		l.Next = latest
 	}
 	for _, at := range q.unused {
 		// What is given back is used at the end of those that were given away. That is a call too many now and then if
@@ -321,7 +350,7 @@ func (l *line) choose(q question, grant int, free time.Duration) reply {
 			l.begin(m, q)
 			r.chosen++
 			r.answers[m] = answer{granted: true, hasPermit: p.Concurrency > 0, at: at}
-		case (isLost || free > spareTime) && !m.hasTicket() && m.canStay(now, at.Sub(now), lineWait):
+		case (isLost || free > spareTime) && !m.hasTicket() && m.canStay(at.Sub(now), lineWait):
 			r.answers[m] = answer{stays: true}
 		default:
 			r.answers[m] = answer{ticket: l.leave(m, q)}
@@ -352,7 +381,7 @@ func (l *line) leave(m *waiter, q question) (ticket int64) {
 	if m.hasTicket() {
 		l.LeftAt = q.now.Truncate(time.Second)
 	}
-	if m.ticket > 0 && q.now.Sub(m.since) >= lineWait {
+	if m.ticket > 0 && m.waited >= lineWait {
 		distance := l.Front - float64(m.ticket) - 2*math.Sqrt(float64(min(p.Concurrency, 100))) - 30*l.pace(p)
 		l.Front -= pullShare * max(0, distance)
 	}
@@ -389,7 +418,7 @@ func (l *line) answerRest(q question, grant int, r *reply) {
 		}
 		ahead = max(ahead, l.turn(p, now).Sub(now)-turnWait)
 		a.detail = detail
-		a.stays = m.canStay(now, ahead, wait)
+		a.stays = m.canStay(ahead, wait)
 		switch {
 		case m.isFront():
 			a.delay = max(ahead, frontWait)
@@ -423,9 +452,9 @@ func (l *line) wait(q question, places float64) time.Duration {
 		atOnce = p.Concurrency
 	}
 	places -= earlyPlaces * math.Sqrt(float64(atOnce))
-	until := bounds.Seconds(places / l.pace(p))
+	until := max(0, bounds.Seconds(places/l.pace(p)))
 	if !l.MovedAt.IsZero() {
-		until -= q.now.Sub(l.MovedAt)
+		until -= q.now.Sub(l.MovedAt) // at most the longest duration
 	}
 	return max(0, bounds.Seconds(earlyShare*until.Seconds())-earlyLead)
 }

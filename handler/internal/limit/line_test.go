@@ -2,14 +2,18 @@ package limit
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -24,9 +28,6 @@ const begin = 1_000_000
 func with(p targets.Profile, waiting ...*waiter) question {
 	for _, m := range waiting {
 		m.hasPlace = true
-		if m.since.IsZero() {
-			m.since = now
-		}
 		if m.deadline.IsZero() {
 			m.deadline = now.Add(time.Hour)
 		}
@@ -82,9 +83,16 @@ func TestLine(t *testing.T) {
 		"content in place that is back": {waits, perSecond, waiter{visits: 2}, 0},
 		"content in place at the front": {next(waits, 20), perSecond, waiter{visits: 2}, -1},
 		"content in place too early":    {next(waits, 60), perMinute, waiter{visits: 2}, -2},
-		"has waited long":               {held(waits, 2, 30), twoAtOnce, waiter{ticket: begin - 5, since: at(-5)}, -2},
+		"has waited long":               {held(waits, 2, 30), twoAtOnce, waiter{ticket: begin - 5, waited: 5 * time.Second}, -2},
 		"newcomer while permits are free": {
 			line{Issued: begin, Front: begin - 10, Mean: 2, LeftAt: now, FreeSince: at(-3)}, twoAtOnce, waiter{}, -1,
+		},
+		"front a billion behind": {
+			line{Issued: 2e9, Front: 1e9 + 1, Mean: 2, LeftAt: now}, perSecond, waiter{}, 0,
+		},
+		"front before the tickets": {line{Issued: begin, Front: 2 * begin, Mean: 2}, perSecond, waiter{ticket: begin}, 0},
+		"lease after now, own permit": {
+			line{Issued: begin, Front: begin, Holders: map[string]holding{"i": {9, at(1e6)}}}, twoAtOnce, waiter{}, 0,
 		},
 		"newcomer while nobody comes": {
 			line{Issued: begin, Front: begin - 10, Mean: 2, LeftAt: at(-10)}, twoAtOnce, waiter{}, 0,
@@ -127,7 +135,7 @@ func TestNewcomersMoveTheFront(t *testing.T) {
 func TestPulledBack(t *testing.T) {
 	state := line{Issued: begin, Front: begin, Mean: 2, LeftAt: now}
 	state.Holders = map[string]holding{"other": {2, at(30)}}
-	state.update(with(twoAtOnce, &waiter{ticket: begin - 500, since: at(-5)}))
+	state.update(with(twoAtOnce, &waiter{ticket: begin - 500, waited: 5 * time.Second}))
 	if state.Front > begin-50 || state.Front < begin-500 {
 		t.Errorf("front %v", state.Front)
 	}
@@ -174,6 +182,32 @@ func TestLease(t *testing.T) {
 	}
 }
 
+// TestManyInstances: the row has room for a thousand instances with calls in flight, and one more gets no permit.
+func TestManyInstances(t *testing.T) {
+	p := targets.Profile{Concurrency: 10_000}
+	state := line{Issued: begin, Front: begin, Mean: 1}
+	ask := func(n, used int) reply {
+		q := with(p, &waiter{}, &waiter{}, &waiter{}, &waiter{}, &waiter{}, &waiter{}, &waiter{}, &waiter{}, &waiter{})
+		if used > 0 {
+			q.used, q.waiting = used, nil
+		}
+		q.instance = uuid.NewString()[:9] + fmt.Sprintf("%04d", n)
+		return state.update(q)
+	}
+	for n := range 1000 {
+		if r := ask(n, 0); r.chosen != 9 {
+			t.Fatalf("instance %d: %+v", n, r)
+		}
+	}
+	written, err := json.Marshal(state)
+	if err != nil || len(written) > storage.MaxPropertyBytes {
+		t.Errorf("%d bytes, %v", len(written), err)
+	}
+	if r := ask(1000, 0); r.chosen != 0 || len(state.Holders) != 1000 {
+		t.Errorf("one more: %d permits, %d instances in the row", r.permits, len(state.Holders))
+	}
+}
+
 // FuzzLine: whatever a row and messages contain, no limit is exceeded, every message gets an answer, and what is
 // written can be read.
 func FuzzLine(f *testing.F) {
@@ -182,6 +216,9 @@ func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"issued":9e99}`), int64(math.MinInt64), int64(envelope.MaxTicket), 0, 0.001, 10_000, 3)
 	f.Add([]byte(`{"issued":1,"front":1e8,"mean":3599,"next":"0001-01-01T00:00:00Z","holders":{"i":{"permits":-1}}}`),
 		int64(1), int64(-1), 10_000, 0.0, 1, 1)
+	f.Add([]byte(`{"issued":2000000000,"front":1000000001,"leftAt":"9999-01-01T00:00:00Z","movedAt":"9999-01-01T00:00:00Z",`+
+		`"freeSince":"9999-01-01T00:00:00Z","holders":{"i":{"permits":9,"until":"9999-01-01T00:00:00Z"}}}`),
+		int64(1), int64(2e9), 2, 0.5, 1, 1)
 	f.Fuzz(func(t *testing.T, row []byte, a, b int64, concurrency int, perSecond float64, burst, visits int) {
 		p := targets.Profile{
 			Concurrency: min(max(concurrency, 0), 10_000), Rate: rate.Limit(min(max(perSecond, 0), 10_000)),
@@ -228,6 +265,10 @@ func FuzzLine(f *testing.F) {
 		}
 		if granted != r.chosen || r.look < 0 || r.look > lineWait {
 			t.Errorf("%d granted, %+v", granted, r)
+		}
+		latest := bounds.Later(bounds.Later(state.FreeSince, state.LeftAt), state.MovedAt)
+		if latest.After(now.Add(grace)) || r.until.After(now.Add(lease+grace)) {
+			t.Errorf("a time after now is believed: %+v, lease until %v", state, r.until)
 		}
 		written, err := json.Marshal(state)
 		if err != nil {

@@ -137,13 +137,14 @@ func (r *row) give(m *waiter, a answer) {
 	if !a.granted {
 		r.limits.leavePlace(m)
 	}
+	a.ahead = a.at.Sub(r.now())
 	m.answer <- a
 }
 
 // serve gives the permits that this instance has to its messages: to the first in the line and, unless there is one,
 // to others. If there are turns as well, each needs an update.
 func (r *row) serve() {
-	now := r.limits.now()
+	now := r.now()
 	if r.profile.Rate > 0 || !now.Before(r.until.Add(-leaseReserve)) {
 		return
 	}
@@ -193,7 +194,16 @@ func (r *row) canForget() bool {
 	if r.running || r.isNeeded() {
 		return false
 	}
-	return !r.inMemory || !r.line.Next.After(r.limits.now())
+	return !r.inMemory || !r.line.Next.After(r.now())
+}
+
+// now returns the time that the times in the row are compared with. In a lease it has no monotonic clock reading: see
+// [storage.WallTime].
+func (r *row) now() time.Time {
+	if r.inMemory || r.limits.table == nil {
+		return r.limits.now()
+	}
+	return r.limits.table.Now().UTC().Round(0)
 }
 
 // close makes the last update, if one is needed.
@@ -354,10 +364,11 @@ func (r *row) plan() (next []byte, done func()) {
 	slices.SortStableFunc(r.waiting, inLine)
 	for _, m := range r.waiting {
 		r.limits.takePlace(m)
+		m.waited = r.limits.now().Sub(m.since)
 	}
 	state := parseLine(r.stored.Content)
 	q := question{
-		profile: r.profile, now: r.limits.now(), random: r.limits.random, instance: r.limits.instance,
+		profile: r.profile, now: r.now(), random: r.limits.random, instance: r.limits.instance,
 		used: r.used, lag: r.lag, waiting: r.waiting, ended: r.ended, begun: r.begun, unused: r.unused,
 	}
 	got := state.update(q)

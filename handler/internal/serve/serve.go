@@ -149,7 +149,7 @@ type records struct {
 	targets             *record.Targets
 	settings            *setting.Watcher
 	limits              *limit.Limits
-	app                 storage.Table
+	app                 limit.Table
 	// numbers is the recorder of the calls per minute, which metrics counts. Hours adds up those of the app.
 	numbers *record.Recorder
 	metrics *metrics.Collector
@@ -191,27 +191,26 @@ func openCredentials(c Config, client *outbound.Client, r records, log zerolog.L
 
 func openRecords(c Config, log zerolog.Logger) (r records) {
 	r.history = openHistory(c, log)
-	now, instance := time.Now, uuid.NewString()
+	instance := uuid.NewString()
 	if c.App.Settings.Scheduled != config.Off {
-		now = r.openTables(c, instance, log)
+		r.openTables(c, instance, log)
 	}
 	r.limits = limit.New(limit.Config{
-		Table: r.app, App: c.appName(), Instance: instance, Now: now, Random: rand.Float64, Log: log,
+		Table: r.app, App: c.appName(), Instance: instance, Now: time.Now, Random: rand.Float64, Log: log,
 	})
 	return r
 }
 
-// openTables opens the tables of what is recorded, and returns the clock of storage.
-func (r *records) openTables(c Config, instance string, log zerolog.Logger) (now func() time.Time) {
-	tables := map[string]storage.Table{}
-	now = time.Now
+// openTables opens the tables of what is recorded.
+func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
+	tables := map[string]*azure.Table{}
 	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.MetricsTable} {
 		table, err := azure.OpenTable(c.App.Connection, name)
 		if err != nil {
 			log.Warn().Err(err).Msg("scheduled messages are not recorded")
-			return time.Now
+			return
 		}
-		tables[name], now = table, table.Now
+		tables[name] = table
 	}
 	r.scheduled = record.NewRecorder(tables[storage.ScheduledTable], record.HandlerBytes, log)
 	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
@@ -221,7 +220,6 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) (now
 	r.numbers = record.NewMetricsRecorder(tables[storage.MetricsTable], record.HandlerBytes, log)
 	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance)
 	r.hours = metrics.NewHours(c.appName())
-	return now
 }
 
 func (c Config) appName() string { return functionapp.Name(config.Getenv(c.App.Environ)) }

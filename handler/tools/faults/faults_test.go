@@ -145,6 +145,7 @@ func TestTableStates(t *testing.T) {
 	upstream, err := target.Serve(t.Context(),
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("x-ms-request-id", "1")
+			w.Header().Set("x-ms-version", "2019-02-02")
 			w.WriteHeader(http.StatusNoContent)
 		}))
 	if err != nil {

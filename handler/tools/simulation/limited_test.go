@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -202,7 +203,8 @@ func (t instanceTable) answered(began time.Time) {
 	t.ahead.Store(int64(ahead))
 }
 
-func (t instanceTable) now() time.Time {
+// Now implements [limit.Table].
+func (t instanceTable) Now() time.Time {
 	return time.Now().Add(t.skew + time.Duration(t.ahead.Load()))
 }
 
@@ -265,7 +267,8 @@ func (w *limited) start() *limitedInstance {
 	}
 	table := instanceTable{w.table, i, skew, &atomic.Int64{}}
 	i.limits = limit.New(limit.Config{
-		Table: table, App: "app", Instance: fmt.Sprint(len(w.instances)), Now: table.now, Random: float,
+		Table: table, App: "app", Instance: fmt.Sprint(len(w.instances)), Random: float,
+		Now: func() time.Time { return time.Now().Add(skew) },
 		Log: zerolog.Nop(),
 	})
 	i.deliverer = &delivery.Deliverer{
@@ -451,6 +454,24 @@ func (w *limited) cancel() {
 		}
 		c.isCancelled = true
 		w.open--
+	}
+}
+
+// rewrite changes the row of the limit as somebody can who may write to the table.
+func (w *limited) rewrite(change func(l map[string]json.RawMessage)) {
+	all := storage.Query{Partition: limit.Partition}
+	err := w.table.Table.List(context.Background(), all, func(row storage.Entity) error {
+		content, _ := row.Values["content"].([]byte)
+		var l map[string]json.RawMessage
+		if err := json.Unmarshal(content, &l); err != nil {
+			return err
+		}
+		change(l)
+		row.Values["content"], _ = json.Marshal(l)
+		return w.table.Table.Put(context.Background(), []storage.Entity{row})
+	})
+	if err != nil {
+		w.t.Error(err)
 	}
 }
 

@@ -2,7 +2,10 @@ package simulation
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,6 +171,9 @@ func TestLimitedTrouble(t *testing.T) {
 		"away_3min":    {events: events{2 * time.Minute: away(true), 5 * time.Minute: away(false)}},
 		"slow_table":   {events: events{2 * time.Minute: slow(10 * time.Second), 4 * time.Minute: slow(0)}},
 		"clocks_of_5s": {skew: 5 * time.Second},
+		"clocks_of_5min": {
+			events: events{2 * time.Minute: ten, 4 * time.Minute: stop}, skew: 5 * time.Minute, twice: 10,
+		},
 	} {
 		for _, demand := range []demand{
 			limitedRate(5, 0.5, time.Hour),
@@ -282,6 +288,45 @@ func TestLimitedAttacks(t *testing.T) {
 				d.run(t, 5).must(t, figures{
 					peak: d.concurrency, window: 1.1, use: 0.8, reschedules: 20, missing: 300, twice: 5,
 				})
+			})
+		}
+	}
+}
+
+// TestLimitedDamagedRow: one write to the row of a limit, by somebody who may write to the table, stops no target, and
+// lets no more calls be made than the limit.
+func TestLimitedDamagedRow(t *testing.T) {
+	const never = `"9999-12-31T23:59:59Z"`
+	far := map[string]string{"freeSince": never, "leftAt": never, "movedAt": never}
+	behind := func(l map[string]json.RawMessage) {
+		issued, _ := strconv.ParseInt(string(l["issued"]), 10, 64)
+		l["front"] = fmt.Append(nil, issued-999_999_999)
+	}
+	for name, damage := range map[string]func(l map[string]json.RawMessage){
+		"times": func(map[string]json.RawMessage) {},
+		"front": behind,
+		"mean":  func(l map[string]json.RawMessage) { behind(l); l["mean"] = []byte("3599") },
+		"holders": func(l map[string]json.RawMessage) {
+			rest := cmp.Or(strings.Trim(string(l["holders"]), "{}"), `"y":{"permits":-1,"until":`+never)
+			l["holders"] = []byte(`{"x":{"permits":99,"until":` + never + `},` + rest + `}}`)
+		},
+	} {
+		for _, d := range []demand{
+			limitedRate(1, 0.8, time.Hour),
+			limitedConcurrency(2, 2*time.Second, 0.8),
+			limitedBoth(2, 5, 2*time.Second, 0.8),
+		} {
+			t.Run(name+d.limit, func(t *testing.T) {
+				d.deadline, d.length = time.Hour, 15*time.Minute
+				d.events = map[time.Duration]func(*limited){5 * time.Minute: func(w *limited) {
+					w.rewrite(func(l map[string]json.RawMessage) {
+						for member, at := range far {
+							l[member] = []byte(at)
+						}
+						damage(l)
+					})
+				}}
+				d.run(t, 5).must(t, figures{peak: d.concurrency, window: 1.1, use: 0.95, excess: 0.0001, reschedules: 3})
 			})
 		}
 	}

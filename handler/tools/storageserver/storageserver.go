@@ -80,6 +80,7 @@ type (
 func (s *Server) serve(operation func(http.Header, *http.Request) (status int, body any, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Ms-Request-Id", "1")
+		w.Header().Set("X-Ms-Version", r.Header.Get("X-Ms-Version"))
 		status, body, err := operation(w.Header(), r)
 		switch {
 		case errors.Is(err, storage.ErrNoQueue):

@@ -71,11 +71,12 @@ func (s service) gave(req *http.Request, answer *http.Response, body []byte) boo
 	code := answer.Header.Get("x-ms-error-code")
 	hasID := answer.Header.Get("x-ms-request-id") != ""
 	isSuccess := answer.StatusCode/100 == 2
+	isStorages := hasID && answer.Header.Get(versionHeader) != "" // other services of Azure have an ID, too
 	switch {
 	case s == queueService && isSuccess:
-		return isQueueResult(req, answer.Header, hasID, body)
+		return isQueueResult(req, answer.Header, isStorages, body)
 	case s == tableService && isSuccess:
-		return isTableResult(req, answer.Header, hasID, body)
+		return isTableResult(req, answer.Header, isStorages, body)
 	case s == tableService && answer.StatusCode == http.StatusNotFound && !bytes.HasPrefix(body, []byte("{")):
 		return false // the commands would take it for a table without rows
 	case s != blobService && blobCode.MatchString(code):
@@ -85,39 +86,56 @@ func (s service) gave(req *http.Request, answer *http.Response, body []byte) boo
 }
 
 // isQueueResult reports whether a success is what Queue Storage returns. An operation without a result has at least the
-// id of the request.
-func isQueueResult(req *http.Request, header http.Header, hasID bool, body []byte) bool {
+// headers of a storage account.
+func isQueueResult(req *http.Request, header http.Header, isStorages bool, body []byte) bool {
 	var document struct {
-		XMLName xml.Name
 		Queues  *struct{}
 		Message struct {
 			ID         string `xml:"MessageId"`
 			PopReceipt string
 		} `xml:"QueueMessage"`
 	}
-	has := func(root string) bool {
-		err := xml.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &document)
-		return err == nil && document.XMLName.Local == root
-	}
+	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff")))
 	query := req.URL.Query()
 	switch {
 	case req.Method == http.MethodPost:
-		return has("QueueMessagesList") && document.Message.ID != "" && document.Message.PopReceipt != ""
+		isMessage := isWhole(body, messageList) && xml.Unmarshal(body, &document) == nil
+		return isMessage && document.Message.ID != "" && document.Message.PopReceipt != ""
 	case req.Method == http.MethodPut && query.Has("popreceipt"):
 		return header.Get("x-ms-popreceipt") != ""
 	case req.Method != http.MethodGet:
-		return hasID
+		return isStorages
 	case query.Get("comp") == "metadata":
 		_, err := strconv.Atoi(header.Get("x-ms-approximate-messages-count"))
 		return err == nil
 	case query.Get("comp") == "list":
-		return has("EnumerationResults") && document.Queues != nil
+		isList := isWhole(body, "EnumerationResults") && xml.Unmarshal(body, &document) == nil
+		return isList && document.Queues != nil
 	}
-	return has("QueueMessagesList")
+	return isWhole(body, messageList)
+}
+
+// messageList is the root element of a list of messages.
+const messageList = "QueueMessagesList"
+
+// isWhole reports whether an XML document has a root element, and its end. What is between them is the SDK's to judge,
+// which decodes it: for many or large messages, that takes long.
+func isWhole(document []byte, root string) bool {
+	decoder := xml.NewDecoder(bytes.NewReader(document))
+	for {
+		token, err := decoder.RawToken()
+		if err != nil {
+			return false
+		}
+		if start, isStart := token.(xml.StartElement); isStart {
+			isEmpty := decoder.InputOffset() == int64(len(document)) && bytes.HasSuffix(document, []byte("/>"))
+			return start.Name.Local == root && (isEmpty || bytes.HasSuffix(document, []byte("</"+root+">")))
+		}
+	}
 }
 
 // isTableResult is isQueueResult for Table Storage.
-func isTableResult(req *http.Request, header http.Header, hasID bool, body []byte) bool {
+func isTableResult(req *http.Request, header http.Header, isStorages bool, body []byte) bool {
 	switch {
 	case strings.HasSuffix(req.URL.Path, "/$batch"):
 		boundary, _, _ := bytes.Cut(body, []byte("\r\n"))
@@ -132,9 +150,9 @@ func isTableResult(req *http.Request, header http.Header, hasID bool, body []byt
 		err := json.Unmarshal(body, &document)
 		return err == nil && document.Metadata != "" && (document.Rows != nil || document.PartitionKey != nil)
 	case req.Method == http.MethodDelete, strings.HasSuffix(req.URL.Path, "/Tables"):
-		return hasID
+		return isStorages
 	}
-	return header.Get("ETag") != ""
+	return isStorages && strings.HasPrefix(header.Get("ETag"), `W/"`) // a blob has another form
 }
 
 // Reach asks a queue endpoint for an answer without a credential, with a version of the API, and returns the headers of
@@ -146,6 +164,7 @@ func Reach(ctx context.Context, endpoint, version string) (http.Header, error) {
 	if err != nil {
 		return nil, err
 	}
+	request.URL.RawQuery = "comp=list" // without an operation, the answer can lack all but the header Server
 	request.Header.Set(versionHeader, version)
 	response, err := origin{client, queueService}.Do(request)
 	if err != nil {

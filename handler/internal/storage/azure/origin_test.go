@@ -1,10 +1,15 @@
 package azure
 
 import (
+	"bytes"
 	"context"
+	"encoding/xml"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,6 +47,11 @@ var foreign = map[string]storageproxy.Order{
 	"blobs_200":       {Status: 200, Body: "<EnumerationResults><Containers/><NextMarker/></EnumerationResults>"},
 	"blob_404":        {Status: 404, Code: "ContainerNotFound", Body: "<Error><Code>ContainerNotFound</Code></Error>"},
 	"long_200":        {Status: 200, Body: strings.Repeat("x", 1<<20)},
+	"etag_204":        {Status: 204, Header: http.Header{"Etag": {`"33a64df5"`}}},
+	"weak_etag_201":   {Status: 201, Header: http.Header{"Etag": {`W/"33a64df5"`}}},
+	"version_204":     {Status: 204, Header: http.Header{"Etag": {`"33a64df5"`}, "X-Ms-Version": {"2025-01-05"}}},
+	"request_id_204":  {Status: 204, Header: http.Header{"Etag": {`"33a64df5"`}, "X-Ms-Request-Id": {"1"}}},
+	"request_id_201":  {Status: 201, Header: http.Header{"X-Ms-Request-Id": {"1"}}},
 	"file_404": {
 		Status: 404, Code: "ResourceNotFound", Body: "<Error><Code>ResourceNotFound</Code></Error>",
 		Header: http.Header{"Server": {"Windows-Azure-File/1.0 Microsoft-HTTPAPI/2.0"}, "X-Ms-Request-Id": {"1"}},
@@ -159,6 +169,18 @@ func TestForeignAnswersToQueues(t *testing.T) {
 		defer watcher.before.Store(nil)
 		mustBeForeign(t, "put", putError(t.Context(), through))
 	})
+	t.Run("broken_200", func(t *testing.T) {
+		watcher.before.Store(&storageproxy.Order{
+			Status: 200, Body: "<QueueMessagesList><QueueMessage></QueueMessagesList>",
+		})
+		defer watcher.before.Store(nil)
+		for _, operation := range []string{"receive", "peek"} {
+			err := queueOperations(through, name, m)[operation](t.Context())
+			if err == nil || errors.Is(err, storage.ErrRefused) || errors.Is(err, storage.ErrNoQueue) {
+				t.Errorf("%s: error %v, want a temporary one", operation, err)
+			}
+		}
+	})
 	t.Run("cut_off", func(t *testing.T) {
 		watcher.after.Store(&storageproxy.Order{Cut: true})
 		defer watcher.after.Store(nil)
@@ -249,6 +271,15 @@ func TestForeignAnswersToTables(t *testing.T) {
 			}
 		})
 	}
+	t.Run("blob_204", func(t *testing.T) {
+		watcher.before.Store(&storageproxy.Order{Status: 204, Header: http.Header{
+			"Etag": {`"0x8D4BCC2E4835CD0"`}, "X-Ms-Version": {"2025-01-05"}, "X-Ms-Request-Id": {"1"},
+		}})
+		defer watcher.before.Store(nil)
+		for _, operation := range []string{"put", "insert", "replace"} {
+			mustBeForeign(t, operation, tableOperations(tables, name, key)[operation](t.Context()))
+		}
+	})
 	t.Run("cut_off", func(t *testing.T) {
 		watcher.after.Store(&storageproxy.Order{Cut: true})
 		defer watcher.after.Store(nil)
@@ -311,6 +342,102 @@ func TestEndpointOfAnotherService(t *testing.T) {
 	wrong.BlobEndpoint = conn.TableEndpoint
 	if err := ProbeBlobs(t.Context(), wrong); !errors.Is(err, storage.ErrForeign) {
 		t.Errorf("blobs at tables: error %v", err)
+	}
+}
+
+// TestReachBehindAProxy: a proxy that removes the name of the service does not make its answer another server's.
+func TestReachBehindAProxy(t *testing.T) {
+	conn, err := ParseConnection(
+		[]string{"AzureWebJobsStorage=" + azuritetest.Run(t).ConnectionString}, "AzureWebJobsStorage",
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream, err := url.Parse(conn.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := startServer(t, (&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = upstream.Scheme, upstream.Host },
+		ModifyResponse: func(r *http.Response) error {
+			r.Header.Del("Server")
+			return nil
+		},
+	}).ServeHTTP)
+	for _, end := range []string{"", "/"} {
+		if _, err := Reach(t.Context(), address+upstream.Path+end, apiVersion); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// messages returns the answer to a receive of messages with texts of a size.
+func messages(count, size int) []byte {
+	const message = "<QueueMessage><MessageId>6f1bbb3e-8a0c-4a5c-a7c6-2a4b5b1f0f57</MessageId>" +
+		"<InsertionTime>Fri, 27 Nov 2026 12:00:00 GMT</InsertionTime>" +
+		"<ExpirationTime>Fri, 04 Dec 2026 12:00:00 GMT</ExpirationTime><PopReceipt>AgAAAAMAAAAAAAAA</PopReceipt>" +
+		"<TimeNextVisible>Fri, 27 Nov 2026 12:10:00 GMT</TimeNextVisible><DequeueCount>1</DequeueCount><MessageText>"
+	text := message + strings.Repeat("A", size) + "</MessageText></QueueMessage>"
+	return []byte("\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessagesList>" +
+		strings.Repeat(text, count) + "</QueueMessagesList>")
+}
+
+// TestLists: a list of messages has the root element and its end; whatever else is no list, also no empty one.
+func TestLists(t *testing.T) {
+	request := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/account/queue/messages"}}
+	gave := func(body string) bool {
+		answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"X-Ms-Request-Id": {"1"}}}
+		return queueService.gave(request, answer, []byte(body))
+	}
+	for _, list := range []string{
+		"<QueueMessagesList/>", "<QueueMessagesList />", "<QueueMessagesList></QueueMessagesList>",
+		"\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessagesList />",
+		"<?xml version=\"1.0\" encoding=\"utf-8\" standalone=\"yes\"?>\n<QueueMessagesList>\n</QueueMessagesList>\r\n",
+		"<!-- c --><QueueMessagesList/>", string(messages(2, 10)),
+	} {
+		if !gave(list) {
+			t.Errorf("no list: %q", list)
+		}
+	}
+	whole := string(messages(2, 10))
+	for n := range len(whole) {
+		if gave(whole[:n]) {
+			t.Errorf("a list: %q", whole[:n])
+		}
+	}
+	for _, other := range []string{
+		webPage, "<html/>", "<QueueMessagesList", "<QueueMessagesList>", "<QueueMessagesList><a/>",
+		"</QueueMessagesList>", "<html><QueueMessagesList/></html>", "<html></QueueMessagesList>",
+		"<!-- <QueueMessagesList></QueueMessagesList>", "x<a></QueueMessagesList>", "<QueueMessagesList/><html/>",
+		"<EnumerationResults><Queues/></EnumerationResults>", `{"a":"</QueueMessagesList>"}`,
+		"<QueueMessagesList2/>", "<QueueMessagesList></QueueMessagesList><!--",
+	} {
+		if gave(other) {
+			t.Errorf("a list: %q", other)
+		}
+	}
+}
+
+// BenchmarkOrigin compares a look at a list of messages with its decoding, which the SDK does as well.
+func BenchmarkOrigin(b *testing.B) {
+	request := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/account/queue/messages"}}
+	for _, size := range []int{400, 45 << 10} {
+		body := messages(32, size)
+		b.Run(fmt.Sprintf("look_%d", size), func(b *testing.B) {
+			for b.Loop() {
+				if !isQueueResult(request, nil, true, body) {
+					b.Fatal("no list")
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("decode_%d", size), func(b *testing.B) {
+			for b.Loop() {
+				var list struct{ XMLName xml.Name }
+				if err := xml.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &list); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -29,6 +29,9 @@ func nameOf(k storage.Key) name { return name{k.Partition, k.ID} }
 
 var _ storage.Table = (*Table)(nil)
 
+// Now returns the time of its clock, which is that of this machine.
+func (*Table) Now() time.Time { return time.Now() }
+
 // Fail makes every operation fail with the error, until it is called with nil.
 func (t *Table) Fail(err error) {
 	t.mu.Lock()
