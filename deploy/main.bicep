@@ -58,7 +58,7 @@ param alertEmail string = ''
 @description('Ids of further action groups that receive the alerts; empty ones are left out.')
 param actionGroupIds string[] = []
 
-@description('Address range of a virtual network to make for the calls, /25 or larger; empty: none is made.')
+@description('Address range of a virtual network to make for the calls, in IPv4, /25 or larger; empty: none is made.')
 param virtualNetworkPrefix string = ''
 
 @description('Id of an existing subnet for the calls, delegated to Microsoft.App/environments (Flex Consumption) or Microsoft.Web/serverFarms.')
@@ -87,8 +87,8 @@ param privateDnsZoneIds zoneIds = {}
 @minValue(-1)
 param dailyQuotaGb int = -1
 
-@description('Closes the storage account except for private endpoints in the network.')
-param privateStorage bool = false
+@description('Closes the storage account except for private endpoints in the network. Without a default: it would open a closed account.')
+param privateStorage bool
 
 @description('Closes the app except for a private endpoint in the network.')
 param privateApp bool = false
@@ -119,6 +119,16 @@ var packageContainer = 'packages'
 @description('Name of the package in its container, on Elastic Premium.')
 var packageName = 'async-caller.zip'
 
+@description('Most instances, as the plan accepts them.')
+var mostInstances = flex && maximumInstanceCount < 40
+  ? fail('maximumInstanceCount must be 40 or more on Flex Consumption')
+  : maximumInstanceCount
+
+@description('Most GB of log a day, as the workspace accepts it.')
+var logQuotaGb = dailyQuotaGb == 0
+  ? fail('dailyQuotaGb must be 1 or more, or -1 for no cap')
+  : dailyQuotaGb
+
 @description('Instances that are always on, on Elastic Premium: one in each of three zones if it is zone redundant.')
 var premiumInstances = flex || !zoneRedundant
   ? 1
@@ -129,14 +139,20 @@ var premiumInstances = flex || !zoneRedundant
 @description('The template makes the virtual network.')
 var ownNetwork = !empty(virtualNetworkPrefix) && !empty('${subnetId}${endpointSubnetId}')
   ? fail('give either virtualNetworkPrefix, or subnetId and endpointSubnetId')
-  : !empty(virtualNetworkPrefix)
+  : !empty(endpointSubnetId) && !privateStorage && !privateApp
+      ? fail('endpointSubnetId has no effect without privateStorage or privateApp')
+      : !empty(virtualNetworkPrefix)
 
 @description('Address ranges of the subnets app and endpoints. The rest of the network is free.')
 var subnetPrefixes = !ownNetwork
   ? ['', '']
-  : parseCidr(virtualNetworkPrefix).cidr > 25
-      ? fail('virtualNetworkPrefix must be /25 or larger, for two subnets of /26')
-      : [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]
+  : !contains(virtualNetworkPrefix, '.')
+      ? fail('virtualNetworkPrefix must be a range of IPv4, such as 10.20.0.0/24')
+      : parseCidr(virtualNetworkPrefix).cidr > 25
+          ? fail('virtualNetworkPrefix must be /25 or larger, for two subnets of /26')
+          : '${parseCidr(virtualNetworkPrefix).network}/${parseCidr(virtualNetworkPrefix).cidr}' != virtualNetworkPrefix
+              ? fail('virtualNetworkPrefix must begin with the first address of its range, such as 10.20.0.0/24')
+              : [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]
 
 @description('Subnet through which the calls leave; empty: none.')
 var callSubnetId = ownNetwork
@@ -154,12 +170,16 @@ var canHaveEndpoints = ownNetwork || (!empty(subnetId) && !empty(endpointSubnetI
 @description('Only the private endpoints accept connections to the storage account.')
 var closed = privateStorage && !canHaveEndpoints
   ? fail('privateStorage needs virtualNetworkPrefix, or subnetId and endpointSubnetId')
-  : privateStorage
+  : !privateStorage && !empty(join(map(storageServices, service => service.zoneId), ''))
+      ? fail('privateDnsZoneIds has no effect for blob, queue and table without privateStorage')
+      : privateStorage
 
 @description('Only the private endpoint accepts connections to the app.')
 var appClosed = privateApp && !canHaveEndpoints
   ? fail('privateApp needs virtualNetworkPrefix, or subnetId and endpointSubnetId')
-  : privateApp
+  : !privateApp && !empty(sitesZoneId)
+      ? fail('privateDnsZoneIds has no effect for sites without privateApp')
+      : privateApp
 
 @description('Subnet of the private endpoints.')
 var endpointsId = ownNetwork ? endpointSubnet.id : endpointSubnetId
@@ -191,8 +211,22 @@ var queues = [
   'async-caller-10'
 ]
 
-@description('All queues. A queue of a route may be named twice, or be one of functions/.')
-var allQueues = union(queues, routedQueues)
+@description('Names in routedQueues with characters that no queue has, or in upper case.')
+var oddQueues = filter(
+  routedQueues,
+  queueName => !empty(filter(range(0, length(queueName)), i => !contains('abcdefghijklmnopqrstuvwxyz0123456789-', substring(queueName, i, 1))))
+)
+
+@description('Names in routedQueues that routes.json cannot have for another reason: docs/routes.md.')
+var refusedQueues = filter(
+  routedQueues,
+  queueName => length(queueName) < 3 || length(queueName) > 56 || startsWith(queueName, '-') || endsWith(queueName, '-') || contains(queueName, '--') || endsWith(queueName, '-poison') || contains(queues, queueName)
+)
+
+@description('All queues. A queue of a route may be named twice.')
+var allQueues = !empty(concat(oddQueues, refusedQueues))
+  ? fail('routedQueues has a name that routes.json cannot have: docs/routes.md has the rule')
+  : union(queues, routedQueues)
 
 resource storage 'Microsoft.Storage/storageAccounts@2026-04-01' = {
   name: 'ac${token}'
@@ -339,7 +373,7 @@ resource workspace 'Microsoft.OperationalInsights/workspaces@2026-03-01' = {
     }
     retentionInDays: 30
     workspaceCapping: {
-      dailyQuotaGb: dailyQuotaGb
+      dailyQuotaGb: logQuotaGb
     }
   }
 }
@@ -588,7 +622,7 @@ resource app 'Microsoft.Web/sites@2025-03-01' = {
       }
       scaleAndConcurrency: {
         instanceMemoryMB: instanceMemoryMB
-        maximumInstanceCount: maximumInstanceCount
+        maximumInstanceCount: mostInstances
       }
     } : null
   }

@@ -244,5 +244,5 @@ func TestLogCost(t *testing.T) {
 	level := mustMatch(t, page, `"logLevel": \{"default": "Information", "Function": "(\w+)"\}`)[0]
 	mustMatch(t, text, `\n  AzureFunctionsJobHost__logging__logLevel__Function: '`+level+`'\n`)
 	mustMatch(t, text, `\nparam dailyQuotaGb int = -1\n`)
-	mustMatch(t, text, `\n    workspaceCapping: \{\n      dailyQuotaGb: dailyQuotaGb\n    \}\n`)
+	mustMatch(t, text, `\n    workspaceCapping: \{\n      dailyQuotaGb: logQuotaGb\n    \}\n`)
 }

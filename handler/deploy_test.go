@@ -15,6 +15,7 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/route"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -64,13 +65,46 @@ func TestTemplateQueues(t *testing.T) {
 	compare(t, "queues of functions/", bound, made)
 	compare(t, "queues of senders", envelope.Queues(), made)
 	// A queue that is named twice must be one resource.
-	mustMatch(t, text, `\nvar allQueues = union\(queues, routedQueues\)\n`)
+	mustMatch(t, text, `\n  : union\(queues, routedQueues\)\n`)
 	names := group(text, `/queues@\S+ = \[for queueName in allQueues: \{\n`+
 		`  parent: queueService\n  name: (.+)\n`)
 	compare(t, "resources", []string{"queueName", "'${queueName}" + storage.PoisonSuffix + "'"}, names)
 	tables := group(text, `/tables@\S+ = \{\n  parent: tableService\n  name: '(.+)'\n`)
 	made = []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.MetricsTable}
 	compare(t, "tables", made, tables)
+}
+
+// TestTemplateJudgesQueues: the template refuses in routedQueues what routes.json cannot have. A poison queue in it
+// would be made twice.
+func TestTemplateJudgesQueues(t *testing.T) {
+	longest, shortest := 0, 0
+	for length := range 100 {
+		name := strings.Repeat("a", length)
+		if _, err := route.Parse(fmt.Appendf(nil, `{%q: {"url": "https://t.example/"}}`, name), nil); err == nil {
+			longest = length
+			if shortest == 0 {
+				shortest = length
+			}
+		}
+	}
+	text := read(t, template)
+	mustMatch(t, text, fmt.Sprintf(`queueName => length\(queueName\) < %d \|\| length\(queueName\) > %d \|\| `,
+		shortest, longest))
+	const characters = "abcdefghijklmnopqrstuvwxyz0123456789-"
+	mustMatch(t, text, `queueName => !empty\(filter\(.*, i => !contains\('`+characters+
+		`', substring\(queueName, i, 1\)`)
+	for name, part := range map[string]string{
+		"-orders": "startsWith(queueName, '-')", "orders-": "endsWith(queueName, '-')",
+		"orders--in": "contains(queueName, '--')", "orders-poison": "endsWith(queueName, '-poison')",
+		"async-caller-1": "contains(queues, queueName)", "Orders": "", "orders_in": "", "örders": "",
+	} {
+		if _, err := route.Parse(fmt.Appendf(nil, `{%q: {"url": "https://t.example/"}}`, name), nil); err == nil {
+			t.Errorf("routes.json can have %s", name)
+		}
+		if !strings.Contains(text, part) || part == "" && strings.Trim(name, characters) == "" {
+			t.Errorf("the template does not refuse %s: want %s", name, part)
+		}
+	}
 }
 
 // TestTemplateSettings: the handler accepts the app settings, and reads those of the storage account.
@@ -135,7 +169,8 @@ func readParameters(t *testing.T, path string) map[string]any {
 var azdVariable = regexp.MustCompile(`^\$\{([A-Z_]+)=([^}]*)\}$`)
 
 // TestParameterFiles: an environment of azd needs no edited file, because each parameter in which environments differ
-// is a variable of its own. Both files have the defaults of the template.
+// is a variable of its own. Both files have the defaults of the template. The variable of privateStorage has none: azd
+// asks for it, because a default would open a closed account.
 func TestParameterFiles(t *testing.T) {
 	text, az := read(t, template), readParameters(t, azParameters)
 	variables := map[string]string{}
@@ -177,7 +212,11 @@ func TestParameterFiles(t *testing.T) {
 			}
 			azd[name] = []any{}
 		case string:
-			if v != "${AZURE_ENV_NAME}" { // which azd always sets
+			switch v {
+			case "${AZURE_ENV_NAME}": // which azd always sets
+			case "${PRIVATE_STORAGE}":
+				variables["PRIVATE_STORAGE"], azd[name] = name, false
+			default:
 				azd[name] = value(name, v)
 			}
 		}
@@ -189,6 +228,9 @@ func TestParameterFiles(t *testing.T) {
 		t.Errorf("%s has variables, which az does not know", azParameters)
 	}
 	for name, v := range az {
+		if name == "privateStorage" {
+			continue
+		}
 		declared := mustMatch(t, text, `(?m)^param `+name+` .*? = (.*)$`)[0]
 		written := strings.ReplaceAll(fmt.Sprint(v), "map[]", "{}")
 		if name != "maximumInstanceCount" && strings.Trim(declared, "'") != written {
@@ -341,7 +383,11 @@ func TestTemplateResources(t *testing.T) {
 		"  { name: 'table', zoneId: privateDnsZoneIds.?table ?? '' }",
 		"var endpointsId = ownNetwork ? endpointSubnet.id : endpointSubnetId",
 		"var canHaveEndpoints = ownNetwork || (!empty(subnetId) && !empty(endpointSubnetId))",
-		"      : [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]",
+		"              : [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]",
+		"        maximumInstanceCount: mostInstances",
+		"      dailyQuotaGb: logQuotaGb",
+		// azd asks for a parameter without a value and a default, and a pipeline stops.
+		"param privateStorage bool",
 		"param maximumInstanceCount int = plan == 'FlexConsumption' ? 40 : 20",
 		// A pipeline is no user. For another id than the deployer's nothing is known.
 		"param operatorPrincipalType string = operatorPrincipalId == deployer().objectId && " +
@@ -391,6 +437,14 @@ func TestTemplateRefusals(t *testing.T) {
 		"flex && contains(substring(subnetId, lastIndexOf(subnetId, '/') + 1), '_')",
 		"startsWith(name, '-') || !empty(refusedCharacters)",
 		"maximumInstanceCount < 3",
+		"flex && maximumInstanceCount < 40",
+		"!contains(virtualNetworkPrefix, '.')",
+		"'${parseCidr(virtualNetworkPrefix).network}/${parseCidr(virtualNetworkPrefix).cidr}' != virtualNetworkPrefix",
+		"!empty(endpointSubnetId) && !privateStorage && !privateApp",
+		"!privateStorage && !empty(join(map(storageServices, service => service.zoneId), ''))",
+		"!privateApp && !empty(sitesZoneId)",
+		"dailyQuotaGb == 0",
+		"!empty(concat(oddQueues, refusedQueues))",
 	} {
 		isCondition := func(of string) bool { return strings.HasSuffix(of, condition) }
 		if !slices.ContainsFunc(slices.Collect(maps.Values(refusals)), isCondition) {
@@ -567,8 +621,12 @@ func TestDeployReadme(t *testing.T) {
 			"'ServicePrincipal' : 'User", "yours",
 		"deployer().objectId", "yours",
 		"plan == 'FlexConsumption' ? 40 : 20", "40, or 20 on Elastic Premium")
-	for _, param := range regexp.MustCompile(`(?m)^param (\w+) .* = (.*)$`).FindAllStringSubmatch(text, -1) {
-		declared = append(declared, "`"+param[1]+"` | "+strings.Trim(defaults.Replace(param[2]), "'"))
+	for _, param := range regexp.MustCompile(`(?m)^param (\w+) .*?(?: = (.*))?$`).FindAllStringSubmatch(text, -1) {
+		value := "required"
+		if param[2] != "" {
+			value = strings.Trim(defaults.Replace(param[2]), "'")
+		}
+		declared = append(declared, "`"+param[1]+"` | "+value)
 	}
 	compare(t, "parameters", group(page, "(?m)^\\| (`\\w+` \\| [^|]*?) \\| "), declared)
 	var variables []string
@@ -596,7 +654,8 @@ func TestDeployReadme(t *testing.T) {
 		"az functionapp list-flexconsumption-locations --zone-redundant=true", "`cdn.functions.azure.com`",
 		"`Microsoft.Network/virtualNetworks/subnets/join/action`", "`Microsoft.Network/privateDnsZones/join/action`",
 		"azd env new prod", "Never give az main.parameters.json", "opens a closed account",
-		"The range is /25 or larger", "can come before its records", "This plan has not been tried",
+		"The range is /25 or larger", "azd asks for `PRIVATE_STORAGE`", "can come before its records",
+		"This plan has not been tried",
 		"without an underscore in its name",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(page), " "), promise) {

@@ -645,7 +645,7 @@ func beat(t *testing.T, connectionString string) {
 	}
 	defer table.Close()
 	for _, timer := range []string{functionapp.MonitorTimer, functionapp.KeeperTimer} {
-		if err := record.Beat(t.Context(), table, "local", "test", timer, ""); err != nil {
+		if err := record.Beat(t.Context(), table, record.App{Name: "local", Version: "test"}, timer); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,11 +31,12 @@ func newDrill(env Env) *cobra.Command {
 many were delivered, failed (with the reasons) or are missing, how long the deliveries took, and
 when the timer functions of the app last ran. The exit code is 1 if a call failed or is missing.
 
-Each call is a GET, by default of the app's own home page, https://APP.azurewebsites.net/, where APP
-is the name in the heartbeats of the app. Give --url if the app has another host name, if several
-apps run on the account, or to call a real target. The request ids, which the target gets as
-Idempotency-Key, begin with %s. A call that fails temporarily is retried, but only for %s: then
-the app drops it, without a dead letter. A call that is missing is dropped when the app receives it.
+Each call is a GET, by default of the app's own home page, at the host name that Azure has given to
+the app and that the heartbeats of the app record. Give --url if that name is not below
+azurewebsites.net, azurewebsites.us or chinacloudsites.cn, if several apps run on the account, or to
+call a real target. The request ids, which the target gets as Idempotency-Key, begin with %s.
+A call that fails temporarily is retried, but only for %s: then the app drops it, without a dead
+letter. A call that is missing is dropped when the app receives it.
 
 The times are from the send, by the clock of this machine, to the answer, by that of the app. The
 command is refused if the app does not record outcomes, as for --canary. After Ctrl-C, or if the

@@ -345,7 +345,8 @@ func tick(ts *testscript.TestScript, _ bool, args []string) {
 
 func putBeat(ts *testscript.TestScript, _ bool, args []string) {
 	table, problem := mustAccount(ts).table, strings.Join(args, " ")
-	ts.Check(record.Beat(context.Background(), table, "local", "test", functionapp.MonitorTimer, problem))
+	app := record.App{Name: "local", Version: "test", Problem: problem}
+	ts.Check(record.Beat(context.Background(), table, app, functionapp.MonitorTimer))
 }
 
 func deliver(ts *testscript.TestScript, _ bool, args []string) {

@@ -352,7 +352,8 @@ func listIsInForce(t *testing.T, random *rand.Rand) {
 			app := random.IntN(len(apps))
 			running[app] = append(running[app], start())
 		}
-		if err := record.Beat(ctx, d.account.Table, "local", "test", functionapp.MonitorTimer, ""); err != nil {
+		app := record.App{Name: "local", Version: "test"}
+		if err := record.Beat(ctx, d.account.Table, app, functionapp.MonitorTimer); err != nil {
 			t.Fatal(err)
 		}
 		d.stdout.Reset()

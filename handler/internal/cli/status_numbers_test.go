@@ -27,7 +27,8 @@ func newNumbersSession(t *testing.T, scheduled ...record.Scheduled) *numbersSess
 	t.Helper()
 	n := &numbersSession{testSession: newRowsSession(t, scheduled...), table: &memory.Table{}}
 	n.account.Metrics = metrics.NewReader(n.table)
-	if err := record.Beat(t.Context(), n.account.Table, "app", "test", functionapp.MonitorTimer, ""); err != nil {
+	app := record.App{Name: "app", Version: "test"}
+	if err := record.Beat(t.Context(), n.account.Table, app, functionapp.MonitorTimer); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -55,7 +55,8 @@ func TestStatusScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := record.Beat(t.Context(), d.account.Table, "local", "test", functionapp.MonitorTimer, ""); err != nil {
+		app := record.App{Name: "local", Version: "test"}
+		if err := record.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer); err != nil {
 			t.Fatal(err)
 		}
 		got := d.mustStatus(t)

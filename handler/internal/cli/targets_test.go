@@ -42,7 +42,8 @@ func newPauseSession(t *testing.T, n int) *testSession {
 		return rows.Put(t.Context(), d.account.Table, row)
 	})
 	if err == nil {
-		err = record.Beat(t.Context(), d.account.Table, "local", "test", functionapp.MonitorTimer, "")
+		app := record.App{Name: "local", Version: "test"}
+		err = record.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -335,7 +336,8 @@ func TestListSettings(t *testing.T) {
 		if got, code := list(); code != exitPartly || !strings.Contains(got, "a.example") {
 			t.Errorf("while no app runs: exit code %d, %q", code, got)
 		}
-		err := record.Beat(t.Context(), d.account.Table, "local", "test", functionapp.MonitorTimer, "")
+		app := record.App{Name: "local", Version: "test"}
+		err := record.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -143,6 +143,8 @@ func TestSignals(t *testing.T) {
 		"nexus_no":              {503, "Content-Type: application/json", nexusNo, false, "Nexus"},
 		"nexus_without_type":    {503, "", `{"Type":null,"IsRetryMeaningful":false}`, true, "status 503"},
 		"nexus_not_boolean":     {503, "", `{"Type":"x","IsRetryMeaningful":"no"}`, true, "status 503"},
+		"nexus_true_as_text":    {400, "", `{"Type":"x","IsRetryMeaningful":"true"}`, false, "status 400"},
+		"nexus_1":               {400, "", `{"Type":"x","IsRetryMeaningful":1}`, false, "status 400"},
 		"header_before_nexus":   {400, "X-Async-Caller-Retry: yes", nexusNo, true, "header"},
 		"body_is_no_json":       {503, "", `{"Type":"x","IsRetryMeaningful":false`, true, "status 503"},
 		"more_than_json":        {503, "", nexusNo + "}", true, "status 503"},

@@ -79,7 +79,9 @@ func TestNexusParse(t *testing.T) {
 // TestNexusLatestResponse2xx: a message that is still on its way was not delivered, so its 2xx broke off. It stays
 // in the message, but nobody is told of it.
 func TestNexusLatestResponse2xx(t *testing.T) {
-	for status, want := range map[string]int{"200 OK": 0, "299 ": 0, "302 Found": 302, "500 Oops": 500} {
+	for status, want := range map[string]int{
+		"200 OK": 0, "299 ": 0, "302 Found": 302, "500 Oops": 500, " 500 Oops": 0,
+	} {
 		latest := `"LatestResponse":"` + inBase64("HTTP/1.1 "+status+"\r\nContent-Length: 4\r\n\r\nhalf") + `"`
 		e := accept(t, strings.Replace(nexusMessage(plainCall, ""), `"LatestResponse":null`, latest, 1))
 		if got := e.LatestStatus(); got != want || (e.Latest != nil) != (want != 0) {
@@ -220,6 +222,7 @@ func TestNexusNamesTheMember(t *testing.T) {
 	}
 	callback := func(text string) string { return with(`"Title"`, `"CallBack":"`+inBase64(text)+`","Title"`) }
 	accept(t, good)
+	accept(t, request("POST /C4nary HTTP/2.0", host))
 	for name, c := range map[string]struct{ content, want string }{
 		"both_markers": {
 			with(`{"Org`, `{"asyncCaller":1,"Org`),
@@ -229,6 +232,7 @@ func TestNexusNamesTheMember(t *testing.T) {
 			`{"asyncCaller":1,"rawrequest":{}}`,
 			"asyncCaller: appears together with RawRequest",
 		},
+		"comment":            {with(`{"Org`, `{/* C4nary */"Org`), "not JSON: line 1, column 2"},
 		"neither_marker":     {`{"Organization":"C4nary"}`, "RawRequest"},
 		"raw_null":           {`{"RawRequest":null,"x":"C4nary"}`, "asyncCaller: missing, and so is RawRequest"},
 		"raw_number":         {`{"RawRequest":42}`, "RawRequest: want an object, not a number"},
@@ -263,6 +267,7 @@ func TestNexusNamesTheMember(t *testing.T) {
 		"target_with_space": {request("GET /a C4nary HTTP/1.1", host), "RawRequest.CallOut: request line: "},
 		"no_version":        {request("GET /C4nary", host), "RawRequest.CallOut: request line: "},
 		"http_2":            {request("GET /C4nary HTTP/2", host), "RawRequest.CallOut: request line: "},
+		"two_spaces":        {request("GET  /C4nary HTTP/1.1", host), "RawRequest.CallOut: request line: "},
 		"connect": {
 			request("CONNECT /C4nary HTTP/1.1", host),
 			"RawRequest.CallOut: request line: CONNECT",

@@ -199,6 +199,7 @@ func TestBrokenConnections(t *testing.T) {
 		"endless_headers":        send("HTTP/1.1 200 OK\r\nX-Long: " + strings.Repeat("x", 1<<20) + "\r\n\r\n"),
 		"too_many_headers":       send("HTTP/1.1 200 OK\r\n" + strings.Repeat("X:\r\n", 16<<10) + "\r\n"),
 		"interim_answers_only":   send(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 3)),
+		"answer_of_http2":        send("\x00\x00\x00\x04\x00\x00\x00\x00\x00"),
 		"answer_of_a_tls_server": send("\x15\x03\x01\x00\x02\x02\x46"),
 	}
 	for name, answer := range tests {

@@ -32,6 +32,9 @@ type App struct {
 	Keeper  time.Time `json:"keeper"`
 	// Problem is why the app made no calls when the later of them ran; empty if it made them.
 	Problem string `json:"problem,omitempty"`
+	// HostName is the name under which Azure serves the app, as the later of them said; empty outside Azure. Anyone who
+	// writes to the table can write another.
+	HostName string `json:"-"`
 }
 
 // Heartbeats is the partition of the rows that say when a timer function last ran, in the table of the scheduled
@@ -43,21 +46,22 @@ type Heartbeat struct {
 	storage.Key
 
 	// App is the name of the app, and Version that of its handler. Since is when its timer functions began to run.
-	App     string    `row:"app"`
-	Version string    `row:"version"`
-	Since   time.Time `row:"since"`
+	App      string    `row:"app"`
+	Version  string    `row:"version"`
+	HostName string    `row:"hostName"`
+	Since    time.Time `row:"since"`
 	// Cause is why the app makes no calls; empty if it makes them.
 	Cause string `row:"cause"`
 	// RequestID is that of a message of a queue with the same name.
 	RequestID string `row:"requestId"`
 }
 
-// Beat records that a timer function of an app runs now, in a handler of a version, and why the app makes no calls;
-// empty if it makes them.
-func Beat(ctx context.Context, table storage.Table, app, version, timer, problem string) error {
+// Beat records that a timer function of an app runs now. The times of the app are not read.
+func Beat(ctx context.Context, table storage.Table, app App, timer string) error {
 	row := Heartbeat{
-		Key: storage.Key{Partition: Heartbeats, ID: timer + "," + rows.KeyOf(app)},
-		App: app, Version: version, Since: time.Now(), Cause: text.Clip(problem, maxRowText),
+		Key: storage.Key{Partition: Heartbeats, ID: timer + "," + rows.KeyOf(app.Name)},
+		App: app.Name, Version: app.Version, HostName: text.Clip(app.HostName, maxRowText),
+		Since: time.Now(), Cause: text.Clip(app.Problem, maxRowText),
 	}
 	last, found, err := rows.Get[Heartbeat](ctx, table, Heartbeats, row.ID)
 	if err != nil {
@@ -106,6 +110,7 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 		if isLatest {
 			app.Problem = text.Line(row.Cause, maxRowText)
 			app.Version = text.Line(row.Version, maxRowText)
+			app.HostName = text.Line(row.HostName, maxRowText)
 		}
 		if row.Since.After(app.Since) {
 			app.Since = row.Since.UTC()

@@ -40,7 +40,7 @@ func (l life) runs(app string, minutes int) {
 
 func (l life) beat(app, timer string) {
 	l.Helper()
-	if err := record.Beat(l.Context(), l.table, app, "test", timer, ""); err != nil {
+	if err := record.Beat(l.Context(), l.table, record.App{Name: app, Version: "test"}, timer); err != nil {
 		l.Fatal(err)
 	}
 }
@@ -127,7 +127,8 @@ func TestBeatsSayWhyNoCallsAreMade(t *testing.T) {
 		beat := func(timer, problem string) {
 			l.Helper()
 			<-time.After(time.Minute)
-			if err := record.Beat(l.Context(), l.table, "shop", "test", timer, problem); err != nil {
+			app := record.App{Name: "shop", Version: "test", Problem: problem}
+			if err := record.Beat(l.Context(), l.table, app, timer); err != nil {
 				l.Fatal(err)
 			}
 		}

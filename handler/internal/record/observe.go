@@ -87,6 +87,9 @@ func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *deli
 		Action: string(r.Action), Reason: string(r.Reason), Status: r.Status, TargetHost: e.Call.Target.Host,
 		At: r.World.Now,
 	}
+	if !outcome.Called {
+		outcome.Cause = text.Clip(r.Detail, maxRowText)
+	}
 	return func(_ context.Context, result *delivery.Result) {
 		if result.Err == nil {
 			o.Outcome(outcome)

@@ -58,6 +58,11 @@ func TestObservers(t *testing.T) {
 			decision.Decision{Action: decision.Finish, Reason: decision.Duplicate},
 			&decision.Verdict{Delivered: time.Now()}, false, nil, gone, "other failure", "finish refused",
 		},
+		"busy": {
+			decision.Decision{Action: decision.Hold, Reason: decision.Busy, Detail: "limit 5/s"},
+			&decision.Verdict{Refusal: &decision.Refusal{}}, false, nil, gone, "other failure",
+			"hold refused limit 5/s",
+		},
 		"interrupted": {
 			decision.Decision{Action: decision.Reschedule, Reason: decision.Interrupted, Delay: 10 * time.Second},
 			interrupted, false, nil, gone, "other failure", "reschedule refused",
@@ -127,7 +132,7 @@ func TestObservers(t *testing.T) {
 				got = ""
 				for _, outcome := range all[record.Outcome](t, &outcomes) {
 					called := map[bool]string{true: "called", false: "refused"}[outcome.Called]
-					got = outcome.Action + " " + called
+					got = strings.TrimSuffix(outcome.Action+" "+called+" "+outcome.Cause, " ")
 				}
 				if got != test.outcome {
 					t.Errorf("outcome %q, want %q", got, test.outcome)

@@ -26,6 +26,8 @@ type Outcome struct {
 	Status     int       `row:"status"`
 	TargetHost string    `row:"targetHost"`
 	At         time.Time `row:"at"`
+	// Cause is why the message was refused, in the words of the gate; empty after a call.
+	Cause string `row:"cause"`
 }
 
 // key returns the key of an outcome.

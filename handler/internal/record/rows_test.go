@@ -35,16 +35,18 @@ func TestNamesOfValues(t *testing.T) {
 		"outcome": {
 			record.Outcome{
 				Run: "T0KEN", RequestID: "r-1", Attempt: 3, Called: true, Action: "finish", Reason: "delivered",
-				Status: 200, TargetHost: "t.example", At: at,
+				Status: 200, TargetHost: "t.example", At: at, Cause: "share",
 			},
 			map[string]any{
 				"requestId": "r-1", "attempts": int32(3), "called": true, "action": "finish", "reason": "delivered",
-				"status": int32(200), "targetHost": "t.example", "at": at,
+				"status": int32(200), "targetHost": "t.example", "at": at, "cause": "share",
 			},
 		},
 		"heartbeat": {
-			record.Heartbeat{App: "app", Version: "0.2.0", Since: at, Cause: "hold mode"},
-			map[string]any{"app": "app", "version": "0.2.0", "since": at, "cause": "hold mode"},
+			record.Heartbeat{App: "app", Version: "0.2.0", HostName: "app.example", Since: at, Cause: "hold mode"},
+			map[string]any{
+				"app": "app", "version": "0.2.0", "hostName": "app.example", "since": at, "cause": "hold mode",
+			},
 		},
 		"target": {
 			record.Target{

@@ -224,6 +224,9 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 
 func (c Config) appName() string { return functionapp.Name(config.Getenv(c.App.Environ)) }
 
+// hostName returns the name under which Azure serves the app; empty elsewhere.
+func (c Config) hostName() string { return config.Getenv(c.App.Environ)("WEBSITE_HOSTNAME") }
+
 // close closes what writes to tables at the same time.
 func (r records) close() {
 	var closing sync.WaitGroup

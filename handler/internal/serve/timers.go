@@ -211,5 +211,8 @@ func (t timers) logPauses(ctx context.Context, log *zerolog.Logger) (paused int,
 
 // beat records that a timer function of the app runs.
 func (t timers) beat(ctx context.Context, table storage.Table, timer string) error {
-	return record.Beat(ctx, table, t.appName(), t.Version, timer, t.whyNoCalls())
+	app := record.App{
+		Name: t.appName(), Version: t.Version, Problem: t.whyNoCalls(), HostName: t.hostName(),
+	}
+	return record.Beat(ctx, table, app, timer)
 }

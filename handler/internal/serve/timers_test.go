@@ -68,7 +68,10 @@ func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
 		Rules: message.Rules{Encoding: storage.Base64},
 	}
 	app.tasks = timers{
-		Config: Config{App: config.App{Functions: &functionapp.App{}}}, records: records, account: app.account,
+		Config: Config{App: config.App{
+			Functions: &functionapp.App{}, Environ: []string{"WEBSITE_HOSTNAME=shop.azurewebsites.net"},
+		}},
+		records: records, account: app.account,
 	}.tasks(t.Context())
 	return app
 }
@@ -129,7 +132,7 @@ func TestMonitorLines(t *testing.T) {
 			`"age":18000000`)
 		const id = functionapp.MonitorTimer + ",local"
 		if row, found, err := app.rows.Get(t.Context(), record.Heartbeats, id); !found ||
-			time.Since(row.WrittenAt) > 0 {
+			time.Since(row.WrittenAt) > 0 || row.Values["hostName"] != "shop.azurewebsites.net" {
 			t.Errorf("heartbeat %v, %v", row, err)
 		}
 	})

@@ -149,7 +149,7 @@ func (s *sample) traffic() {
 	s.t.Helper()
 	ctx := s.t.Context()
 	for _, timer := range []string{"AC-monitor", "AC-poison-keeper"} {
-		s.must(record.Beat(ctx, s.table(storage.ScheduledTable), appName, "0.2.0", timer, ""))
+		s.must(record.Beat(ctx, s.table(storage.ScheduledTable), record.App{Name: appName, Version: "0.2.0"}, timer))
 	}
 	for n, name := range []string{"crm.example.com", "stock.example.com:8443", "mail.example.com"} {
 		c := causes[name]

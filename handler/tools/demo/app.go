@@ -5,20 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
-	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
 )
 
 const (
-	// routedQueue is the queue of the route that the demo adds to those of the project. The target answers its calls by
-	// routedScript.
+	// routedQueue is the queue of the demo's route. The target answers its calls by routedScript.
 	routedQueue  = "demo-orders"
 	routedScript = "503,200"
 )
@@ -26,9 +24,10 @@ const (
 // heartbeats is the schedule of AC-monitor in the demo, so that it need not wait a minute for the first heartbeat.
 const heartbeats = "*/5 * * * * *"
 
-// stage makes an app folder: that of dist, with a route for the demo and an early heartbeat.
+// stage makes the app folder, with an early heartbeat: to stay, a copy of dist, and otherwise the part of it that is no
+// file of the user, with a route for the demo.
 func (s system) stage(ctx context.Context) error {
-	paths, err := filepath.Glob(filepath.Join(dist, "*", "function.json"))
+	functions, err := filepath.Glob(filepath.Join(dist, "*", "function.json"))
 	if err != nil {
 		return err
 	}
@@ -36,7 +35,10 @@ func (s system) stage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, path := range append(paths, files...) {
+	for _, path := range append(functions, files...) {
+		if !s.stay && isOfUser(path) {
+			continue
+		}
 		content, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -54,37 +56,35 @@ func (s system) stage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.Symlink(original, filepath.Join(s.app, filepath.Base(executable))), s.addRoute(ctx))
+	err = os.Symlink(original, filepath.Join(s.app, filepath.Base(executable)))
+	if err != nil || s.stay {
+		return err
+	}
+	return s.addRoute(ctx)
+}
+
+// isOfUser reports whether a file of dist is local.settings.json, an optional file, or the function of a route.
+func isOfUser(path string) bool {
+	name := filepath.Base(path)
+	return name == functionapp.LocalSettings || slices.Contains(config.OptionalFiles(), name) ||
+		strings.HasPrefix(filepath.Base(filepath.Dir(path)), functionapp.RouteFunction(""))
 }
 
 var schedule = regexp.MustCompile(`"schedule": "[^"]*"`)
 
 // addRoute adds the demo's route, and makes its function with the command line as a user would.
 func (s system) addRoute(ctx context.Context) error {
-	routes := map[string]any{}
-	path := filepath.Join(s.app, config.RoutesFile)
-	content, err := os.ReadFile(path)
-	if err == nil {
-		content, err = bom.Text(content)
-	}
-	if err == nil {
-		err = json.Unmarshal(content, &routes)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w", config.RoutesFile, err)
-	}
-	routes[routedQueue] = map[string]any{
+	content, err := json.Marshal(map[string]any{routedQueue: map[string]any{
 		"url": s.target.URL(routedScript), "retry": map[string]any{"schedule": []string{"1s"}},
-	}
-	content, err = json.Marshal(routes)
+	}})
 	if err != nil {
 		return err
 	}
-	err = os.WriteFile(path, content, 0o600)
+	err = os.WriteFile(filepath.Join(s.app, config.RoutesFile), content, 0o600)
 	if err != nil {
 		return err
 	}
-	sync := s.execute(ctx, "routes", "sync", "--app", s.app)
+	sync := s.execute(ctx, "routes", "sync")
 	if sync.code != exitDone {
 		return fmt.Errorf("%s: %s", sync.typed, sync.output)
 	}

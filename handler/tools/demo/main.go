@@ -1,6 +1,6 @@
 // Demo shows the product at work on this machine: it starts Azurite, the local host with the handler and a
-// flaky target, sends envelopes with the command line, and prints what happened to each. It serves the
-// Makefile (make demo, make run) and is not part of the product.
+// flaky target, sends envelopes with the command line, and prints what happened to each. With -stay, it then starts
+// the same parts with the project's files. It serves the Makefile (make demo, make run) and is not part of the product.
 package main
 
 import (
@@ -12,11 +12,15 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/logview"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/target"
@@ -54,12 +58,39 @@ type system struct {
 	store   *azure.Queues
 	target  *target.Target
 	host    *testbed.Host
+	// stay means the system that keeps running: it has the project's app and the standard ports. The system that shows
+	// the demo's messages has an app, a storage account and settings of its own, so that the user's can neither fail it
+	// nor change what it shows.
+	stay bool
 	// state is a folder for the journals of commands, app the app folder.
 	state, app string
+	// environ is the environment of host and commands.
+	environ []string
 }
 
-func run(ctx context.Context, stay, empty bool) (err error) {
-	var s system
+// run shows the demo's messages, unless there shall be none, and then keeps the project's app running if it shall stay.
+func run(ctx context.Context, stay, empty bool) error {
+	if !empty {
+		if err := (system{environ: withoutSettings(os.Environ())}).run(ctx); err != nil {
+			return err
+		}
+	}
+	if !stay {
+		return nil
+	}
+	return system{stay: true, environ: os.Environ()}.run(ctx)
+}
+
+// withoutSettings returns an environment without what the user has set for an app.
+func withoutSettings(environ []string) []string {
+	return slices.DeleteFunc(environ, func(variable string) bool {
+		return strings.HasPrefix(variable, config.Prefix) || strings.HasPrefix(variable, storage.ConnectionName) ||
+			strings.HasPrefix(variable, "AZURE_FUNCTIONS_ENVIRONMENT=") ||
+			strings.HasPrefix(variable, "AzureFunctionsJobHost__")
+	})
+}
+
+func (s system) run(ctx context.Context) (err error) {
 	stopping := func(stop func() error) { err = errors.Join(err, stop()) }
 	s.state, err = os.MkdirTemp("", "async-caller-demo-")
 	if err != nil {
@@ -69,7 +100,7 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 	s.app = filepath.Join(s.state, "app")
 	var storagePorts azurite.Options // any that are free
 	targetPort := 0
-	if stay {
+	if s.stay {
 		storagePorts, targetPort = azurite.StandardPorts(), targetPortIfFree
 	}
 	fmt.Fprintln(os.Stderr, "Starting Azurite, the target and the local Functions host ...")
@@ -101,11 +132,12 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 		return err
 	}
 	var log io.Writer
-	if stay {
+	if s.stay {
 		log = logview.NewWriter(os.Stderr)
 	}
 	s.host, err = testbed.StartHost(ctx, testbed.HostOptions{
-		Executable: executable, AppDir: s.app, ConnectionString: s.azurite.ConnectionString, Out: log,
+		Executable: executable, AppDir: s.app, ConnectionString: s.azurite.ConnectionString, Environ: s.environ,
+		Out: log,
 	})
 	if err != nil {
 		return err
@@ -114,17 +146,40 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 		fmt.Fprintln(os.Stderr, "Stopping everything ...")
 		return s.host.Stop(stopGrace)
 	})
-
-	if !empty {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if !s.stay {
 		if err := s.show(ctx); err != nil {
 			return errors.Join(err, s.saveLog())
 		}
+		return nil
 	}
-	if stay {
-		fmt.Fprint(os.Stdout, invitation(s.azurite.ConnectionString, portInUse, s.target.URL))
-		<-ctx.Done()
+	fmt.Fprint(os.Stdout, invitation(s.azurite.ConnectionString, portInUse, s.target.URL))
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.host.Done():
+		return errHostEnded
 	}
-	return nil
+}
+
+var errHostEnded = errors.New("the local host has ended")
+
+// ready waits until the handler serves. A handler that ends instead is not awaited again: it would end for the same
+// reason.
+func (s system) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the handler was not ready within %v", patience))
+	defer cancel()
+	failed := func() bool { return s.host.Ended() || len(s.host.Lines("handler failed")) > 0 }
+	err := testbed.Await(ctx, func() bool { return failed() || s.host.HandlerPID() != 0 })
+	if err != nil || !failed() {
+		return err
+	}
+	if !s.stay { // otherwise it has been shown
+		_, _ = io.WriteString(logview.NewWriter(os.Stderr), s.host.Output())
+	}
+	return errors.New("the app in " + dist + " does not start; its error is above")
 }
 
 // show sends the messages and prints what happened to each.

@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,7 +54,7 @@ func (s system) scenarios() []scenario {
 		},
 		{
 			"only a body, by a route", "",
-			[]string{"--app", s.app, "--queue", routedQueue, "--body", `{"order":44}`},
+			[]string{"--queue", routedQueue, "--body", `{"order":44}`},
 			"503 200", "delivered",
 		},
 		{"rejected", "400", nil, "400", "dead letter: rejected"},
@@ -98,8 +99,11 @@ func (s system) play(ctx context.Context) ([]row, error) {
 		}
 		return done || s.host.Ended()
 	})
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil, errors.New("interrupted")
+	case s.host.Ended(): // what would have become of the messages is not known
+		return nil, errHostEnded
 	}
 	return rows, nil
 }
@@ -124,10 +128,14 @@ func (s system) send(ctx context.Context, scenario scenario) (requestID string, 
 	return strings.TrimSpace(string(stdout)), nil
 }
 
-// command returns a command line as a user would type it. Its journals are in the demo's folder, not in the user's.
+// command returns a command line as a user would type it. It runs in the app folder, so that it reads no file of the
+// user, and its journals are in the demo's folder.
 func (s system) command(ctx context.Context, args ...string) *exec.Cmd {
-	command := exec.CommandContext(ctx, executable, args...)
-	command.Env = append(os.Environ(), "AzureWebJobsStorage="+s.azurite.ConnectionString, "XDG_STATE_HOME="+s.state)
+	command := exec.CommandContext(ctx, filepath.Join(s.app, filepath.Base(executable)), args...)
+	command.Args[0], command.Dir = executable, s.app
+	command.Env = append(slices.Clip(s.environ),
+		"AzureWebJobsStorage="+s.azurite.ConnectionString, testbed.LoopbackAllowed,
+		"XDG_STATE_HOME="+s.state)
 	return command
 }
 

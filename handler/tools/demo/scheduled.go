@@ -129,7 +129,7 @@ func (s system) await(ctx context.Context, condition func() bool) error {
 		return held || s.host.Ended()
 	})
 	if err == nil && !held {
-		err = errors.New("the local host has ended")
+		err = errHostEnded
 	}
 	return err
 }

@@ -67,7 +67,7 @@ func newOperator(t *testing.T) *operator {
 		table, err := azure.OpenTable(connection, storage.ScheduledTable)
 		must(t, err)
 		defer table.Close()
-		must(t, record.Beat(t.Context(), table, "local", "test", functionapp.MonitorTimer, ""))
+		must(t, record.Beat(t.Context(), table, record.App{Name: "local", Version: "test"}, functionapp.MonitorTimer))
 	}
 	return o
 }

@@ -83,10 +83,12 @@ type makeRun struct {
 // connection is what the programs of docs/senders.md need.
 func (r makeRun) connection() string { return cmp.Or(r.export, "UseDevelopmentStorage=true") }
 
-func startMakeRun(t *testing.T) makeRun {
+// layOut makes a folder like the project's folder after make build. The tool is the program behind make run.
+func layOut(t *testing.T) (folder, tool string) {
 	t.Helper()
-	r := makeRun{folder: t.TempDir(), output: &terminal{}}
-	dist, tool := filepath.Join(r.folder, "dist"), filepath.Join(r.folder, "demo")
+	folder = t.TempDir()
+	dist := filepath.Join(folder, "dist")
+	tool = filepath.Join(folder, "demo")
 	mustRun(t, ".", os.Environ(), "go", "build", "-o", filepath.Join(dist, "async-caller"), "asynccaller/handler")
 	mustRun(t, ".", os.Environ(), "go", "build", "-o", tool, "asynccaller/handler/tools/demo")
 	root, err := filepath.Abs(project)
@@ -95,7 +97,7 @@ func startMakeRun(t *testing.T) makeRun {
 		must(t, os.Symlink(filepath.Join(root, name), filepath.Join(folder, filepath.Base(name))))
 	}
 	for _, name := range []string{"handler", "functions", "host.json", "local.settings.json"} {
-		link(name, r.folder)
+		link(name, folder)
 	}
 	functions, err := os.ReadDir(filepath.Join(root, "functions"))
 	must(t, err)
@@ -104,7 +106,13 @@ func startMakeRun(t *testing.T) makeRun {
 	}
 	link("host.json", dist)
 	link("local.settings.json", dist)
+	return folder, tool
+}
 
+func startMakeRun(t *testing.T) makeRun {
+	t.Helper()
+	folder, tool := layOut(t)
+	r := makeRun{folder: folder, output: &terminal{}}
 	demo := exec.CommandContext(context.WithoutCancel(t.Context()), tool, "-stay", "-empty") // Ctrl-C ends it
 	demo.Dir, demo.Env, demo.Stdout, demo.Stderr = r.folder, environ(), r.output, r.output
 	must(t, demo.Start())

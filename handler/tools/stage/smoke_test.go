@@ -17,7 +17,7 @@ func TestAzureSmoke(t *testing.T) {
 	made := []string{
 		"az group create --subscription S --name NAME --location westeurope --output none",
 		"azd env new NAME --subscription S --location westeurope --no-prompt",
-		"azd env set -e NAME AZURE_RESOURCE_GROUP NAME",
+		"azd env set -e NAME AZURE_RESOURCE_GROUP NAME", "azd env set -e NAME PRIVATE_STORAGE false",
 		"azd up -e NAME --no-prompt",
 	}
 	drilled := []string{

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,8 +27,8 @@ type HostOptions struct {
 	Executable, AppDir string
 	// ConnectionString is that of the storage account.
 	ConnectionString string
-	// Env is added to this process's environment.
-	Env []string
+	// Environ is the environment, nil for that of this process. Env is added to it.
+	Environ, Env []string
 	// Args are added to those of `async-caller host`.
 	Args []string
 	// Out receives the output of host and handler; nil keeps it for Output only.
@@ -36,8 +37,8 @@ type HostOptions struct {
 	Forget bool
 }
 
-// loopbackAllowed is the setting of local.settings.json: the targets are on this machine.
-const loopbackAllowed = "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*"
+// LoopbackAllowed is the setting of local.settings.json: the targets are on this machine.
+const LoopbackAllowed = "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*"
 
 // Host is `async-caller host`, or `func start`, in its own process.
 type Host struct {
@@ -60,7 +61,11 @@ func StartHost(ctx context.Context, o HostOptions) (*Host, error) {
 		output:  &output{forward: o.Out, forget: o.Forget},
 		done:    make(chan struct{}),
 	}
-	h.command.Env = append(os.Environ(), "AzureWebJobsStorage="+o.ConnectionString, loopbackAllowed)
+	environ := o.Environ
+	if environ == nil {
+		environ = os.Environ()
+	}
+	h.command.Env = append(slices.Clip(environ), "AzureWebJobsStorage="+o.ConnectionString, LoopbackAllowed)
 	if o.Func {
 		if err := h.useFunc(ctx, o.AppDir); err != nil {
 			return nil, err

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/text"
@@ -147,13 +146,15 @@ func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err er
 	return r, err
 }
 
-// homePage returns the URL of the home page of the app that runs in Azure. Its name is that of its site, unless it has
-// a host id of its own.
+// homePage returns the URL of the home page of the app that runs on the account, as it has recorded it. A name that is
+// formed from the app's own could be that of a stranger's site.
 func homePage(apps []record.App, now time.Time) (string, error) {
 	var names []string
+	var hostName string
 	for _, app := range apps {
 		if app.Silent(now) == "" {
 			names = append(names, text.Line(app.Name, maxShown))
+			hostName = strings.ToLower(app.HostName)
 		}
 	}
 	why := ""
@@ -164,17 +165,19 @@ func homePage(apps []record.App, now time.Time) (string, error) {
 		const mostNames = 5
 		why = fmt.Sprintf("%d apps run on the account, such as %s",
 			len(names), strings.Join(names[:min(len(names), mostNames)], ", "))
-	case names[0] == functionapp.LocalName || !siteName.MatchString(names[0]):
-		why = "the app " + names[0] + " does not run in Azure"
+	case !azureHost.MatchString(hostName):
+		why = "the app " + names[0] + " has recorded no host name below azurewebsites.net, or that of another cloud"
 	default:
-		return "https://" + names[0] + ".azurewebsites.net/", nil
+		return "https://" + hostName + "/", nil
 	}
 	return "", fmt.Errorf("%w: the home page of the app is not known, because %s; "+
 		"name a URL to call: `async-caller drill --url URL`", ErrNoCall, why)
 }
 
-// siteName matches the name of an app in Azure, and that of its slot.
-var siteName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,61}[a-z0-9]$`)
+// azureHost matches the names that Azure gives to apps in its clouds. The rows of heartbeats can be anyone's who writes
+// to the table, so that no other name is called.
+var azureHost = regexp.MustCompile(
+	`^[a-z0-9][a-z0-9-]{0,62}(\.[a-z0-9-]{1,63}){0,2}\.(azurewebsites\.(net|us)|chinacloudsites\.cn)$`)
 
 // sendDrill sends the calls, until ctx ends, and returns when it sent each, by request id. An answer that is lost does
 // not stop it: the call counts as sent.

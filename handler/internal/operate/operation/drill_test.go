@@ -112,18 +112,37 @@ func TestDrillMessages(t *testing.T) {
 
 // TestDrillHomePage checks which app is called without a URL.
 func TestDrillHomePage(t *testing.T) {
+	const unknownHost = "has recorded no host name below azurewebsites.net"
 	for name, c := range map[string]struct {
-		apps, stopped []string
-		host, refused string
+		// recorded is the host name in the heartbeats, host the one that is called.
+		apps, stopped           []string
+		recorded, host, refused string
 	}{
-		"app": {apps: []string{"contoso-calls"}, host: "contoso-calls.azurewebsites.net"},
-		"beside_stopped": {
-			apps: []string{"contoso-calls"}, stopped: []string{"old"}, host: "contoso-calls.azurewebsites.net",
+		"app": {
+			apps: []string{"shop"}, recorded: "Shop.azurewebsites.net", host: "shop.azurewebsites.net",
 		},
-		"local":   {apps: []string{"local"}, refused: "the app local does not run in Azure"},
-		"several": {apps: []string{"one", "two"}, refused: "2 apps run on the account, such as one, two"},
-		"stopped": {stopped: []string{"old"}, refused: "no app runs on the account"},
-		"hostile": {apps: []string{"evil.example/x"}, refused: "does not run in Azure"},
+		"unique_name": {
+			apps: []string{"shop"}, recorded: "shop-d7h2cbc4e.westeurope-01.azurewebsites.net",
+			host: "shop-d7h2cbc4e.westeurope-01.azurewebsites.net",
+		},
+		"china": {
+			apps: []string{"shop"}, recorded: "shop.chinacloudsites.cn", host: "shop.chinacloudsites.cn",
+		},
+		"government": {apps: []string{"shop"}, recorded: "shop.azurewebsites.us", host: "shop.azurewebsites.us"},
+		"beside_stopped": {
+			apps: []string{"shop"}, stopped: []string{"old"}, recorded: "shop.azurewebsites.net",
+			host: "shop.azurewebsites.net",
+		},
+		"local":     {apps: []string{"local"}, recorded: "localhost:7071", refused: unknownHost},
+		"older":     {apps: []string{"shop"}, refused: "the app shop has recorded no host name"},
+		"several":   {apps: []string{"one", "two"}, refused: "2 apps run on the account, such as one, two"},
+		"stopped":   {stopped: []string{"old"}, refused: "no app runs on the account"},
+		"hostile":   {apps: []string{"shop"}, recorded: "evil.example", refused: unknownHost},
+		"suffix":    {apps: []string{"shop"}, recorded: "evil-azurewebsites.net", refused: unknownHost},
+		"path":      {apps: []string{"shop"}, recorded: "evil.example/shop.azurewebsites.net", refused: unknownHost},
+		"user":      {apps: []string{"shop"}, recorded: "shop@evil.azurewebsites.net", refused: unknownHost},
+		"port":      {apps: []string{"shop"}, recorded: "shop.azurewebsites.net:25", refused: unknownHost},
+		"no_domain": {apps: []string{"shop"}, recorded: ".azurewebsites.net", refused: unknownHost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -133,8 +152,8 @@ func TestDrillHomePage(t *testing.T) {
 				a.Account.Table = table
 				beat := func(apps []string) {
 					for _, app := range apps {
-						err := record.Beat(t.Context(), table, app, "test", functionapp.MonitorTimer, "")
-						if err != nil {
+						beating := record.App{Name: app, HostName: c.recorded}
+						if err := record.Beat(t.Context(), table, beating, functionapp.MonitorTimer); err != nil {
 							t.Fatal(err)
 						}
 					}

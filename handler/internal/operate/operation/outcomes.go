@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/decision"
@@ -188,7 +189,7 @@ func refusedText(row record.Outcome) string {
 	case decision.TargetDown:
 		why = "the circuit breaker of " + host + " is open"
 	case decision.Busy:
-		why = "busy: " + host + " has no free slot"
+		why = strings.TrimSuffix(host+" is busy: "+text.Line(row.Cause, maxShown), ": ")
 	case decision.Auth:
 		why = "there is no token for " + host + ": `async-caller status` says why"
 	case decision.Paused:

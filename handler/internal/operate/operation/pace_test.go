@@ -48,7 +48,8 @@ func recorded(t *testing.T, a *operation.Operations) storage.Table {
 	if a.Account.Table == nil {
 		a.Account.Table = &memory.Table{}
 	}
-	if err := record.Beat(t.Context(), a.Account.Table, "local", "test", functionapp.MonitorTimer, ""); err != nil {
+	beating := record.App{Name: "local", Version: "test"}
+	if err := record.Beat(t.Context(), a.Account.Table, beating, functionapp.MonitorTimer); err != nil {
 		t.Fatal(err)
 	}
 	return a.Outcomes
@@ -127,6 +128,7 @@ func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, record
 		to, delay = mainQueue, 10*time.Second
 		after, err = e.Successor(limit)
 		o.Action, o.Reason, o.Called = "reschedule", "busy", false
+		o.Cause = "limit 2 at a time"
 	}
 	if err == nil && to != "" {
 		_, err = a.store.Put(ctx, to, storage.Item{Text: storage.Base64.Encode(after.Bytes), Delay: delay})
@@ -183,7 +185,7 @@ func TestCanary(t *testing.T) {
 	const messages, soon, slowly = 30, 10 * time.Second, 4 * time.Minute
 	const undelivered = "0 of 3 first messages are delivered; "
 	const breaker = "not called yet: the circuit breaker of t.example is open"
-	const busy = undelivered + "not called yet: busy: t.example has no free slot"
+	const busy = undelivered + "not called yet: t.example is busy: limit 2 at a time"
 	const notRead = undelivered + "no outcome is recorded yet: does the function app run?"
 	twoMinutesDown := func(string) string {
 		if time.Now().Minute() < 2 { // the bubble begins at midnight
