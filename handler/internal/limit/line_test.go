@@ -83,14 +83,18 @@ func TestLine(t *testing.T) {
 		"content in place that is back": {waits, perSecond, waiter{visits: 2}, 0},
 		"content in place at the front": {next(waits, 20), perSecond, waiter{visits: 2}, -1},
 		"content in place too early":    {next(waits, 60), perMinute, waiter{visits: 2}, -2},
-		"has waited long":               {held(waits, 2, 30), twoAtOnce, waiter{ticket: begin - 5, waited: 5 * time.Second}, -2},
+		"has waited long": {
+			held(waits, 2, 30), twoAtOnce, waiter{ticket: begin - 5, waited: 5 * time.Second}, -2,
+		},
 		"newcomer while permits are free": {
 			line{Issued: begin, Front: begin - 10, Mean: 2, LeftAt: now, FreeSince: at(-3)}, twoAtOnce, waiter{}, -1,
 		},
 		"front a billion behind": {
 			line{Issued: 2e9, Front: 1e9 + 1, Mean: 2, LeftAt: now}, perSecond, waiter{}, 0,
 		},
-		"front before the tickets": {line{Issued: begin, Front: 2 * begin, Mean: 2}, perSecond, waiter{ticket: begin}, 0},
+		"front before the tickets": {
+			line{Issued: begin, Front: 2 * begin, Mean: 2}, perSecond, waiter{ticket: begin}, 0,
+		},
 		"lease after now, own permit": {
 			line{Issued: begin, Front: begin, Holders: map[string]holding{"i": {9, at(1e6)}}}, twoAtOnce, waiter{}, 0,
 		},
@@ -216,8 +220,9 @@ func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"issued":9e99}`), int64(math.MinInt64), int64(envelope.MaxTicket), 0, 0.001, 10_000, 3)
 	f.Add([]byte(`{"issued":1,"front":1e8,"mean":3599,"next":"0001-01-01T00:00:00Z","holders":{"i":{"permits":-1}}}`),
 		int64(1), int64(-1), 10_000, 0.0, 1, 1)
-	f.Add([]byte(`{"issued":2000000000,"front":1000000001,"leftAt":"9999-01-01T00:00:00Z","movedAt":"9999-01-01T00:00:00Z",`+
-		`"freeSince":"9999-01-01T00:00:00Z","holders":{"i":{"permits":9,"until":"9999-01-01T00:00:00Z"}}}`),
+	f.Add([]byte(`{"issued":2000000000,"front":1000000001,"leftAt":"9999-01-01T00:00:00Z",`+
+		`"movedAt":"9999-01-01T00:00:00Z","freeSince":"9999-01-01T00:00:00Z",`+
+		`"holders":{"i":{"permits":9,"until":"9999-01-01T00:00:00Z"}}}`),
 		int64(1), int64(2e9), 2, 0.5, 1, 1)
 	f.Fuzz(func(t *testing.T, row []byte, a, b int64, concurrency int, perSecond float64, burst, visits int) {
 		p := targets.Profile{

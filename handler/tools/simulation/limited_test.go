@@ -460,7 +460,7 @@ func (w *limited) cancel() {
 // rewrite changes the row of the limit as somebody can who may write to the table.
 func (w *limited) rewrite(change func(l map[string]json.RawMessage)) {
 	all := storage.Query{Partition: limit.Partition}
-	err := w.table.Table.List(context.Background(), all, func(row storage.Entity) error {
+	err := w.table.List(context.Background(), all, func(row storage.Entity) error {
 		content, _ := row.Values["content"].([]byte)
 		var l map[string]json.RawMessage
 		if err := json.Unmarshal(content, &l); err != nil {
@@ -468,7 +468,7 @@ func (w *limited) rewrite(change func(l map[string]json.RawMessage)) {
 		}
 		change(l)
 		row.Values["content"], _ = json.Marshal(l)
-		return w.table.Table.Put(context.Background(), []storage.Entity{row})
+		return w.table.Put(context.Background(), []storage.Entity{row})
 	})
 	if err != nil {
 		w.t.Error(err)

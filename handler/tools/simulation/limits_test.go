@@ -326,7 +326,9 @@ func TestLimitedDamagedRow(t *testing.T) {
 						damage(l)
 					})
 				}}
-				d.run(t, 5).must(t, figures{peak: d.concurrency, window: 1.1, use: 0.95, excess: 0.0001, reschedules: 3})
+				d.run(t, 5).must(t, figures{
+					peak: d.concurrency, window: 1.1, use: 0.95, excess: 0.0001, reschedules: 3,
+				})
 			})
 		}
 	}
