@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/secret"
 )
 
 // Outcome is the outcome of a call.
@@ -44,6 +45,16 @@ func (o Outcome) Answer() *envelope.Answer {
 		return nil
 	}
 	return &envelope.Answer{Status: o.Status, Header: o.Header, Body: o.Body, Truncated: o.Truncated}
+}
+
+// Keep makes the outcome what is kept of it; see [envelope.Answer.Readable].
+func (o *Outcome) Keep(secrets []secret.Text) {
+	received := envelope.Answer{Status: o.Status, Header: o.Header, Body: o.Body, Truncated: o.Truncated}
+	kept := received.Readable(secrets)
+	if kept.Truncated && !o.Truncated && o.Failure == "" && o.Status/100 != 2 {
+		o.Signal, _ = ReadSignal(o.Header, o.Body, http.NoBody)
+	}
+	o.Header, o.Body, o.Truncated = kept.Header, kept.Body, kept.Truncated
 }
 
 // attempt returns the trail's entry about the call.

@@ -16,6 +16,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"asynccaller/handler/internal/decision"
@@ -56,6 +57,8 @@ type Client struct {
 	profiles  targets.Profiles
 	tokens    Tokens
 	transport *guardedTransport
+	// decoding is held while an answer becomes text: that takes up to some 400 KiB, which no gate counts.
+	decoding sync.Mutex
 }
 
 // New returns a client whose calls take at most timeout and go only to targets that the rules allow, through the
@@ -129,7 +132,9 @@ func (c *Client) do(
 		outcome.Failure = failure(ctx, io.ErrUnexpectedEOF).Failure
 		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but " + whyCut(ctx, response, err)
 	}
-	h.hide(&outcome)
+	c.decoding.Lock()
+	defer c.decoding.Unlock()
+	outcome.Keep(h.sent)
 	return outcome
 }
 
