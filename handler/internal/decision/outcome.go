@@ -171,6 +171,9 @@ func (r Rules) judge(in *Intake, o Outcome, now time.Time) judgement {
 	case FailureInterrupted:
 		return judgement{verdict: interrupted, rule: "the handler is stopping"}
 	case FailureRedirected, FailureBadURL, FailureTargetRefused:
+		if o.hasRetryAfter(now) { // an answer, and so a redirect
+			return judgement{verdict: temporary, rule: string(o.Failure) + " with " + retryAfter + " is temporary"}
+		}
 		return judgement{verdict: permanent, rule: "permanent failure: " + string(o.Failure)}
 	case FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection, FailureCertificate, FailureAuth:
 	}
@@ -208,14 +211,19 @@ func (o Outcome) retryAdvice(now time.Time) string {
 	if o.Status/100 != 4 {
 		return ""
 	}
-	wait, ok := readWait(fieldValue(o.Header, retryAfter), now)
 	switch {
-	case ok && wait <= MaxAskedWait: // also if the time has passed
+	case o.hasRetryAfter(now):
 		return retryAfter
 	case o.Status == http.StatusForbidden && readLimits(o.Header, now).isReached:
 		return "a rate limit that is reached"
 	}
 	return ""
+}
+
+// hasRetryAfter reports whether a Retry-After counts, also if its time has passed.
+func (o Outcome) hasRetryAfter(now time.Time) bool {
+	wait, ok := readWait(fieldValue(o.Header, retryAfter), now)
+	return ok && wait <= MaxAskedWait
 }
 
 // DefaultStatuses are the temporary statuses of Nexus Async Caller.
