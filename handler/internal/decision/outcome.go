@@ -32,7 +32,7 @@ type Outcome struct {
 	Body      []byte
 	Truncated bool
 	Signal    Signal
-	// Detail explains a failure in a few words, without URL, headers or bodies.
+	// Detail explains a failure in a few words, or what is odd about an answer, without URL, headers or bodies.
 	Detail string
 	// Took is how long the call lasted.
 	Took time.Duration
@@ -91,7 +91,7 @@ func (o Outcome) Cause() string {
 // Summary says in a few words what came of the call, without the failure, which is the reason of the decision.
 func (o Outcome) Summary() string {
 	if o.Failure == "" {
-		return "answered " + strconv.Itoa(o.Status)
+		return strings.TrimSuffix("answered "+strconv.Itoa(o.Status)+", "+o.Detail, ", ")
 	}
 	return o.Detail
 }

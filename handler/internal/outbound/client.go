@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"asynccaller/handler/internal/decision"
@@ -47,6 +48,9 @@ const (
 	maxIdlePerHost = targets.MaxCalls
 	maxIdle        = 2 * maxIdlePerHost
 )
+
+// droppedDetail says of an answer that net/http got it without the header lines that it refuses.
+const droppedDetail = "header lines that are not HTTP were ignored"
 
 // errTimeout is the cause of a context that ended because the call took too long.
 var errTimeout = errors.New("no answer in time")
@@ -102,10 +106,11 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 func (c *Client) do(
 	ctx context.Context, e *envelope.Envelope, profile targets.Profile, timer *time.Timer,
 ) decision.Outcome {
+	var dropped atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			if connection, ok := info.Conn.(*targetConn); ok {
-				connection.requested.Store(true)
+				connection.requested.Store(&dropped)
 			}
 		},
 	})
@@ -131,6 +136,9 @@ func (c *Client) do(
 	} else if err := ReadAnswer(&outcome, response.Body, response.ContentLength, hurry); err != nil {
 		outcome.Failure = failure(ctx, io.ErrUnexpectedEOF).Failure
 		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but " + whyCut(ctx, response, err)
+	}
+	if dropped.Load() {
+		outcome.Detail = strings.TrimPrefix(outcome.Detail+", "+droppedDetail, ", ")
 	}
 	c.decoding.Lock()
 	defer c.decoding.Unlock()
