@@ -129,7 +129,9 @@ func (o *explainOptions) check(flags *flagSet, args []string) error {
 	flags.refuse(hasFile && o.requestID != "", "FILE and --request-id exclude each other")
 	flags.refuse(!hasFile && !isOnQueue, `give a FILE ("-" is standard input), or --queue and --request-id`)
 	describesAnswer := o.outcome.Header != nil || o.outcome.Body != nil || o.bodyFile != ""
-	flags.refuse(describesAnswer && o.outcome.Status == 0, "--header, --body and --body-file require --status")
+	hasAnswer := o.outcome.Status != 0 || o.outcome.Failure == decision.FailureRedirected
+	flags.refuse(describesAnswer && !hasAnswer,
+		"--header, --body and --body-file require --status, or --failure redirected")
 	return flags.err()
 }
 

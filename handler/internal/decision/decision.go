@@ -278,7 +278,7 @@ func (r Rules) afterCall(in *Intake, o Outcome, w World) Decision {
 	}
 	isDelivered := j.verdict == delivered
 	if isDelivered {
-		d.Outcome, d.Detail = Delivered, ""
+		d.Outcome, d.Detail = Delivered, o.Detail
 	} else {
 		d.Outcome = o.reason(Rejected)
 		d.Ignored = append(o.askedWait(w.Now).ignored, d.Ignored...)

@@ -176,6 +176,18 @@ func TestSettlementTable(t *testing.T) {
 			decision.Outcome{Failure: decision.FailureRedirected, Status: 302},
 			decision.DeadLetter, "redirected", 0, 1, 302, true,
 		},
+		"redirected_later": {
+			``, decision.Outcome{
+				Failure: decision.FailureRedirected, Status: 302, Header: http.Header{"Retry-After": {"120"}},
+			},
+			decision.Reschedule, "redirected", 2 * time.Minute, 1, 302, false,
+		},
+		"redirected_unreadable": {
+			``, decision.Outcome{
+				Failure: decision.FailureRedirected, Status: 302, Header: http.Header{"Retry-After": {"soon"}},
+			},
+			decision.DeadLetter, "redirected", 0, 1, 302, true,
+		},
 		"bad_url": {``, failure(decision.FailureBadURL), decision.DeadLetter, "bad_url", 0, 1, 0, true},
 		"target_refused": {
 			``, failure(decision.FailureTargetRefused), decision.DeadLetter, "target_refused",

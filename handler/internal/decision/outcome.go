@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/secret"
 )
 
 // Outcome is the outcome of a call.
@@ -31,7 +32,7 @@ type Outcome struct {
 	Body      []byte
 	Truncated bool
 	Signal    Signal
-	// Detail explains a failure in a few words, without URL, headers or bodies.
+	// Detail explains a failure in a few words, or what is odd about an answer, without URL, headers or bodies.
 	Detail string
 	// Took is how long the call lasted.
 	Took time.Duration
@@ -44,6 +45,16 @@ func (o Outcome) Answer() *envelope.Answer {
 		return nil
 	}
 	return &envelope.Answer{Status: o.Status, Header: o.Header, Body: o.Body, Truncated: o.Truncated}
+}
+
+// Keep makes the outcome what is kept of it; see [envelope.Answer.Readable].
+func (o *Outcome) Keep(secrets []secret.Text) {
+	received := envelope.Answer{Status: o.Status, Header: o.Header, Body: o.Body, Truncated: o.Truncated}
+	kept := received.Readable(secrets)
+	if kept.Truncated && !o.Truncated && o.Failure == "" && o.Status/100 != 2 {
+		o.Signal, _ = ReadSignal(o.Header, o.Body, http.NoBody)
+	}
+	o.Header, o.Body, o.Truncated = kept.Header, kept.Body, kept.Truncated
 }
 
 // attempt returns the trail's entry about the call.
@@ -80,7 +91,7 @@ func (o Outcome) Cause() string {
 // Summary says in a few words what came of the call, without the failure, which is the reason of the decision.
 func (o Outcome) Summary() string {
 	if o.Failure == "" {
-		return "answered " + strconv.Itoa(o.Status)
+		return strings.TrimSuffix("answered "+strconv.Itoa(o.Status)+", "+o.Detail, ", ")
 	}
 	return o.Detail
 }
@@ -160,6 +171,9 @@ func (r Rules) judge(in *Intake, o Outcome, now time.Time) judgement {
 	case FailureInterrupted:
 		return judgement{verdict: interrupted, rule: "the handler is stopping"}
 	case FailureRedirected, FailureBadURL, FailureTargetRefused:
+		if o.hasRetryAfter(now) { // an answer, and so a redirect
+			return judgement{verdict: temporary, rule: string(o.Failure) + " with " + retryAfter + " is temporary"}
+		}
 		return judgement{verdict: permanent, rule: "permanent failure: " + string(o.Failure)}
 	case FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection, FailureCertificate, FailureAuth:
 	}
@@ -197,14 +211,19 @@ func (o Outcome) retryAdvice(now time.Time) string {
 	if o.Status/100 != 4 {
 		return ""
 	}
-	wait, ok := readWait(fieldValue(o.Header, retryAfter), now)
 	switch {
-	case ok && wait <= MaxAskedWait: // also if the time has passed
+	case o.hasRetryAfter(now):
 		return retryAfter
 	case o.Status == http.StatusForbidden && readLimits(o.Header, now).isReached:
 		return "a rate limit that is reached"
 	}
 	return ""
+}
+
+// hasRetryAfter reports whether a Retry-After counts, also if its time has passed.
+func (o Outcome) hasRetryAfter(now time.Time) bool {
+	wait, ok := readWait(fieldValue(o.Header, retryAfter), now)
+	return ok && wait <= MaxAskedWait
 }
 
 // DefaultStatuses are the temporary statuses of Nexus Async Caller.

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"mime"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/text/encoding/ianaindex"
 	"golang.org/x/text/encoding/unicode"
 
+	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/text"
 )
 
@@ -31,29 +33,59 @@ func (a *Answer) MediaType() string {
 	return mediaType
 }
 
-// maxText is the longest text of an answer in bytes before its charset is decoded: what a callback can carry.
+// maxText is the longest text of an answer in bytes: what a callback can carry.
 const maxText = 64 << 10
 
-// Text returns the body as text, and whether that is the whole body. It is empty for a body whose coding cannot be
-// decoded; see [Decode]. The charset comes from the Content-Type, or else from the body's byte order mark; the default,
-// also for an unknown charset, is UTF-8. .NET's ReadAsStringAsync, which gives Nexus's callbacks their payload, does
-// the same, except that it decodes no Content-Encoding and fails for an unknown charset.
-func (a *Answer) Text() (text string, whole bool) { return a.text(maxText) }
+// Text returns the body as text, and whether that is the whole body; see [Answer.Readable].
+func (a *Answer) Text() (text string, whole bool) {
+	readable := a.readable(maxText, nil)
+	return string(readable.Body), !readable.Truncated
+}
 
-// text is Text for at most limit bytes of the decoded body.
-func (a *Answer) text(limit int) (text string, whole bool) {
-	content, whole := decoded(a.Header, a.Body, limit)
-	whole = whole && !a.Truncated
-	_, charset := a.contentType()
-	if charset == "" || strings.EqualFold(charset, "utf-8") {
-		content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
-	}
-	if from := encodingOf(charset, content); from != nil {
-		if text, err := from.NewDecoder().Bytes(content); err == nil {
-			return string(text), whole
+// Readable returns the answer as it is kept: its body as text of at most 64 KiB, with *** in place of secrets, which
+// are removed from the headers, too. Of a body that cannot be decoded to its end (see [Decode]), the text is what was
+// decoded. The charset comes from the Content-Type, or else from the body's byte order mark; the default, also for an
+// unknown charset, is UTF-8. .NET's ReadAsStringAsync, which gives Nexus's callbacks their payload, does the same,
+// except that it decodes no Content-Encoding and fails for an unknown charset. A body that is no text keeps its bytes.
+func (a *Answer) Readable(secrets []secret.Text) Answer { return a.readable(maxText, secrets) }
+
+// readable is Readable for a text of at most limit bytes. It hides secrets in the decoded body before and after the
+// charset is decoded, because an answer may state one that it does not have.
+func (a *Answer) readable(limit int, secrets []secret.Text) Answer {
+	r := Answer{Status: a.Status, Header: a.Header.Clone()}
+	for _, values := range r.Header {
+		for i, value := range values {
+			values[i] = string(secret.Hide([]byte(value), false, secrets))
 		}
 	}
-	return string(content), whole
+	content, whole := decoded(a.Header, a.Body, limit)
+	r.Truncated = a.Truncated || !whole
+	r.Header.Del("Content-Encoding")
+	r.Body = secret.Hide(content, r.Truncated, secrets)
+	mediaType, parameters := r.contentType()
+	charset := parameters["charset"]
+	if charset == "" || strings.EqualFold(charset, "utf-8") {
+		r.Body = bytes.TrimPrefix(r.Body, []byte("\xef\xbb\xbf"))
+	}
+	from := encodingOf(charset, r.Body)
+	if from == nil {
+		return r
+	}
+	converted, err := from.NewDecoder().Bytes(r.Body)
+	if err != nil {
+		return r
+	}
+	if charset != "" {
+		parameters["charset"] = "utf-8"
+		r.Header.Set("Content-Type", cmp.Or(mime.FormatMediaType(mediaType, parameters), mediaType))
+	}
+	if r.Truncated { // the last character may be incomplete
+		converted = bytes.TrimRight(converted, string(utf8.RuneError))
+	}
+	all := string(secret.Hide(converted, r.Truncated, secrets))
+	r.Body = []byte(text.Clip(all, limit))
+	r.Truncated = r.Truncated || len(r.Body) < len(all)
+	return r
 }
 
 // encodingOf returns the encoding of a charset, or nil for UTF-8. Without a charset a byte order mark decides.
@@ -101,9 +133,9 @@ func (a *Answer) excerpt(longest int) *Excerpt {
 		return nil
 	}
 	const longestCharacter = 4 // bytes of any charset
-	beginning, whole := a.text(longest * longestCharacter)
-	x := &Excerpt{Status: a.Status, MediaType: text.Clip(a.MediaType(), maxMediaType), Truncated: !whole}
-	body := queueSafe(beginning)
+	beginning := a.readable(longest*longestCharacter, nil)
+	x := &Excerpt{Status: a.Status, MediaType: text.Clip(a.MediaType(), maxMediaType), Truncated: beginning.Truncated}
+	body := queueSafe(string(beginning.Body))
 	if x.Truncated {
 		body = strings.TrimRight(body, string(utf8.RuneError)) // the last character may be incomplete
 	}
@@ -112,10 +144,10 @@ func (a *Answer) excerpt(longest int) *Excerpt {
 	return x
 }
 
-func (a *Answer) contentType() (mediaType, charset string) {
+func (a *Answer) contentType() (mediaType string, parameters map[string]string) {
 	mediaType, parameters, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
 	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
-		return "", ""
+		return "", nil
 	}
-	return mediaType, parameters["charset"]
+	return mediaType, parameters
 }

@@ -17,6 +17,8 @@ import (
 const (
 	// maxCodings is more than any answer has; each coding takes some 50 KiB of memory while it is decoded.
 	maxCodings = 2
+	// maxCodedBytes limits what each coding reads: what a bomb decodes to may be another one, which yields nothing.
+	maxCodedBytes = 2 << 20
 	// peekedBytes is how much of a body decides whether it is encoded at all.
 	peekedBytes = 512
 )
@@ -31,7 +33,7 @@ var errUnknownCoding = errors.New("the Content-Encoding is not supported")
 func Decode(header http.Header, body io.Reader) io.Reader {
 	codings := contentCodings(header)
 	for i, coding := range slices.Backward(codings) {
-		peeked := bufio.NewReaderSize(body, peekedBytes)
+		peeked := bufio.NewReaderSize(io.LimitReader(body, maxCodedBytes), peekedBytes)
 		beginning, _ := peeked.Peek(peekedBytes) // an error comes again
 		if isText(beginning) {
 			return peeked

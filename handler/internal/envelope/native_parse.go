@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -308,7 +309,7 @@ func ParseURL(text string) (*url.URL, error) {
 }
 
 // EscapeURL percent-encodes those bytes of a URL's path and query that neither can hold (RFC 3986, 3.3 and 3.4), such
-// as those of å. .NET does the same. All other bytes stay: the host, escapes, and the characters for which ParseURL
+// as those of å, and a percent sign that begins no escape. .NET does the same. All other bytes stay: the host, escapes, and the characters for which ParseURL
 // refuses a URL.
 func EscapeURL(text string) string {
 	path := 0
@@ -324,7 +325,8 @@ func EscapeURL(text string) string {
 	kept := 0 // the bytes that are in escaped
 	for i := path; i < len(text); i++ {
 		c := text[i]
-		if c >= utf8.RuneSelf || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
+		isBare := c == '%' && !isEscape(text[i:])
+		if isBare || c >= utf8.RuneSelf || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
 			escaped = append(escaped, text[kept:i]...)
 			escaped = fmt.Appendf(escaped, "%%%02X", c)
 			kept = i + 1
@@ -334,6 +336,16 @@ func EscapeURL(text string) string {
 		return text
 	}
 	return string(append(escaped, text[kept:]...))
+}
+
+// isEscape reports whether a text begins with a percent-encoded byte.
+func isEscape(text string) bool {
+	const length = len("%2F")
+	if len(text) < length {
+		return false
+	}
+	_, err := hex.DecodeString(text[1:length])
+	return err == nil
 }
 
 // checkMethod returns a method in the letter case of net/http.

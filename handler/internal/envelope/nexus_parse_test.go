@@ -263,7 +263,7 @@ func TestNexusNamesTheMember(t *testing.T) {
 		"target_other_host": {request("GET @C4nary/ HTTP/1.1", host), "RawRequest.CallOut: request line: "},
 		"target_port":       {request("GET :81/C4nary HTTP/1.1", host), "RawRequest.CallOut: request line: "},
 		"target_url":        {request("GET http://C4nary/ HTTP/1.1", host), "RawRequest.CallOut: request line: "},
-		"target_bad_escape": {request("GET /%C4nary%zz HTTP/1.1", host), "RawRequest.CallOut: "},
+		"host_bad_escape":   {request("GET / HTTP/1.1", "Host: a%zzC4nary.example"), "RawRequest.CallOut: "},
 		"target_with_space": {request("GET /a C4nary HTTP/1.1", host), "RawRequest.CallOut: request line: "},
 		"no_version":        {request("GET /C4nary", host), "RawRequest.CallOut: request line: "},
 		"http_2":            {request("GET /C4nary HTTP/2", host), "RawRequest.CallOut: request line: "},

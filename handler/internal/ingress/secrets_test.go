@@ -104,7 +104,7 @@ func TestSecretsInMalformed(t *testing.T) {
 		"url_scheme":  secretEnvelope("C4nary", "t.example", "/", ""),
 		"url_port":    secretEnvelope("https", "t.example:C4nary", "/", ""),
 		"url_space":   secretEnvelope("https", "t .example", "/", ""),
-		"url_escape":  secretEnvelope("https", "t.example", "/%zzC4nary", ""),
+		"url_escape":  secretEnvelope("https", "t.example%zzC4nary", "/", ""),
 		"url_no_host": secretEnvelope("https", "", "/", ""),
 		"method":      `{"asyncCaller":1,"call":{"url":"https://t.example/","method":"C4nary C4nary"}}`,
 		"header_line_break": `{"asyncCaller":1,"call":{"url":"https://t.example/",` +

@@ -16,6 +16,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"asynccaller/handler/internal/decision"
@@ -47,6 +49,9 @@ const (
 	maxIdle        = 2 * maxIdlePerHost
 )
 
+// droppedDetail says of an answer that net/http got it without the header lines that it refuses.
+const droppedDetail = "header lines that are not HTTP were ignored"
+
 // errTimeout is the cause of a context that ended because the call took too long.
 var errTimeout = errors.New("no answer in time")
 
@@ -56,6 +61,8 @@ type Client struct {
 	profiles  targets.Profiles
 	tokens    Tokens
 	transport *guardedTransport
+	// decoding is held while an answer becomes text: that takes up to some 400 KiB, which no gate counts.
+	decoding sync.Mutex
 }
 
 // New returns a client whose calls take at most timeout and go only to targets that the rules allow, through the
@@ -99,10 +106,11 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 func (c *Client) do(
 	ctx context.Context, e *envelope.Envelope, profile targets.Profile, timer *time.Timer,
 ) decision.Outcome {
+	var dropped atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			if connection, ok := info.Conn.(*targetConn); ok {
-				connection.requested.Store(true)
+				connection.requested.Store(&dropped)
 			}
 		},
 	})
@@ -129,7 +137,12 @@ func (c *Client) do(
 		outcome.Failure = failure(ctx, io.ErrUnexpectedEOF).Failure
 		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but " + whyCut(ctx, response, err)
 	}
-	h.hide(&outcome)
+	if dropped.Load() {
+		outcome.Detail = strings.TrimPrefix(outcome.Detail+", "+droppedDetail, ", ")
+	}
+	c.decoding.Lock()
+	defer c.decoding.Unlock()
+	outcome.Keep(h.sent)
 	return outcome
 }
 

@@ -169,16 +169,19 @@ func TestRequestLine(t *testing.T) {
 	tests := map[string]struct {
 		url, method, want string
 	}{
-		"no_path":         {"", "GET", "GET / HTTP/1.1"},
-		"query_only":      {"?a=1", "GET", "GET /?a=1 HTTP/1.1"},
-		"escapes_kept":    {"/a%2Fb/c%20d?q=1%202+3&x=%C3%A9", "GET", "GET /a%2Fb/c%20d?q=1%202+3&x=%C3%A9 HTTP/1.1"},
-		"raw_query":       {"/?q=å&r=\"a\"|{b}%C3", "GET", "GET /?q=%C3%A5&r=%22a%22%7C%7Bb%7D%C3 HTTP/1.1"},
-		"raw_path":        {"/å/a%2Fb|c?", "GET", "GET /%C3%A5/a%2Fb%7Cc? HTTP/1.1"},
-		"double_slash":    {"//a//b/../c/", "GET", "GET //a//b/../c/ HTTP/1.1"},
-		"fragment_stays":  {"/a#part", "GET", "GET /a HTTP/1.1"},
-		"lower_case":      {"/", "put", "PUT / HTTP/1.1"},
-		"invented_method": {"/", "Purge", "Purge / HTTP/1.1"},
-		"options":         {"/", "OPTIONS", "OPTIONS / HTTP/1.1"},
+		"no_path":          {"", "GET", "GET / HTTP/1.1"},
+		"query_only":       {"?a=1", "GET", "GET /?a=1 HTTP/1.1"},
+		"escapes_kept":     {"/a%2Fb/c%20d?q=1%202+3&x=%C3%A9", "GET", "GET /a%2Fb/c%20d?q=1%202+3&x=%C3%A9 HTTP/1.1"},
+		"raw_query":        {"/?q=å&r=\"a\"|{b}%C3", "GET", "GET /?q=%C3%A5&r=%22a%22%7C%7Bb%7D%C3 HTTP/1.1"},
+		"raw_path":         {"/å/a%2Fb|c?", "GET", "GET /%C3%A5/a%2Fb%7Cc? HTTP/1.1"},
+		"percent_in_path":  {"/100%/x%/%zz/blob=aYL%yAdp%2", "GET", "GET /100%25/x%25/%25zz/blob=aYL%25yAdp%252 HTTP/1.1"},
+		"percent_in_query": {"/?discount=100%&a=%%41%u00e9&b=%", "GET", "GET /?discount=100%25&a=%25%41%25u00e9&b=%25 HTTP/1.1"},
+		"percent_in_part":  {"/a#100%", "GET", "GET /a HTTP/1.1"},
+		"double_slash":     {"//a//b/../c/", "GET", "GET //a//b/../c/ HTTP/1.1"},
+		"fragment_stays":   {"/a#part", "GET", "GET /a HTTP/1.1"},
+		"lower_case":       {"/", "put", "PUT / HTTP/1.1"},
+		"invented_method":  {"/", "Purge", "Purge / HTTP/1.1"},
+		"options":          {"/", "OPTIONS", "OPTIONS / HTTP/1.1"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

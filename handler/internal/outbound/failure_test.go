@@ -190,7 +190,11 @@ func TestBrokenConnections(t *testing.T) {
 		"other_protocol":        send("SSH-2.0-OpenSSH_9.6 " + canary + "\r\n"),
 		"garbage":               send("\x00\x01\x02\xff" + canary + "\r\n\r\n"),
 		"status_is_no_number":   send("HTTP/1.1 abc " + canary + "\r\n\r\n"),
-		"header_without_colon":  send("HTTP/1.1 200 OK\r\n" + canary + "\r\n\r\n"),
+		"length_without_colon":  send("HTTP/1.1 200 OK\r\nContent-Length \r\n\r\nwhole"),
+		"length_and_zero":       send("HTTP/1.1 200 OK\r\nContent-Length\x00: 5\r\n\r\nwhole"),
+		"length_in_parentheses": send("HTTP/1.1 200 OK\r\n(Content-Length): 5\r\n\r\nwhole"),
+		"folded_at_first":       send("HTTP/1.1 200 OK\r\n Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+		"closed_after_odd_line": send("HTTP/1.1 200 OK\r\n" + canary + "\r\n"),
 		"status_099":            send("HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\nok"),
 		"status_000": send("HTTP/1.1 000 Odd\r\nContent-Type: " +
 			"application/problem+json\r\n\r\n{\"retryable\":true}"),

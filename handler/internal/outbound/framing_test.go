@@ -1,8 +1,10 @@
 package outbound_test
 
 import (
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -56,16 +58,21 @@ func TestOddFraming(t *testing.T) {
 	}
 }
 
-// TestTransferCodings: a transfer coding becomes a content coding.
+// TestTransferCodings: a transfer coding is decoded like a content coding.
 func TestTransferCodings(t *testing.T) {
-	for name, test := range map[string]struct{ head, body, want string }{
-		"gzip_and_chunked": {"Transfer-Encoding: x-gzip, chunked", "5\r\nwhole\r\n0\r\n\r\n", "gzip"},
-		"gzip_alone":       {"Transfer-Encoding: gzip", "whole", "gzip"},
-		"gzip_and_length":  {"Transfer-Encoding: gzip\r\nContent-Length: 5", "whole", "gzip"},
-		"over_a_content_coding": {
-			"Content-Encoding: br\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
-			"5\r\nwhole\r\n0\r\n\r\n", "br,gzip",
-		},
+	zipped := coded(t, "gzip", "whole")
+	chunks := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(zipped), zipped)
+	for name, test := range map[string]struct {
+		head, body, want string
+		truncated        bool
+	}{
+		"gzip_and_chunked":   {"Transfer-Encoding: x-gzip, chunked", chunks, "whole", false},
+		"not_in_truth":       {"Transfer-Encoding: x-gzip, chunked", "5\r\nwhole\r\n0\r\n\r\n", "whole", false},
+		"gzip_alone":         {"Transfer-Encoding: gzip", zipped, "whole", false},
+		"gzip_and_length":    {"Transfer-Encoding: gzip\r\nContent-Length: 5", "whole", "whole", false},
+		"over_a_known_one":   {"Content-Encoding: gzip\r\nTransfer-Encoding: gzip", coded(t, "gzip", zipped), "whole", false},
+		"over_an_unknown":    {"Content-Encoding: br\r\nTransfer-Encoding: gzip", coded(t, "gzip", "\xff"), "", true},
+		"over_an_untrue_one": {"Content-Encoding: br\r\nTransfer-Encoding: gzip", zipped, "whole", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newRawServer(t, func(c net.Conn) {
@@ -73,8 +80,8 @@ func TestTransferCodings(t *testing.T) {
 			})
 			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}, reported))
 			wantAnswer(t, o, 200)
-			if got := strings.Join(o.Header["Content-Encoding"], ","); got != test.want {
-				t.Errorf("the content coding is %q, want %q", got, test.want)
+			if string(o.Body) != test.want || o.Truncated != test.truncated || o.Header.Get("Content-Encoding") != "" {
+				t.Errorf("got %q, truncated %v, with %v", o.Body, o.Truncated, o.Header)
 			}
 		})
 	}
@@ -174,6 +181,82 @@ func TestOddFramingClosesTheConnection(t *testing.T) {
 		if n := len(server.heads); n != connections {
 			t.Errorf("%q: %d connections, want %d", head, n, connections)
 		}
+	}
+}
+
+// TestOddHeaderLines: header lines that net/http refuses are ignored, and only those; the connection is closed.
+func TestOddHeaderLines(t *testing.T) {
+	for name, lines := range map[string]string{
+		"zero": "X-Trace: a\x00b", "escape": "X-Name: \x1b[1m", "delete": "Set-Cookie: a=1; domain=shop\x7f\x7f.test",
+		"return": "X-Name: a\rb", "return_at_the_end": "X-Name: a\r", "vertical_tab": "X-Name:\x0b1", "one": "X-Trace: a\x01b",
+		"name_in_utf8": "Strict‐Transport‐Security: max-age=63072000", "name_with_return": "X\r-A: b",
+		"parentheses": "(.*)alpha: beta", "no_name": ": empty name", "brackets": "X-Array[0]: x", "quoted": `"quoted": x`,
+		"tab_in_name": "X\tA: b", "tab_before_colon": "X-A\t: b", "no_colon": "</head>", "colon_in_the_next": "X-A\r\n b: c",
+		"folded":              "X-Name: a\r\n b\r\n\tc\x00\r\n Content-Length: 5",
+		"folded_after_an_odd": "X-Name: \x00\r\n Location: /x",
+		"several":             "X-A: \x00\r\nX-B: \x00\r\nX-C\x00: \x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, place := range []string{"at_first", "later", "interim"} {
+				head := "X-Kept: 1\r\nContent-Length: 5\r\n" + lines
+				before := ""
+				switch place {
+				case "at_first":
+					head = lines + "\r\nContent-Length: 5\r\nX-Kept: 1"
+				case "interim":
+					before, head = "HTTP/1.1 103 Hints\r\n"+lines+"\r\n\r\n", "Content-Length: 5\r\nX-Kept: 1"
+				}
+				server := newRawServer(t, func(c net.Conn) {
+					for err := error(nil); err == nil; _, err = readHead(c) {
+						_, _ = io.WriteString(c, before+"HTTP/1.1 200 OK\r\n"+head+"\r\n\r\nwhole")
+					}
+				})
+				client := newClient(t, longTimeout)
+				for range 2 {
+					o := client.Do(t.Context(), mustEnvelope(t, object{"url": server.url(), "body": "x"}, reported))
+					wantAnswer(t, o, 200)
+					delete(o.Header, "Content-Length")
+					delete(o.Header, "Connection")
+					if string(o.Body) != "whole" || len(o.Header) != 1 || o.Header.Get("X-Kept") != "1" {
+						t.Errorf("%s: got %q with %v", place, o.Body, o.Header)
+					}
+					if o.Detail != "header lines that are not HTTP were ignored" {
+						t.Errorf("%s: detail %q", place, o.Detail)
+					}
+				}
+				client.Close()
+				if len(server.heads) != 2 {
+					t.Errorf("%s: %d connections, want 2", place, len(server.heads))
+				}
+			}
+		})
+	}
+}
+
+// TestFoldedAtFirst: a line that continues none, and all that continue it, are ignored, by https as well.
+func TestFoldedAtFirst(t *testing.T) {
+	client, _ := newSecureNetwork(t, func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 404 Gone\r\n X-First: folded\r\n\tmore\r\nX-A: b\r\n\r\nwhole")
+			_ = c.Close()
+		}
+	})
+	o := client.Do(t.Context(), mustEnvelope(t, object{"url": "https://a.example"}))
+	wantAnswer(t, o, 404)
+	if string(o.Body) != "whole" || o.Header.Get("X-A") != "b" || o.Summary() != "answered 404, "+o.Detail {
+		t.Errorf("%q, got %q with %v", o.Summary(), o.Body, o.Header)
+	}
+}
+
+// TestUnknownCodingOfNoBody: where the body is not needed, it does not matter how it is coded.
+func TestUnknownCodingOfNoBody(t *testing.T) {
+	for _, coding := range []string{"x", "br, chunked", "chunked;q=1", "chunked, gzip", "chunked\x00", `"chunked"`} {
+		server := newRawServer(t, func(c net.Conn) {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: "+coding+"\r\nX-Odd: \x00\r\n\r\nwhole")
+		})
+		o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url(), "body": "x"}))
+		wantAnswer(t, o, 200)
 	}
 }
 

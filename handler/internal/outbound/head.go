@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 const (
@@ -15,8 +17,7 @@ const (
 	maxHeaderLines = 256
 	// maxHeaderBytes limits the head of an answer, which stays in memory while the body is read.
 	maxHeaderBytes = 64 << 10
-	// maxHeldBytes limits the bytes of a head that wait for a decision: the status line, the name of a header, and the
-	// lines about the body's end.
+	// maxHeldBytes limits the status line, and the lines about the body's end.
 	maxHeldBytes = 8 << 10
 )
 
@@ -26,12 +27,12 @@ var (
 	errHeadTooLarge = errors.New("the answer's headers are too large")
 )
 
-// targetConn is a connection to a target. It limits the head of each answer, and tells net/http in a form that net/http
-// accepts where the body ends.
+// targetConn is a connection to a target. It limits the head of each answer, leaves out the lines that net/http refuses,
+// and tells net/http in a form that net/http accepts where the body ends.
 type targetConn struct {
 	net.Conn
-	// requested says that a request has begun, whose answer comes next.
-	requested atomic.Bool
+	// requested is set while a request has begun, whose answer comes next. It is set to true if lines are left out.
+	requested atomic.Pointer[atomic.Bool]
 	head      head
 	// pending has the bytes for the next calls of Read, and err is what Read returns after them.
 	pending []byte
@@ -47,8 +48,8 @@ func (c *targetConn) Read(p []byte) (int, error) {
 			return 0, c.err
 		}
 		n, err := c.Conn.Read(p)
-		if c.requested.Swap(false) {
-			c.head = head{inside: true}
+		if dropped := c.requested.Swap(nil); dropped != nil {
+			c.head = head{inside: true, dropped: dropped}
 		}
 		if !c.head.inside {
 			return n, err
@@ -58,7 +59,7 @@ func (c *targetConn) Read(p []byte) (int, error) {
 			c.err = err
 		}
 		if c.err != nil && c.head.lines == 1 {
-			c.pending = append(c.pending, c.head.line...)
+			c.pending = append(c.pending, c.head.held...)
 		}
 	}
 	n := copy(p, c.pending)
@@ -74,31 +75,24 @@ type head struct {
 	inside bool
 	// lines and size count what has arrived.
 	lines, size int
-	place       place
-	// line is the beginning of the current line, until it is known what to do with the line.
-	line []byte
-	// withheld says that the current line is in framing.
-	withheld bool
-	// framing has the lines that say where the body ends, unfolded.
-	framing []byte
+	// held is the beginning of the status line or, behind that, the header lines so far, of which the current one
+	// begins at line.
+	held []byte
+	line int
+	// hasStatus says that the status line has passed.
+	hasStatus bool
 	// interim says that the status is 1xx, and so another head follows.
 	interim bool
 	// http10 says that the answer is of HTTP/1.0.
 	http10 bool
+	// dropped becomes true if header lines are left out.
+	dropped *atomic.Bool
 }
 
-// place is a place in a head.
-type place int
-
-const (
-	inStatusLine place = iota
-	inName             // or in the empty line
-	inValue
-)
-
-// filter returns what net/http reads instead of the next bytes of a connection. It passes all bytes on, except for the
-// lines that say where the body ends: at the end of the head it writes those of [frame] in their place, and none for an
-// interim answer. The error is why nothing of the connection can be read after these bytes.
+// filter returns what net/http reads instead of the next bytes of a connection. It passes all bytes on, the header
+// lines at the end of the head, except for those that net/http refuses, and for those that say where the body ends: it
+// writes those of [frame] in their place, and none for an interim answer. The error is why nothing of the connection
+// can be read after these bytes.
 func (h *head) filter(in []byte) (out []byte, err error) {
 	out = make([]byte, 0, len(in))
 	for h.inside && len(in) > 0 {
@@ -117,85 +111,104 @@ func (h *head) filter(in []byte) (out []byte, err error) {
 
 // filterPart filters a line, or a part of one, and appends the result to out.
 func (h *head) filterPart(out, part []byte) ([]byte, error) {
-	if h.place != inValue && len(h.line) == 0 {
+	if len(h.held) == h.line {
 		h.lines++
 	}
 	h.size += len(part)
+	h.held = append(h.held, part...)
 	switch {
 	case h.lines > maxHeaderLines:
 		return out, errTooManyLines
-	case h.size > maxHeaderBytes:
+	case h.size > maxHeaderBytes, !h.hasStatus && len(h.held) > maxHeldBytes:
 		return out, errHeadTooLarge
+	case part[len(part)-1] != '\n':
+		return out, nil
+	case !h.hasStatus:
+		out = append(out, h.readStatus()...)
+	case isEmpty(h.held[h.line:]):
+		return h.end(out)
 	}
-	ends := part[len(part)-1] == '\n'
-	if h.place != inValue {
-		h.line = append(h.line, part...)
-		part = h.line
-		isKnown := ends || h.place == inName && (isFolded(part) || bytes.IndexByte(part, ':') >= 0)
-		if !isKnown {
-			return out, limitHeld(h.line)
-		}
-		h.line = h.line[:0] // part is used before the next line
-		if h.place == inName && isEmpty(part) {
-			return h.end(out, part)
-		}
-		h.begin(part)
-	}
-	h.place = inValue
-	if ends {
-		h.place = inName
-	}
-	if h.withheld {
-		h.framing = append(h.framing, part...)
-		return out, limitHeld(h.framing)
-	}
-	return append(out, part...), nil
+	h.line = len(h.held)
+	return out, nil
 }
 
-// begin decides what to do with a line by its beginning.
-func (h *head) begin(line []byte) {
-	switch {
-	case h.place == inStatusLine:
-		_, status, _ := bytes.Cut(line, []byte(" "))
-		h.interim = bytes.HasPrefix(bytes.TrimLeft(status, " "), []byte("1"))
-		h.http10 = bytes.HasPrefix(line, []byte("HTTP/1.0 "))
-		if h.http10 {
-			copy(line, "HTTP/1.1") // of which alone net/http reads chunks
-		}
-		h.withheld = false
-	case isFolded(line): // it belongs to the line before
-		if h.withheld {
-			h.framing = bytes.TrimRight(h.framing, "\r\n")
-		}
-	default:
-		name, _, _ := bytes.Cut(line, []byte(":"))
-		h.withheld = slices.Contains(framingNames, fieldName(string(name)))
+// readStatus ends the status line, and returns it for net/http.
+func (h *head) readStatus() []byte {
+	line := h.held
+	_, status, _ := bytes.Cut(line, []byte(" "))
+	h.interim = bytes.HasPrefix(bytes.TrimLeft(status, " "), []byte("1"))
+	h.http10 = bytes.HasPrefix(line, []byte("HTTP/1.0 "))
+	if h.http10 {
+		copy(line, "HTTP/1.1") // of which alone net/http reads chunks
 	}
+	h.hasStatus, h.held = true, nil
+	return line
 }
 
 // end ends a head, or an interim one, with its empty line.
-func (h *head) end(out, empty []byte) ([]byte, error) {
+func (h *head) end(out []byte) ([]byte, error) {
+	var framing []string
+	framingBytes := 0
+	for _, line := range fieldsOf(string(h.held[:h.line])) {
+		name, _, _ := strings.Cut(line, ":")
+		switch {
+		case !isFolded(line) && slices.Contains(framingNames, fieldName(name)):
+			framing = append(framing, line)
+			framingBytes += len(line)
+		case isReadable(line), isDisguised(name):
+			out = append(out, line...)
+		default:
+			h.dropped.Store(true)
+		}
+	}
+	empty := h.held[h.line:]
 	if h.interim {
-		h.place = inStatusLine
-		h.framing = nil
+		h.held, h.line, h.hasStatus = nil, 0, false
 		return append(out, empty...), nil
 	}
-	encodings, lengths := fieldValues(h.framing)
-	lines, err := frame(h.http10, encodings, lengths)
+	if framingBytes > maxHeldBytes {
+		return out, errHeadTooLarge
+	}
+	encodings, lengths := fieldValues(framing)
+	lines, err := frame(h.http10 || h.dropped.Load(), encodings, lengths)
 	*h = head{}
 	out = append(out, lines...)
 	return append(out, empty...), err
 }
 
-func limitHeld(held []byte) error {
-	if len(held) > maxHeldBytes {
-		return errHeadTooLarge
+// fieldsOf returns the header lines of a head, each with the lines that continue it (RFC 9112, 5.2).
+func fieldsOf(lines string) (fields []string) {
+	for line := range strings.Lines(lines) {
+		if isFolded(line) && len(fields) > 0 {
+			fields[len(fields)-1] += line
+		} else {
+			fields = append(fields, line)
+		}
 	}
-	return nil
+	return fields
+}
+
+// isReadable reports whether net/http accepts a header line, with the lines that continue it.
+func isReadable(field string) bool {
+	name, value, hasColon := strings.Cut(field, ":")
+	for line := range strings.Lines(value) {
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		if !httpguts.ValidHeaderFieldValue(line) {
+			return false
+		}
+	}
+	return hasColon && !isFolded(field) && httpguts.ValidHeaderFieldName(strings.ReplaceAll(name, " ", ""))
+}
+
+// isDisguised reports whether another reader of a head could take a name for that of a header about the body's end. An
+// answer with one is no usable HTTP, because nobody knows where its body ends.
+func isDisguised(name string) bool {
+	name = strings.ToLower(name)
+	return strings.Contains(name, transferEncoding) || strings.Contains(name, contentLength)
 }
 
 // isFolded reports whether a line continues the one before it (RFC 9112, 5.2).
-func isFolded(line []byte) bool { return line[0] == ' ' || line[0] == '\t' }
+func isFolded(line string) bool { return line[0] == ' ' || line[0] == '\t' }
 
 func isEmpty(line []byte) bool { return len(bytes.TrimRight(line, "\r\n")) == 0 }
 
@@ -213,10 +226,14 @@ var framingNames = []string{transferEncoding, contentLength, "trailer"}
 // (RFC 9112, 5.1).
 func fieldName(text string) string { return strings.ToLower(strings.TrimRight(text, " \t")) }
 
-// fieldValues returns the values of the headers that say where a body ends, one for each line.
-func fieldValues(lines []byte) (encodings, lengths []string) {
-	for line := range strings.Lines(string(lines)) {
-		name, value, _ := strings.Cut(line, ":")
+// fieldValues returns the values of the headers that say where a body ends, one for each.
+func fieldValues(fields []string) (encodings, lengths []string) {
+	for _, field := range fields {
+		unfolded := ""
+		for line := range strings.Lines(field) {
+			unfolded += strings.TrimRight(line, "\r\n")
+		}
+		name, value, _ := strings.Cut(unfolded, ":")
 		value = strings.Trim(value, " \t\r\n")
 		switch fieldName(name) {
 		case transferEncoding:

@@ -39,7 +39,7 @@ func TestProfileHeaders(t *testing.T) {
 		"added": {
 			`"a.example":{"headers":{"Authorization":"$KEY","SOAPAction":"x","X-Two":["1","2"]}}`, "http://a.example",
 			nil,
-			[]string{"Authorization: theirs", "SOAPAction: x", "X-Two: 1", "X-Two: 2"},
+			[]string{"Accept-Encoding: identity", "Authorization: theirs", "SOAPAction: x", "X-Two: 1", "X-Two: 2"},
 		},
 		"not_merged": {`"a.example":{},"*":{"headers":{"X-A":"1"}}`, "http://a.example", nil, nil},
 		"other_host": {`"a.example":{"headers":{"X-A":"1"}}`, "http://b.example", nil, nil},
@@ -59,7 +59,22 @@ func TestProfileHeaders(t *testing.T) {
 		},
 		"user_info": {
 			`"*":{"headers":{"authorization":"$KEY"}}`, "http://u:p@a.example", nil,
-			[]string{"Authorization: Basic dTpw"},
+			[]string{"Accept-Encoding: identity", "Authorization: Basic dTpw"},
+		},
+		"identity_only": {
+			`"*":{"headers":{"X-Key":"$KEY","Accept-Encoding":"br"}}`, "http://a.example",
+			object{"headers": object{"accept-encoding": "gzip"}},
+			[]string{"X-Key: theirs", "accept-encoding: identity"},
+		},
+		"identity_without_host": {
+			`"*":{"headers":{"X-Key":"$KEY"}}`, "http://a.example",
+			object{"headers": object{"Host": "b.example", "Accept-Encoding": "gzip"}},
+			[]string{"Accept-Encoding: gzip"},
+		},
+		"no_secret": {
+			`"*":{"headers":{"X-A":"$REGION"}}`, "http://a.example",
+			object{"headers": object{"Accept-Encoding": "gzip"}},
+			[]string{"Accept-Encoding: gzip", "X-A: theirs"},
 		},
 		"same_host_header": {
 			`"*":{"headers":{"X-A":"1"}}`, "http://a.example",

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/idna"
@@ -127,7 +128,7 @@ func openTunnel(ctx context.Context, connection net.Conn, user *url.Userinfo, ad
 		return &net.OpError{Op: proxyConnect, Net: "tcp", Err: err}
 	}
 	limited := &targetConn{Conn: connection}
-	limited.requested.Store(true)
+	limited.requested.Store(new(atomic.Bool))
 	//nolint:bodyclose // the connection becomes the tunnel, or is closed
 	answer, err := http.ReadResponse(bufio.NewReader(limited), request)
 	if err != nil {

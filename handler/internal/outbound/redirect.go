@@ -21,13 +21,13 @@ const (
 	maxSkippedBytes = 2 << 10
 )
 
-// send sends the request of a call, follows redirects, at most ten, and returns the answer, and the token of the
-// request that got it. Of the chain it keeps only the latest request and answer. [http.Client] would keep them all:
+// send sends the request of a call, follows redirects, at most ten, and returns the answer, and what the requests had
+// that is secret. Of the chain it keeps only the latest request and answer. [http.Client] would keep them all:
 // with thousands of headers these are several MiB, for as long as the last target hangs.
 func (c *Client) send(
 	ctx context.Context, e *envelope.Envelope, profile targets.Profile,
 ) (response *http.Response, h held, err error) {
-	h, err = c.hold(ctx, &e.Call)
+	h, err = c.hold(ctx, &e.Call, nil)
 	if err != nil {
 		return nil, held{}, err
 	}
@@ -66,10 +66,8 @@ func (c *Client) holdBehind(before, next *http.Request, h held) (held, error) {
 	for name, values := range next.Header {
 		call.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	h, err := c.hold(next.Context(), &call)
-	if h.token != "" {
-		h.set(next.Header)
-	}
+	h, err := c.hold(next.Context(), &call, h.sent)
+	h.set(next.Header)
 	return h, behindRedirect(err)
 }
 

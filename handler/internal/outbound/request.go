@@ -112,8 +112,8 @@ func addProfile(d *draft) {
 
 // addToken makes the token the Authorization of the call.
 func addToken(d *draft) {
+	d.held.set(d.header)
 	if d.held.token != "" {
-		d.held.set(d.header)
 		d.added = append(d.added, "Authorization")
 	}
 }

@@ -1,15 +1,14 @@
 package outbound
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
-	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/targets"
@@ -38,47 +37,45 @@ func (c *Client) WithTokens(tokens Tokens) *Client {
 	return c
 }
 
-// held is the token of a request; its zero value is none.
+// held is what the requests of a call have of targets.json that is secret; its zero value is nothing.
 type held struct {
 	credential targets.Credential
 	token      secret.Text
+	// sent has the secrets of all requests so far: any answer may repeat them.
+	sent []secret.Text
 }
 
-// hold returns the token of a call; none if it needs none.
-func (c *Client) hold(ctx context.Context, call *envelope.Call) (h held, err error) {
+// hold returns the token of a call, if it needs one, and adds what is secret in its headers to those sent before.
+func (c *Client) hold(ctx context.Context, call *envelope.Call, sent []secret.Text) (h held, err error) {
 	profile := c.profiles.For(call.Target)
+	if targets.AddsTo(call.Method, call.Target, call.Host) {
+		sent = slices.Concat(sent, profile.Secrets)
+	}
 	needed := profile.CredentialOf(call)
 	switch {
 	case needed == nil || c.tokens == nil:
-		return held{}, nil
+		return held{sent: sent}, nil
 	case profile.IsPlain(call):
 		return held{}, &refusedError{targets.PlainRefusal}
 	}
 	token, err := c.tokens.Token(ctx, *needed)
-	return held{*needed, token}, err
+	return held{*needed, token, append(sent, token)}, err
 }
 
-// set makes the token the only Authorization of headers.
+// set puts the token into headers. Answers with secrets are not coded, as far as the target knows to obey.
 func (h held) set(header http.Header) {
-	maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.EqualFold(name, "Authorization") })
-	header["Authorization"] = []string{"Bearer " + string(h.token)}
+	if h.token != "" {
+		replace(header, "Authorization", "Bearer "+string(h.token))
+	}
+	if len(h.sent) > 0 {
+		replace(header, "Accept-Encoding", "identity")
+	}
 }
 
-// hide removes the token from an answer that repeats it: the sender, or an operator, would see it.
-func (h held) hide(o *decision.Outcome) {
-	const hidden = "***"
-	token := []byte(h.token)
-	if len(token) == 0 {
-		return
-	}
-	if bytes.Contains(o.Body, token) {
-		o.Body = bytes.ReplaceAll(o.Body, token, []byte(hidden))
-	}
-	for _, values := range o.Header {
-		for i, value := range values {
-			values[i] = strings.ReplaceAll(value, string(token), hidden)
-		}
-	}
+// replace makes a value the only one of a header, in any spelling of its name.
+func replace(header http.Header, name, value string) {
+	maps.DeleteFunc(header, func(other string, _ []string) bool { return strings.EqualFold(other, name) })
+	header[name] = []string{value}
 }
 
 // exchange sends a request. If the target refuses the token of an OAuth 2 credential, it sends the request again with
@@ -98,7 +95,7 @@ func (c *Client) exchange(request *http.Request, h *held) (*http.Request, *http.
 	if err != nil {
 		return request, nil, err
 	}
-	h.token = token
+	h.token, h.sent = token, append(h.sent, token)
 	again := request.WithContext(request.Context())
 	again.Header = maps.Clone(request.Header)
 	h.set(again.Header)

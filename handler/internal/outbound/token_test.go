@@ -2,6 +2,10 @@ package outbound_test
 
 import (
 	"bufio"
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/text/encoding/unicode"
 
 	"asynccaller/handler/internal/credential"
 	"asynccaller/handler/internal/decision"
@@ -157,17 +162,183 @@ func TestCredentialBehindRedirects(t *testing.T) {
 	})
 }
 
-// TestAnswerRepeatsToken: an answer that repeats the token is kept without it.
-func TestAnswerRepeatsToken(t *testing.T) {
-	client, _ := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Got", r.Header.Get("Authorization"))
-		w.WriteHeader(http.StatusBadRequest)
-		_, _ = io.WriteString(w, r.Header.Get("Authorization")+" is bad")
+// coded returns a text in a content coding.
+func coded(tb testing.TB, coding, text string) string {
+	tb.Helper()
+	var b bytes.Buffer
+	w := map[string]io.WriteCloser{"gzip": gzip.NewWriter(&b), "deflate": zlib.NewWriter(&b)}[coding]
+	if raw, err := flate.NewWriter(&b, 1); coding == "raw" && err == nil {
+		w = raw
+	}
+	_, _ = io.WriteString(w, text)
+	_ = w.Close()
+	return b.String()
+}
+
+// TestAnswerRepeatsSecrets: nothing of the secrets of a call is kept of an answer that repeats them, however the answer
+// is coded or spelled.
+func TestAnswerRepeatsSecrets(t *testing.T) {
+	const (
+		oauth   = `"auth":{"oauth2":{"tokenUrl":"https://l.example","clientId":"a/b+c","clientSecret":"$S"}}`
+		token   = "token-a/b+c"
+		headers = `"headers":{"X-Key":"$LATIN","Authorization":"$BASIC","X-Partner":"$PARTNER"}`
+	)
+	values := map[string]string{
+		"S": "s", "LATIN": "clé-d'accès", "BASIC": "Basic dTpwYXNzd29yZA==", "PARTNER": "partner-4711",
+	}
+	inUTF16 := func(text string) string {
+		encoded, _ := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(text)
+		return encoded
+	}
+	long := strings.Repeat("0123456789abcdef", 4<<10-1) // 16 bytes are left
+	for name, test := range map[string]struct {
+		profile string
+		header  http.Header
+		body    string
+		want    string
+	}{
+		"plain":      {oauth, nil, "Bearer " + token + " is bad", "Bearer *** is bad"},
+		"json":       {oauth, nil, `{"got":"token-a\/b\u002bc"}`, `{"got":"***"}`},
+		"query":      {oauth, nil, "t=token-a%2fb%2Bc&x", "t=***&x"},
+		"gzip":       {oauth, http.Header{"Content-Encoding": {"gzip"}}, coded(t, "gzip", "<"+token+">"), "<***>"},
+		"x_gzip":     {oauth, http.Header{"Content-Encoding": {"X-GZip"}}, coded(t, "gzip", "<"+token+">"), "<***>"},
+		"deflate":    {oauth, http.Header{"Content-Encoding": {"deflate"}}, coded(t, "deflate", "<"+token+">"), "<***>"},
+		"no_zlib":    {oauth, http.Header{"Content-Encoding": {"deflate"}}, coded(t, "raw", "<"+token+">"), "<***>"},
+		"not_gzip":   {oauth, http.Header{"Content-Encoding": {"gzip"}}, "<" + token + ">", "<***>"},
+		"not_brotli": {oauth, http.Header{"Content-Encoding": {"br"}}, "<" + token + ">", "<***>"},
+		"brotli":     {oauth, http.Header{"Content-Encoding": {"br"}}, "\x8b\x05\xff" + token, ""},
+		"twice": {
+			oauth,
+			http.Header{"Content-Encoding": {"deflate, gzip"}},
+			coded(t, "gzip", coded(t, "deflate", token)), "***",
+		},
+		"thrice": {
+			oauth,
+			http.Header{"Content-Encoding": {"gzip, gzip, gzip"}},
+			coded(t, "gzip", coded(t, "gzip", coded(t, "gzip", token))), "",
+		},
+		"utf16":      {oauth, http.Header{"Content-Type": {"text/plain; charset=utf-16"}}, inUTF16("é" + token + "!"), "é***!"},
+		"utf16_mark": {oauth, http.Header{"Content-Type": {"text/plain"}}, inUTF16("é" + token + "!"), "é***!"},
+		"not_utf16":  {oauth, http.Header{"Content-Type": {"text/plain; charset=utf-16be"}}, "12" + token + "3", "\u3132\u2a2a\u2a33"},
+		"ebcdic":     {oauth, http.Header{"Content-Type": {"text/plain; charset=IBM037"}}, "\xa3\x96\x92\x85\x95\x60\x81\x61\x82\x4e\x83", "***"},
+		"not_ebcdic": {oauth, http.Header{"Content-Type": {"text/plain; charset=IBM037"}}, token, "\u008a\u008a\u008a"},
+		"utf16_in_gzip": {
+			oauth,
+			http.Header{"Content-Type": {"text/plain; charset=utf-16"}, "Content-Encoding": {"gzip"}},
+			coded(t, "gzip", inUTF16(token)), "***",
+		},
+		"charset_is_token": {oauth, http.Header{"Content-Type": {"text/plain; charset=" + token}}, token, "***"},
+		"at_the_cut":       {oauth, nil, long + "12345678token-a/b+c", long + "12345678"},
+		"behind_the_cut":   {oauth, nil, long + "token-a/b+c" + long, long + "***01234"},
+		"escape_at_cut":    {oauth, nil, long + "1token-a\\u002fb+c", long + "1"},
+		"gzip_at_the_cut": {
+			oauth,
+			http.Header{"Content-Encoding": {"gzip"}},
+			coded(t, "gzip", long+"12345678token-a/b+c"), long + "12345678",
+		},
+		"utf16_at_the_cut": {
+			oauth,
+			http.Header{"Content-Type": {"text/plain; charset=utf-16"}},
+			inUTF16(long[:32<<10-8] + "token-a/b+c"), long[:32<<10-8],
+		},
+		"cut_gzip": {
+			oauth, http.Header{"Content-Encoding": {"gzip"}}, coded(t, "gzip", "the token-a/b+c is")[:24], "the ",
+		},
+		"header_value":  {headers, nil, "clé-d'accès, partner-4711", "***, ***"},
+		"header_escape": {headers, nil, `cl\u00e9-d\u0027acc\u00e8s cl%C3%A9-d%27acc%C3%A8s`, `*** ***`},
+		"latin1": {
+			headers, http.Header{"Content-Type": {"text/plain; charset=iso-8859-1"}}, "cl\xe9-d'acc\xe8s", "***",
+		},
+		"basic": {headers, nil, "Basic dTpwYXNzd29yZA== dTpwYXNzd29yZA%3D%3D u:password, password", "*** *** ***, ***"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/plain")
+				maps.Copy(w.Header(), test.header)
+				w.Header().Set("X-Got", r.Header.Get("Authorization")+" token-a%2Fb%2bc")
+				w.WriteHeader(map[string]int{"/200": 200, "/422": 422}[r.URL.Path])
+				_, _ = io.WriteString(w, test.body)
+			})
+			profiles, err := targets.Parse([]byte(`{"*.example":{`+test.profile+`}}`), nil,
+				func(name string) string { return values[name] })
+			if err != nil {
+				t.Fatal(err)
+			}
+			client.WithProfiles(profiles).WithTokens(tokens{})
+			for _, path := range []string{"/200", "/422"} {
+				call := object{"url": "https://a.example" + path, "headers": object{"accept-encoding": "gzip"}}
+				o := client.Do(t.Context(), mustEnvelope(t, call, reported))
+				if string(o.Body) != test.want || o.Header.Get("Content-Encoding") != "" {
+					t.Errorf("%s: got %.99q of %d bytes, want %.99q", path, o.Body, len(o.Body), test.want)
+				}
+				got := o.Header.Get("X-Got")
+				if test.profile == oauth && got != "Bearer *** ***" || strings.Contains(got, "dTpw") {
+					t.Errorf("the header is %q", got)
+				}
+				excerpt := o.Answer().Excerpt()
+				if strings.Contains(excerpt.Text+excerpt.MediaType, "token") {
+					t.Errorf("excerpt %+v", excerpt)
+				}
+			}
+			for _, request := range server.all() {
+				if coding := request.header["Accept-Encoding"]; len(coding) != 1 || coding[0] != "identity" {
+					t.Errorf("asked for %q", coding)
+				}
+			}
+		})
+	}
+}
+
+// TestAnswerRepeatsSecretsOfRedirects: an answer behind a redirect, or after a 401, may repeat the secrets of all
+// requests before it.
+func TestAnswerRepeatsSecretsOfRedirects(t *testing.T) {
+	client, server := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") == tokenA:
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.URL.Path == "/0":
+			http.Redirect(w, r, "https://b.example/1", http.StatusTemporaryRedirect)
+		case r.URL.Path == "/1":
+			http.Redirect(w, r, "https://c.example/2", http.StatusTemporaryRedirect)
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, "token-a, token-a2, token-b, theirs")
+		}
 	})
-	client.WithProfiles(mustProfiles(t, "{"+withAuth("")+"}")).WithTokens(tokens{})
-	o := client.Do(t.Context(), mustEnvelope(t, object{"url": "https://a.example"}))
-	if string(o.Body) != "Bearer *** is bad" || o.Header.Get("X-Got") != "Bearer ***" {
-		t.Errorf("got %q with %v", o.Body, o.Header)
+	profileA := fmt.Sprintf(`"a.example":{`+authA+`,"headers":{"X-Key":"$K"}}`, "")
+	client.WithProfiles(mustProfiles(t, "{"+profileA+","+authB+"}"))
+	client.WithTokens(tokens{})
+	call := object{"url": "https://a.example/0", "headers": object{"accept-Encoding": "gzip"}}
+	o := client.Do(t.Context(), mustEnvelope(t, call))
+	if string(o.Body) != "***, ***, ***, ***" {
+		t.Errorf("got %q", o.Body)
+	}
+	for _, request := range server.all() {
+		if coding := request.header["Accept-Encoding"]; len(coding) != 1 || coding[0] != "identity" {
+			t.Errorf("%s: asked for %q", request.uri, coding)
+		}
+	}
+}
+
+// TestSignalsOfCodedAnswers: a signal counts wherever it is in a coded answer, also behind what is kept of it.
+func TestSignalsOfCodedAnswers(t *testing.T) {
+	for name, body := range map[string]string{
+		"short": `{"Type":"x","IsRetryMeaningful":false}`,
+		"long":  `{"Type":"x","more":"` + strings.Repeat("x", 200<<10) + `","IsRetryMeaningful":false}`,
+	} {
+		server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, coded(t, "gzip", body))
+		})
+		e := mustEnvelope(t, object{"url": server.URL})
+		o := newClient(t, longTimeout).Do(t.Context(), e)
+		rules := decision.Rules{Expiration: time.Hour}
+		in := decision.Intake{Envelope: e, Limit: 48 << 10}
+		d := rules.Decide(&in, &decision.Verdict{Outcome: &o}, decision.World{Now: time.Now(), Arrived: time.Now()})
+		if d.Rule != "Nexus error body, IsRetryMeaningful: false" {
+			t.Errorf("%s: %q", name, d.Rule)
+		}
 	}
 }
 

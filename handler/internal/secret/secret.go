@@ -1,6 +1,6 @@
 // Package secret knows the names of headers, JSON members and form fields whose values are secret. Redirects to another
-// host drop the headers that it names, and output for people masks the values. [Text] is a secret of the operator. It
-// is pure.
+// host drop the headers that it names, and output for people masks the values. [Text] is a secret of the operator, and
+// [Hide] removes such secrets from answers. It is pure.
 package secret
 
 import (

@@ -42,6 +42,9 @@ const (
 	maxFailures    = 1000
 	minDelay       = time.Second
 	maxDelay       = 24 * time.Hour
+	// minSecret is the length of the shortest value of a variable that is secret in a header whose name is not:
+	// shorter ones are versions, regions and the like, which answers may well have.
+	minSecret = 8
 )
 
 // Parse reads targets.json. An entry's retry policy may be one of the operator's own by name. Getenv returns the value
@@ -351,7 +354,13 @@ func (p *Profile) setHeaders(value json.RawMessage, getenv func(string) string) 
 		case differsByCall(canonical):
 			return errors.New("cannot be set here: it must differ from call to call")
 		}
-		values, err := headerValues(m.Value, secret.Is(m.Name), getenv)
+		isSecret := secret.Is(m.Name)
+		values, fromVariables, err := headerValues(m.Value, isSecret, getenv)
+		for _, value := range fromVariables {
+			if isSecret || len(value) >= minSecret {
+				p.Secrets = append(p.Secrets, secret.OfHeader(value)...)
+			}
+		}
 		p.Spelling.Add(p.Headers, m.Name, values...)
 		return err
 	})
@@ -363,45 +372,51 @@ func differsByCall(canonical string) bool {
 		canonical == "Idempotency-Key" || canonical == "X-Idempotency-Key"
 }
 
-// headerValues reads the value of a header, or an array of values.
-func headerValues(value json.RawMessage, isSecret bool, getenv func(string) string) ([]string, error) {
+// headerValues reads the value of a header, or an array of values. FromVariables are those of the environment.
+func headerValues(
+	value json.RawMessage, isSecret bool, getenv func(string) string,
+) (values, fromVariables []string, err error) {
 	elements := []json.RawMessage{value}
 	if value[0] == '[' {
-		var err error
 		elements, err = strictjson.Elements(value)
 		if err != nil || len(elements) == 0 {
-			return nil, errors.New("want a string or an array of strings")
+			return nil, nil, errors.New("want a string or an array of strings")
 		}
 	}
-	var values []string
 	var problems []error
 	for _, element := range elements {
-		text, err := headerValue(element, isSecret, getenv)
+		text, isVariable, err := headerValue(element, isSecret, getenv)
 		values = append(values, text)
+		if isVariable {
+			fromVariables = append(fromVariables, text)
+		}
 		problems = append(problems, err)
 	}
-	return values, errors.Join(problems...)
+	return values, fromVariables, errors.Join(problems...)
 }
 
-func headerValue(value json.RawMessage, isSecret bool, getenv func(string) string) (string, error) {
+func headerValue(
+	value json.RawMessage, isSecret bool, getenv func(string) string,
+) (text string, isVariable bool, err error) {
 	if !isString(value) {
-		return "", errors.New("want a string or an array of strings")
+		return "", false, errors.New("want a string or an array of strings")
 	}
-	text, err := strictjson.String(value)
+	text, err = strictjson.String(value)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	name, isVariable := strings.CutPrefix(text, "$")
 	switch {
 	case isSecret && !isVariable:
-		return "", errors.New(`may be secret, and the file must not contain secrets: ` +
+		return "", false, errors.New(`may be secret, and the file must not contain secrets: ` +
 			`want "$NAME", and the value in the environment variable NAME`)
 	case isVariable:
-		return resolve(name, getenv)
+		text, err = resolve(name, getenv)
+		return text, true, err
 	case !httpguts.ValidHeaderFieldValue(text):
-		return "", errors.New("holds a line break or another control character")
+		return "", false, errors.New("holds a line break or another control character")
 	}
-	return text, nil
+	return text, false, nil
 }
 
 // resolve returns the value of an environment variable; empty if there is no environment.

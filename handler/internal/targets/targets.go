@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/dotnet"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/secret"
 )
 
 // MaxCalls is about how many calls are in flight at most, to all targets together.
@@ -50,6 +51,8 @@ type Profile struct {
 	// file's spelling.
 	Headers  http.Header
 	Spelling dotnet.Spelling
+	// Secrets are what must not be shown of the headers.
+	Secrets []secret.Text
 	// Auth is nil if calls get no credential.
 	Auth    *Auth
 	Breaker Breaker

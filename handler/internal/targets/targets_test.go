@@ -12,6 +12,7 @@ import (
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -19,7 +20,9 @@ import (
 const canary = "C4nary"
 
 func getenv(name string) string {
-	return map[string]string{"KEY": "the key", "BROKEN": canary + "\n"}[name]
+	return map[string]string{
+		"KEY": "the key", "BROKEN": canary + "\n", "LONG": "longer-than-7", "BASIC": "Basic dTpwdw==",
+	}[name]
 }
 
 func mustParse(tb testing.TB, content string) targets.Profiles {
@@ -149,7 +152,19 @@ func TestMembers(t *testing.T) {
 		"headers": {`{"headers":{"x-a":"1","X-B":["1","$KEY"],"Authorization":"$KEY"}}`, func(p *targets.Profile) {
 			p.Headers = http.Header{"X-A": {"1"}, "X-B": {"1", "the key"}, "Authorization": {"the key"}}
 			p.Spelling = map[string]string{"X-A": "x-a"}
+			p.Secrets = []secret.Text{"the key", "key"}
 		}},
+		"secret_headers": {
+			`{"headers":{"X-A":["1","$KEY"],"X-B":"$LONG","X-Key":"$KEY","Authorization":["$BASIC"]}}`,
+			func(p *targets.Profile) {
+				p.Headers = http.Header{
+					"X-A": {"1", "the key"}, "X-B": {"longer-than-7"}, "X-Key": {"the key"}, "Authorization": {"Basic dTpwdw=="},
+				}
+				p.Secrets = []secret.Text{
+					"longer-than-7", "the key", "key", "Basic dTpwdw==", "dTpwdw==", "u:pw", "pw",
+				}
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := profileOf(t, targets.Profiles{}, "https://a.example")

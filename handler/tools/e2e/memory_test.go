@@ -4,6 +4,8 @@ package e2e_test
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -30,6 +32,8 @@ const (
 	// hostileBytes is nearly the longest content that leaves room for the state of a successor.
 	hostileBytes = 45 << 10
 	redirects    = 10
+	// answerBytes is nearly the most that is kept of an answer.
+	answerBytes = 63 << 10
 )
 
 // TestMemoryOfHostileMessages sends as many messages as the handler ever calls at a time, and more, each with as
@@ -72,10 +76,15 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 		return repeated(`{"asyncCaller":1,"notBefore":"2999-01-01T00:00:00Z","call":{"url":"`+url+`"},`, `"%x":0,`,
 			`"z":0}`)
 	}
-	for _, name := range append(hostileKinds, notDue) {
+	kinds[bombs] = func(url string) string { return `{"asyncCaller":1,"call":{"url":"` + url + `"}}` }
+	for _, name := range append(hostileKinds, bombs, notDue) {
 		envelope := kinds[name]
 		t.Run(name, func(t *testing.T) {
-			peak := f.peakOf(t, envelope, name != notDue)
+			answer := "\r\n" + strings.Repeat("x", answerBytes)
+			if name == bombs {
+				answer = bomb(t)
+			}
+			peak := f.peakOf(t, envelope, answer, name != notDue, name == bombs)
 			t.Logf("%d MiB", peak)
 			if peak > memoryLimitMiB+executableMiB {
 				t.Errorf("the handler took %d MiB, want at most %d", peak, memoryLimitMiB+executableMiB)
@@ -87,15 +96,43 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 // notDue are messages that are only parsed and rescheduled, all at the same time.
 const notDue = "not_due"
 
-// peakOf returns the peak of a new handler's memory, in MiB, that gets the same message many times.
-func (f *fixture) peakOf(t *testing.T, envelope func(url string) string, isCalled bool) int {
+// slowly is the path at which a hostile target answers, but only after some seconds: its calls may take long.
+const slowly = "slowly"
+
+// bombs are messages whose answers are bombs.
+const bombs = "bombs"
+
+// bomb returns the last header lines and the body of an answer of 63 KiB, in two codings, that would take 200 MiB as
+// text.
+func bomb(t *testing.T) string {
 	t.Helper()
-	target := newHostileTarget(t)
-	h := f.serve(t, io.Discard, connection(f.connectionString), "SSL_CERT_FILE="+target.trusted,
+	body := bytes.Repeat([]byte{0x80}, 68<<20) // three bytes in UTF-8
+	for _, level := range []int{gzip.BestCompression, gzip.NoCompression} {
+		var b bytes.Buffer
+		w, err := gzip.NewWriterLevel(&b, level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.Write(body)
+		_ = w.Close()
+		body = b.Bytes()
+	}
+	return "Content-Type: text/plain; charset=windows-1252\r\nContent-Encoding: gzip, gzip\r\n\r\n" +
+		string(body[:answerBytes])
+}
+
+// peakOf returns the peak of a new handler's memory, in MiB, that gets the same message many times.
+func (f *fixture) peakOf(t *testing.T, envelope func(url string) string, answer string, isCalled, isTrusted bool) int {
+	t.Helper()
+	target := newHostileTarget(t, answer)
+	h := f.serve(t, io.Discard, connection(f.connectionString), "SSL_CERT_FILE="+target.trusted, "KEY=the key",
 		fmt.Sprintf("GOMEMLIMIT=%dMiB", memoryLimitMiB), "GOGC=600") // as the handler sets it for itself
 	content := envelope(fmt.Sprintf("https://%s/%d", target.listener.Addr(), redirects))
 	var answered, failed atomic.Int64
 	var posts sync.WaitGroup
+	if isTrusted { // so that all calls are made
+		h.invoke(fmt.Sprintf(`{"asyncCaller":1,"call":{"url":"https://%s/%s"}}`, target.listener.Addr(), slowly))
+	}
 	for range hostileMessages {
 		posts.Go(func() {
 			if status, _ := h.invoke(content); status != http.StatusOK {
@@ -109,7 +146,7 @@ func (f *fixture) peakOf(t *testing.T, envelope func(url string) string, isCalle
 	t.Logf("%d called, %d refused", target.stalled.Load(), answered.Load())
 	close(target.until)
 	posts.Wait()
-	if (target.stalled.Load() > 0) != isCalled || failed.Load() > 0 {
+	if (target.stalled.Load() > 0) != isCalled || isTrusted && target.stalled.Load() < 256 || failed.Load() > 0 {
 		t.Errorf("%d messages were called, %d invocations failed", target.stalled.Load(), failed.Load())
 	}
 	return memoryKiB(t, h.command.Process.Pid, "VmHWM") >> 10
@@ -128,7 +165,7 @@ func TestMemoryPerCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var posts sync.WaitGroup
 			t.Cleanup(posts.Wait) // once the handler has been killed
-			h := f.serve(t, io.Discard, connection(f.connectionString))
+			h := f.serve(t, io.Discard, connection(f.connectionString), "KEY=the key")
 			pid := h.command.Process.Pid
 			before := memoryKiB(t, pid, "VmRSS")
 			slow := newSlow(t)
@@ -177,8 +214,8 @@ func newSlow(t *testing.T) *slow {
 // allowManyCalls lets the handler make as many calls to one target as it ever makes.
 func (f *fixture) allowManyCalls() {
 	f.t.Helper()
-	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off","concurrency":10000}}`),
-		0o600))
+	const profile = `{"*":{"breaker":"off","concurrency":10000,"headers":{"X-Key":"$KEY"}}}`
+	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(profile), 0o600))
 }
 
 // memoryKiB returns a process's memory: VmRSS is the resident memory now, VmHWM its peak.
@@ -201,11 +238,13 @@ type hostileTarget struct {
 	listener net.Listener
 	stalled  atomic.Int64
 	until    chan struct{}
+	// answer ends that to /0: its last header lines and its body.
+	answer string
 	// trusted is the file of its certificate.
 	trusted string
 }
 
-func newHostileTarget(t *testing.T) *hostileTarget {
+func newHostileTarget(t *testing.T, answer string) *hostileTarget {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -214,7 +253,7 @@ func newHostileTarget(t *testing.T) *hostileTarget {
 	certificate := issue(t, nil, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*certificate}})
 	h := &hostileTarget{
-		listener: listener, until: make(chan struct{}),
+		listener: listener, until: make(chan struct{}), answer: answer,
 		trusted: filepath.Join(t.TempDir(), "trusted.pem"),
 	}
 	block := &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Leaf.Raw}
@@ -243,10 +282,10 @@ func newHostileTarget(t *testing.T) *hostileTarget {
 
 // serve answers the requests on a connection.
 func (h *hostileTarget) serve(c net.Conn) {
-	const lines, bytes = 240, 60 << 10
+	const lines, size = 240, 60 << 10
 	var headers strings.Builder
 	for n := range lines {
-		fmt.Fprintf(&headers, "X-%d: %s\r\n", n, strings.Repeat("v", bytes/lines))
+		fmt.Fprintf(&headers, "X-%d: %s\r\n", n, strings.Repeat("v", size/lines))
 	}
 	reader := bufio.NewReader(c)
 	for {
@@ -255,11 +294,16 @@ func (h *hostileTarget) serve(c net.Conn) {
 			return
 		}
 		_, _ = io.Copy(io.Discard, request.Body)
+		if request.URL.Path == "/"+slowly {
+			<-time.After(4 * time.Second)
+			_, _ = io.WriteString(c, "HTTP/1.1 204 Done\r\n\r\n")
+			continue
+		}
 		if left, _ := strconv.Atoi(request.URL.Path[1:]); left > 0 {
 			fmt.Fprintf(c, "HTTP/1.1 307 Go\r\nLocation: /%d\r\nContent-Length: 0\r\n%s\r\n", left-1, &headers)
 			continue
 		}
-		fmt.Fprintf(c, "HTTP/1.1 503 Busy\r\nContent-Length: 65000\r\n%s\r\n%s", &headers, strings.Repeat("x", 63<<10))
+		fmt.Fprintf(c, "HTTP/1.1 503 Busy\r\nContent-Length: 65000\r\n%s%s", &headers, h.answer)
 		h.stalled.Add(1)
 		<-h.until
 		return

@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -50,23 +52,46 @@ func TestFailingTarget(t *testing.T) {
 	f.await("the success to be seen", func() bool { return len(f.failing()) == 0 })
 }
 
-// TestTargetProfile checks that the headers of targets.json are in real calls to their target, and in no others.
+// TestTargetProfile checks that the headers of targets.json are in real calls to their target, and in no others, and
+// that no answer brings them to the sender or into a dead letter.
 func TestTargetProfile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	keyed := make(chan string, 1)
-	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	keyed, reports := make(chan string, 2), make(chan string, 1)
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/callback" {
+			body, _ := io.ReadAll(r.Body)
+			reports <- string(body)
+			return
+		}
 		keyed <- r.Header.Get("X-Key")
+		w.Header().Set("Content-Encoding", "gzip")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		zipped := gzip.NewWriter(w)
+		_, _ = fmt.Fprintf(zipped, `{"key":"%s","asked":"%s"}`,
+			strings.ReplaceAll(r.Header.Get("X-Key"), "/", `\/`), r.Header.Get("Accept-Encoding"))
+		_ = zipped.Close()
 	}))
 	t.Cleanup(target.Close)
 	profiles := fmt.Sprintf(`{%q: {"headers": {"X-Key": "$TARGET_KEY"}}}`, strings.TrimPrefix(target.URL, "http://"))
 	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(profiles), 0o600))
 	f.putContent([]byte(envelopeTo(target.URL)))
+	f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r1","call":{"url":%q,"headers":{"accept-encoding":"gzip"}},
+		"callback":{"url":%q}}`, target.URL, target.URL+"/callback"))
 	f.put("r0", "200", "")
-	f.start([]string{"TARGET_KEY=C4nary"})
+	f.start([]string{"TARGET_KEY=C4/nary"})
 	f.awaitEmpty()
-	if key := <-keyed; key != "C4nary" {
-		t.Errorf("header %q", key)
+	for range 2 {
+		if key := <-keyed; key != "C4/nary" {
+			t.Errorf("header %q", key)
+		}
+	}
+	const want = `{"key":"***","asked":"identity"}`
+	var report struct{ Payload string }
+	f.must(json.Unmarshal([]byte(<-reports), &report))
+	letters := f.deadLetters()
+	if report.Payload != want || len(letters) != 1 || !strings.Contains(fmt.Sprint(letters[0]["deadLetter"]), want) {
+		t.Errorf("callback with %s, dead letters %v", report.Payload, letters)
 	}
 	if calls := f.target.Calls("r0"); len(calls) != 1 || calls[0].Header.Get("X-Key") != "" {
 		t.Errorf("calls %+v", calls)
