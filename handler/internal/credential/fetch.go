@@ -40,15 +40,19 @@ func (p *ProblemError) Error() string { return p.Text }
 
 // Cause says why there is no token of a credential: the problem, and which server has it.
 func Cause(c targets.Credential, err error) string {
-	server := "managed identity"
-	if u, parseErr := url.Parse(c.TokenURL); parseErr == nil && c.Kind == targets.OAuth2 {
-		server = u.Host
-	}
 	text := "the request failed"
 	if problem, ok := errors.AsType[*ProblemError](err); ok {
 		text = problem.Text
 	}
-	return fmt.Sprintf("no token: %s (%s)", text, server)
+	return fmt.Sprintf("no token: %s (%s)", text, server(c))
+}
+
+// server names the server that has the tokens of a credential.
+func server(c targets.Credential) string {
+	if u, err := url.Parse(c.TokenURL); err == nil && c.Kind == targets.OAuth2 {
+		return u.Host
+	}
+	return "managed identity"
 }
 
 // NewFetch returns the function that requests tokens: of managed identities from the platform, and of OAuth 2 through

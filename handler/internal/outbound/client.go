@@ -130,6 +130,7 @@ func (c *Client) do(
 		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but " + whyCut(ctx, response, err)
 	}
 	h.hide(&outcome)
+	h.excuse(&outcome, e)
 	return outcome
 }
 

@@ -19,14 +19,15 @@ import (
 // ctx has ended.
 type Tokens interface {
 	Token(ctx context.Context, c targets.Credential) (secret.Text, error)
-	// Replace returns another token in place of one that a target has refused; an empty one if it stays.
+	// Replace returns another token in place of one that a target has refused; an empty one if there is no other.
 	Replace(ctx context.Context, c targets.Credential, refused secret.Text) (secret.Text, error)
 }
 
 // NoTokenError says why there is no token, in a few words that may be shown.
 type NoTokenError struct {
 	Cause string
-	// Failures are the requests that have failed since one succeeded.
+	// Failures are the requests that have failed since one succeeded. If none has, a token may only be requested later,
+	// or other calls wait for it.
 	Failures int
 }
 
@@ -42,6 +43,8 @@ func (c *Client) WithTokens(tokens Tokens) *Client {
 type held struct {
 	credential targets.Credential
 	token      secret.Text
+	// early is why the token, which the target has refused, can only be replaced later; empty if it can be, or cannot.
+	early string
 }
 
 // hold returns the token of a call; none if it needs none.
@@ -55,7 +58,7 @@ func (c *Client) hold(ctx context.Context, call *envelope.Call) (h held, err err
 		return held{}, &refusedError{targets.PlainRefusal}
 	}
 	token, err := c.tokens.Token(ctx, *needed)
-	return held{*needed, token}, err
+	return held{credential: *needed, token: token}, err
 }
 
 // set makes the token the only Authorization of headers.
@@ -91,7 +94,12 @@ func (c *Client) exchange(request *http.Request, h *held) (*http.Request, *http.
 		return request, response, err
 	}
 	token, err := c.tokens.Replace(request.Context(), h.credential, h.token)
-	if err == nil && token == "" {
+	noToken, isNoToken := errors.AsType[*NoTokenError](err)
+	isEarly := isNoToken && noToken.Failures == 0
+	if isEarly {
+		h.early = noToken.Cause
+	}
+	if isEarly || err == nil && token == "" {
 		return request, response, nil
 	}
 	skip(response)
@@ -107,6 +115,14 @@ func (c *Client) exchange(request *http.Request, h *held) (*http.Request, *http.
 	}
 	response, err = c.transport.RoundTrip(again)
 	return again, response, err
+}
+
+// excuse makes the outcome of a call temporary, once, if its token was refused too early to replace it: not if the
+// attempt before has ended in the same way.
+func (h held) excuse(o *decision.Outcome, e *envelope.Envelope) {
+	if h.early != "" && o.Failure == "" && !decision.WasUnauthorized(e) {
+		o.Failure, o.Detail = decision.FailureAuth, h.early
+	}
 }
 
 // maxTokenBytes is the part of a token server's answer that is read.
