@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -145,13 +146,31 @@ func Describe(err error) (text string, isRefused bool) {
 
 type tokenTransport struct{ transport *guardedTransport }
 
-// RoundTrip sends a request.
+// RoundTrip sends a request. It names an answer JSON that begins as an object, because some servers call it text/plain,
+// and leaves out white space and a byte order mark before it.
 func (t tokenTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	request.Header.Set("User-Agent", userAgent)
 	response, err := t.transport.RoundTrip(request)
-	if err == nil {
-		response.Body = &limitedBody{response.Body, maxTokenBytes}
+	if err != nil {
+		return nil, err
 	}
-	return response, err
+	body := bufio.NewReader(&limitedBody{response.Body, maxTokenBytes})
+	first, err := body.ReadByte()
+	for err == nil && strings.IndexByte(" \t\r\n\xef\xbb\xbf", first) >= 0 {
+		first, err = body.ReadByte()
+	}
+	if err == nil {
+		_ = body.UnreadByte() // one has been read
+	}
+	if first == '{' {
+		response.Header.Set("Content-Type", "application/json")
+	}
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, response.Body}
+	return response, nil
 }
 
 // limitedBody is a body that breaks off with an error when it is too long.

@@ -369,6 +369,29 @@ func TestTokenServers(t *testing.T) {
 			answer(200, isJSON, `{"access_token":"abc","token_type":"Bearer","expires_in":3599}`), "abc",
 			3599 * time.Second, "", false,
 		},
+		"bearer_token": { // of Apigee
+			answer(200, isJSON, `{"access_token":"abc","token_type":"BearerToken","expires_in":"60"}`), "abc",
+			time.Minute, "", false,
+		},
+		"bearer_words": {
+			answer(200, isJSON, `{"access_token":"abc","token_type":"bearer_token"}`), "abc",
+			5 * time.Minute, "", false,
+		},
+		"json_as_text": {
+			answer(200, "text/plain; a=b", `{"access_token":"abc","token_type":"bearer","expires_in":60}`), "abc",
+			time.Minute, "", false,
+		},
+		"json_as_form": {
+			answer(200, "application/x-www-form-urlencoded", "\r\n {\"access_token\":\"abc\",\"expires_in\":60}"),
+			"abc", time.Minute, "", false,
+		},
+		"json_after_bom": {
+			answer(200, isJSON, "\ufeff{\"access_token\":\"abc\",\"expires_in\":60}"), "abc", time.Minute, "", false,
+		},
+		"form_as_text": {
+			answer(200, "text/plain", `access_token=abc&token_type=bearer&expires_in=60`), "abc",
+			time.Minute, "", false,
+		},
 		"no_expires_in": {answer(200, isJSON, `{"access_token":"abc"}`), "abc", 5 * time.Minute, "", false},
 		"expires_text": {
 			answer(200, isJSON, `{"access_token":"abc","expires_in":"60"}`), "abc", time.Minute, "", false,
@@ -405,6 +428,18 @@ func TestTokenServers(t *testing.T) {
 		"invalid_scope_with_200": {
 			answer(200, isJSON, `{"error":"invalid_scope"}`), "", 0, "invalid_scope, status 200", true,
 		},
+		"error_as_text": {
+			answer(400, "text/plain; charset=utf-8", `{"error":"invalid_scope"}`), "", 0, "invalid_scope, status 400",
+			true,
+		},
+		"error_as_text_with_200": {
+			answer(200, "text/plain", `{"error":"invalid_client"}`), "", 0, "invalid_client, status 200", true,
+		},
+		"error_and_429": {
+			answer(429, isJSON, `{"error":"invalid_request"}`), "", 0, "invalid_request, status 429", false,
+		},
+		"blank_text":   {answer(200, "text/plain", " \n"), "", 0, "the answer has no bearer token", false},
+		"status_410":   {answer(410, isJSON, canary), "", 0, "status 410", true},
 		"unknown_code": {answer(503, isJSON, `{"error":"`+canary+`"}`), "", 0, "status 503", false},
 		"other_type": {
 			answer(200, isJSON, `{"access_token":"abc","token_type":"DPoP"}`), "", 0,
@@ -447,16 +482,21 @@ func TestTokenServers(t *testing.T) {
 // TestTokenRequest: the client and its secret are in the header or in the body, never in both.
 func TestTokenRequest(t *testing.T) {
 	for style, want := range map[string]struct{ authorization, form string }{
-		"header": {"Basic YTp0aGVpcnM=", "audience=aud&grant_type=client_credentials&scope=s1+s2"},
-		"body":   {"", "audience=aud&client_id=a&client_secret=theirs&grant_type=client_credentials&scope=s1+s2"},
+		"header": {"Basic YTp0aGVpcnM=", "audience=aud&grant_type=client_credentials&resource=theirs&scope=s1+s2&x.y=a%26b%3Dc"},
+		"body": {"", "audience=aud&client_id=a&client_secret=theirs&grant_type=client_credentials&resource=theirs" +
+			"&scope=s1+s2&x.y=a%26b%3Dc"},
 	} {
 		client, server := newSecureNetwork(t, nil)
 		profiles := mustProfiles(t, `{"a.example":{"auth":{"oauth2":{"tokenUrl":"https://l.example/t","clientId":"a",
-			"clientSecret":"$S","scope":"s1 s2","audience":"aud","style":"`+style+`"}}}}`)
+			"clientSecret":"$S","scope":"s1 s2","audience":"aud","parameters":{"resource":"$S","x.y":"a&b=c"},
+			"style":"`+style+`"}}}}`)
 		_, _ = credential.NewFetch(client.TokenClient())(t.Context(), profiles.Credentials()["a.example"])
 		got := server.one(t)
 		if got.header.Get("Authorization") != want.authorization || string(got.body) != want.form || got.uri != "/t" {
 			t.Errorf("%s: %v with %s", style, got.header, got.body)
+		}
+		if agent := got.header.Get("User-Agent"); agent != "async-caller" {
+			t.Errorf("the User-Agent is %q", agent)
 		}
 	}
 }

@@ -383,6 +383,9 @@ func headerValues(value json.RawMessage, isSecret bool, getenv func(string) stri
 	return values, errors.Join(problems...)
 }
 
+var errSecret = errors.New(`may be secret, and the file must not contain secrets: ` +
+	`want "$NAME", and the value in the environment variable NAME`)
+
 func headerValue(value json.RawMessage, isSecret bool, getenv func(string) string) (string, error) {
 	if !isString(value) {
 		return "", errors.New("want a string or an array of strings")
@@ -394,8 +397,7 @@ func headerValue(value json.RawMessage, isSecret bool, getenv func(string) strin
 	name, isVariable := strings.CutPrefix(text, "$")
 	switch {
 	case isSecret && !isVariable:
-		return "", errors.New(`may be secret, and the file must not contain secrets: ` +
-			`want "$NAME", and the value in the environment variable NAME`)
+		return "", errSecret
 	case isVariable:
 		return resolve(name, getenv)
 	case !httpguts.ValidHeaderFieldValue(text):
