@@ -5,6 +5,7 @@ package credential
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ const (
 	minDelay = 5 * time.Second
 	maxDelay = 15 * time.Minute
 	// remindEvery is the shortest time between two lines of the log about a credential, between two of its ends that
-	// [Config.Fetched] is told, and between two of its tokens that are dropped because a target refuses them.
+	// [Config.Fetched] is told, and between two requests in place of its tokens that targets refuse.
 	remindEvery = time.Minute
 )
 
@@ -50,38 +51,76 @@ type Config struct {
 	Log    zerolog.Logger
 }
 
+// tooEarly is why a refused token is not replaced.
+const tooEarly = "the target refuses the token, and another one was requested less than a minute ago"
+
+// maxWaiting is how many calls wait for one request. Others would occupy the slots of other targets.
+const maxWaiting = 8
+
 // Store has the tokens of an instance. It is safe for concurrent use.
 type Store struct {
 	Config
 
 	mu      sync.Mutex
 	sources map[targets.Credential]*source
+	// requests are those in flight. They end when life ends.
+	requests sync.WaitGroup
+	life     context.Context //nolint:containedctx // the life of the store, not of a call
+	end      context.CancelFunc
 }
 
 // New returns a store without tokens.
-func New(c Config) *Store { return &Store{Config: c, sources: map[targets.Credential]*source{}} }
+func New(c Config) *Store {
+	s := &Store{Config: c, sources: map[targets.Credential]*source{}}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// Run waits for the end of ctx. Then it ends the requests in flight, and none begins any more.
+func (s *Store) Run(ctx context.Context) {
+	<-ctx.Done()
+	s.mu.Lock()
+	s.end()
+	s.mu.Unlock()
+	s.requests.Wait()
+}
 
 // source is the state of a credential.
 type source struct {
 	token   Token
 	renewAt time.Time
-	// fetching is closed when the request in flight ends; nil if none is.
+	// fetching is closed when the request in flight ends; nil if none is. Waiting counts the calls that wait for it.
 	fetching chan struct{}
+	waiting  int
 	// problem is why the latest request failed; nil if it did not. No request is made before retryAt.
 	problem *outbound.NoTokenError
 	retryAt time.Time
-	// loggedAt is when the log last had a line about a problem, and toldAt when [Config.Fetched] was last called.
-	loggedAt, toldAt time.Time
-	// refused is the latest token that was dropped, at refusedAt, because a target refused it.
-	refused   secret.Text
-	refusedAt time.Time
+	// loggedAt is when the log last had a line about a problem, toldAt when [Config.Fetched] was last called, and
+	// refusedAt when another token was last requested in place of one that a target had refused.
+	loggedAt, toldAt, refusedAt time.Time
 }
 
 // Token returns a token of a credential, and waits for it if there is none. While its requests fail, only one call at
 // a time waits: the others would occupy the slots of other targets. It implements [outbound.Tokens].
 func (s *Store) Token(ctx context.Context, c targets.Credential) (secret.Text, error) {
-	for {
-		token, fetching, err := s.look(ctx, c)
+	return s.other(ctx, c, "")
+}
+
+// Replace returns another token of a credential in place of one that a target has refused. The refused one stays for
+// other calls until another one comes, which is requested at most once a minute. The token is empty if the server gives
+// the same one again. It implements [outbound.Tokens].
+func (s *Store) Replace(ctx context.Context, c targets.Credential, refused secret.Text) (secret.Text, error) {
+	token, err := s.other(ctx, c, refused)
+	if token == refused {
+		token = ""
+	}
+	return token, err
+}
+
+// other returns a token other than the refused one, or the one that has come last.
+func (s *Store) other(ctx context.Context, c targets.Credential, refused secret.Text) (secret.Text, error) {
+	for hasWaited := false; ; hasWaited = true {
+		token, fetching, err := s.look(c, refused, hasWaited)
 		if fetching == nil {
 			return token, err
 		}
@@ -93,25 +132,42 @@ func (s *Store) Token(ctx context.Context, c targets.Credential) (secret.Text, e
 	}
 }
 
-// look returns the token of a credential, or the request to wait for. It begins the request that is due.
-func (s *Store) look(ctx context.Context, c targets.Credential) (secret.Text, chan struct{}, error) {
+// look returns the token for a call, the request to wait for, or why there is none. It begins the request that is due.
+// A call that has waited for a request takes the token that came.
+func (s *Store) look(c targets.Credential, refused secret.Text, hasWaited bool) (secret.Text, chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, src := s.Now(), s.source(c)
 	isValid := now.Before(src.token.End)
-	isDue := !isValid || !now.Before(src.renewAt)
-	begins := isDue && src.fetching == nil && !now.Before(src.retryAt)
+	isRefused := isValid && src.token.Value == refused
+	if isRefused && hasWaited && src.problem == nil {
+		isRefused = false
+	}
+	isDue := !isValid || !now.Before(src.renewAt) || isRefused && !isRecent(src.refusedAt, now)
+	begins := isDue && src.fetching == nil && !now.Before(src.retryAt) && s.life.Err() == nil
 	if begins {
-		src.fetching = make(chan struct{})
-		go s.fetch(context.WithoutCancel(ctx), c, src)
+		src.fetching, src.waiting = make(chan struct{}), 0
+		s.requests.Go(func() { s.fetch(c, src) })
+		if isRefused {
+			src.refusedAt = now
+		}
 	}
 	switch {
-	case isValid:
+	case isValid && !isRefused:
 		return src.token.Value, nil, nil
-	case begins, src.fetching != nil && src.problem == nil:
-		return "", src.fetching, nil
+	case s.life.Err() != nil:
+		return "", nil, s.life.Err()
+	case !begins && src.problem != nil:
+		return "", nil, src.problem
+	case src.fetching == nil:
+		return "", nil, &outbound.NoTokenError{Cause: tooEarly}
+	case src.waiting == maxWaiting:
+		return "", nil, &outbound.NoTokenError{
+			Cause: fmt.Sprintf("no token yet: %d calls wait for it (%s)", maxWaiting, server(c)),
+		}
 	}
-	return "", nil, src.problem
+	src.waiting++
+	return "", src.fetching, nil
 }
 
 func (s *Store) source(c targets.Credential) *source {
@@ -124,10 +180,10 @@ func (s *Store) source(c targets.Credential) *source {
 }
 
 // fetch makes a request, keeps its result, and tells of it.
-func (s *Store) fetch(ctx context.Context, c targets.Credential, src *source) {
-	token, err := s.Fetch(ctx, c)
+func (s *Store) fetch(c targets.Credential, src *source) {
+	token, err := s.Fetch(s.life, c)
 	if s.keep(c, src, token, err) && s.Fetched != nil {
-		s.Fetched(ctx, c, token.End)
+		s.Fetched(s.life, c, token.End)
 	}
 }
 
@@ -137,6 +193,9 @@ func (s *Store) keep(c targets.Credential, src *source, token Token, err error) 
 	defer s.mu.Unlock()
 	close(src.fetching)
 	src.fetching = nil
+	if s.life.Err() != nil {
+		return false
+	}
 	now := s.Now()
 	if err == nil && !token.End.After(now) {
 		err = &ProblemError{Text: "the token has ended already"}
@@ -150,9 +209,12 @@ func (s *Store) keep(c targets.Credential, src *source, token Token, err error) 
 	return onceAMinute(&src.toldAt, now)
 }
 
+// isRecent reports whether a time is set and less than a minute ago.
+func isRecent(latest, now time.Time) bool { return !latest.IsZero() && now.Sub(latest) < remindEvery }
+
 // onceAMinute reports whether something that is said once a minute may be said now, and keeps that time.
 func onceAMinute(latest *time.Time, now time.Time) bool {
-	if !latest.IsZero() && now.Sub(*latest) < remindEvery {
+	if isRecent(*latest, now) {
 		return false
 	}
 	*latest = now
@@ -179,36 +241,8 @@ func (s *Store) failed(c targets.Credential, src *source, err error, now time.Ti
 
 // delay returns the time until the next request, or until a message comes back, after a number of failures in a row.
 func delay(failures int, random float64) time.Duration {
-	longest := min(2*minDelay<<min(failures-1, 10), maxDelay)
+	longest := min(minDelay<<min(failures, 10), maxDelay)
 	return time.Duration((1 + random) / 2 * float64(longest))
-}
-
-// Replace returns another token of a credential in place of one that a target has refused, which is dropped: once, and
-// at most one a minute. The token is empty if there is no other one. It implements [outbound.Tokens].
-func (s *Store) Replace(ctx context.Context, c targets.Credential, refused secret.Text) (secret.Text, error) {
-	if !s.drop(c, refused) {
-		return "", nil
-	}
-	token, err := s.Token(ctx, c)
-	if token == refused {
-		token = ""
-	}
-	return token, err
-}
-
-// drop drops a token, and reports false if it stays.
-func (s *Store) drop(c targets.Credential, refused secret.Text) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	src, now := s.source(c), s.Now()
-	if src.token.Value != refused { // another call has dropped it
-		return true
-	}
-	if src.refused == refused || !onceAMinute(&src.refusedAt, now) {
-		return false
-	}
-	src.token, src.refused = Token{}, refused
-	return true
 }
 
 // Enter lets a call pass when there is a token for it, or when it needs none. It implements [delivery.Gate].

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,37 +101,52 @@ func due(rawURL string) *decision.Due {
 	}
 }
 
-// TestOneRequest: however many calls wait for a token, there is one request for it, also for the renewal.
+// TestOneRequest: however many calls need a token, there is one request for it, also for the renewal. At most eight
+// calls wait for it: the others come back after some seconds, so that a slow token server takes no other slots.
 func TestOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{took: 9 * time.Second, life: time.Hour}
 		store := s.store(&bytes.Buffer{})
 		began := time.Now()
-		enter := func() {
+		enter := func(n int) (putOff int32) {
 			var calls sync.WaitGroup
-			for range 512 {
+			var refused atomic.Int32
+			for range n {
 				calls.Go(func() {
-					if _, verdict := store.Enter(t.Context(), due("https://a.example")); verdict != nil {
-						t.Errorf("refused: %+v", verdict.Refusal)
+					_, verdict := store.Enter(t.Context(), due("https://a.example"))
+					if verdict == nil {
+						return
+					}
+					refused.Add(1)
+					want := decision.Refusal{
+						Reason: decision.Auth, Detail: "no token yet: 8 calls wait for it (login.example)",
+						Delay: 3750 * time.Millisecond,
+					}
+					if *verdict.Refusal != want || time.Since(began) > 0 {
+						t.Errorf("after %v: refused: %+v", time.Since(began), verdict.Refusal)
 					}
 				})
 			}
 			calls.Wait()
+			return refused.Load()
 		}
-		enter()
+		if putOff := enter(512); putOff != 504 {
+			t.Errorf("%d of 512 calls are put off", putOff)
+		}
 		if took := time.Since(began); took != 9*time.Second {
 			t.Errorf("the calls waited %v", took)
 		}
 		wait(54 * time.Minute)
-		enter()
+		if putOff := enter(512); putOff != 0 {
+			t.Errorf("with a token, %d calls are put off", putOff)
+		}
 		if len(s.requests) != 1 {
 			t.Errorf("requests at %v, want one", s.requests)
 		}
 		wait(time.Minute) // 5 minutes before its end
 		began = time.Now()
-		enter()
-		if took := time.Since(began); took > 0 {
-			t.Errorf("the calls waited %v for a renewal", took)
+		if putOff := enter(512); putOff != 0 || time.Since(began) > 0 {
+			t.Errorf("during a renewal, %d calls are put off, the others waited %v", putOff, time.Since(began))
 		}
 		if token, _ := store.Token(t.Context(), orders); token != "t1" {
 			t.Errorf("during the renewal the token is %q", string(token))
@@ -234,7 +250,8 @@ func TestOperatorsFault(t *testing.T) {
 	})
 }
 
-// TestReplace: a token that a target refuses is dropped once for its value, and at most once a minute.
+// TestReplace: in place of a token that a target refuses, another one is asked for at most once a minute. Until then
+// there is none yet.
 func TestReplace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{took: time.Second, life: time.Hour, values: []string{"a", "b", "c", "c"}}
@@ -247,13 +264,19 @@ func TestReplace(t *testing.T) {
 		}{
 			{0, "a", "b", 2},
 			{0, "a", "b", 2}, // another call, with the same token
-			{58 * time.Second, "b", "", 2},
+			{58 * time.Second, "b", "too early", 2},
 			{time.Second, "b", "c", 3},
 			{time.Minute, "c", "", 4}, // the server gives the same one
-			{time.Hour / 2, "c", "", 4},
+			{time.Second, "c", "too early", 4},
+			{time.Hour / 2, "c", "t5", 5},
+			{time.Hour, "t5", "t6", 6}, // it has ended
+			{time.Second, "t5", "t6", 6},
 		} {
 			wait(step.wait)
 			token, err := store.Replace(t.Context(), orders, secret.Text(step.refused))
+			if problem, ok := errors.AsType[*outbound.NoTokenError](err); ok && problem.Failures == 0 {
+				token, err = "too early", nil
+			}
 			if string(token) != step.want || err != nil || len(s.requests) != step.requests {
 				t.Errorf("%s: got %q, %v, %d requests; want %q and %d", step.refused, string(token), err,
 					len(s.requests), step.want, step.requests)
@@ -261,6 +284,105 @@ func TestReplace(t *testing.T) {
 		}
 		if s.most > 1 {
 			t.Errorf("%d requests at once", s.most)
+		}
+	})
+}
+
+// TestRefusedTokenStays: while the token server is down, a token that one target refuses stays for the calls to others
+// until its end, and another one is asked for at most once a minute, until one comes.
+func TestRefusedTokenStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{took: time.Second, life: time.Hour}
+		store := s.store(&bytes.Buffer{})
+		_, _ = store.Token(t.Context(), orders)
+		s.set(errors.New("down"))
+		for range 100 {
+			token, err := store.Replace(t.Context(), orders, "t1")
+			if problem, ok := errors.AsType[*outbound.NoTokenError](err); !ok || problem.Failures == 0 {
+				t.Fatalf("in place of it: %q, %v", string(token), err)
+			}
+			if token, err := store.Token(t.Context(), orders); token != "t1" || err != nil {
+				t.Fatalf("for other calls: %q, %v", string(token), err)
+			}
+			wait(10 * time.Second)
+		}
+		if !slices.IsSortedFunc(s.requests[1:], func(a, b time.Duration) int { return int(a + time.Minute - b) }) {
+			t.Errorf("requests at %v", s.requests)
+		}
+		s.set(nil)
+		wait(15 * time.Minute)
+		token, err := store.Replace(t.Context(), orders, "t1")
+		if err != nil || token == "" || token == "t1" {
+			t.Errorf("after the return of the server: %q, %v", string(token), err)
+		}
+		s.set(errors.New("down"))
+		wait(time.Hour)
+		if token, err := store.Token(t.Context(), orders); err == nil {
+			t.Errorf("after its end: %q", string(token))
+		}
+	})
+}
+
+// TestRevocation: when the token of many calls in flight is revoked, at most eight wait for the new one.
+func TestRevocation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{took: 9 * time.Second, life: time.Hour}
+		store := s.store(&bytes.Buffer{})
+		_, _ = store.Token(t.Context(), orders)
+		var calls sync.WaitGroup
+		var renewed, later atomic.Int32
+		for range 100 {
+			calls.Go(func() {
+				token, err := store.Replace(t.Context(), orders, "t1")
+				problem, ok := errors.AsType[*outbound.NoTokenError](err)
+				switch {
+				case token == "t2" && err == nil:
+					renewed.Add(1)
+				case ok && problem.Failures == 0:
+					later.Add(1)
+				default:
+					t.Errorf("got %q, %v", string(token), err)
+				}
+			})
+		}
+		calls.Wait()
+		if renewed.Load() != 8 || later.Load() != 92 || len(s.requests) != 2 {
+			t.Errorf("%d calls got the new token, %d not yet, %d requests",
+				renewed.Load(), later.Load(), len(s.requests))
+		}
+	})
+}
+
+// TestStop: a stop ends the request in flight, and none begins after it. No line blames the token server.
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := &server{took: 9 * time.Second, life: time.Hour}
+		store := s.store(&log)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			store.Run(ctx)
+			close(ended)
+		}()
+		verdicts := make(chan *decision.Verdict)
+		go func() {
+			_, verdict := store.Enter(context.WithoutCancel(ctx), due("https://a.example"))
+			verdicts <- verdict
+		}()
+		wait(time.Second)
+		began := time.Now()
+		stop()
+		<-ended
+		_, late := store.Enter(t.Context(), due("https://a.example"))
+		for _, verdict := range []*decision.Verdict{<-verdicts, late} {
+			if verdict == nil || verdict.Outcome == nil || verdict.Outcome.Failure != decision.FailureInterrupted {
+				t.Errorf("verdict %+v", verdict)
+			}
+		}
+		if time.Since(began) > 0 || s.inFlight > 0 || len(s.requests) != 1 || log.Len() > 0 {
+			t.Errorf("after %v, %d of %d requests in flight, log %s",
+				time.Since(began), s.inFlight, len(s.requests), &log)
 		}
 	})
 }

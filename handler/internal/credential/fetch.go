@@ -40,15 +40,19 @@ func (p *ProblemError) Error() string { return p.Text }
 
 // Cause says why there is no token of a credential: the problem, and which server has it.
 func Cause(c targets.Credential, err error) string {
-	server := "managed identity"
-	if u, parseErr := url.Parse(c.TokenURL); parseErr == nil && c.Kind == targets.OAuth2 {
-		server = u.Host
-	}
 	text := "the request failed"
 	if problem, ok := errors.AsType[*ProblemError](err); ok {
 		text = problem.Text
 	}
-	return fmt.Sprintf("no token: %s (%s)", text, server)
+	return fmt.Sprintf("no token: %s (%s)", text, server(c))
+}
+
+// server names the server that has the tokens of a credential.
+func server(c targets.Credential) string {
+	if u, err := url.Parse(c.TokenURL); err == nil && c.Kind == targets.OAuth2 {
+		return u.Host
+	}
+	return "managed identity"
 }
 
 // NewFetch returns the function that requests tokens: of managed identities from the platform, and of OAuth 2 through
@@ -103,7 +107,8 @@ func identityProblem(err error) *ProblemError {
 	failed, isFailed := errors.AsType[*azidentity.AuthenticationFailedError](err)
 	switch {
 	case isFailed && failed.RawResponse != nil:
-		return statusProblem("", failed.RawResponse.StatusCode)
+		// Both mean that the endpoint is being updated.
+		return statusProblem("", failed.RawResponse.StatusCode, http.StatusNotFound, http.StatusGone)
 	case isFailed:
 		return &ProblemError{Text: "the identity endpoint gives no usable answer"}
 	}
@@ -118,14 +123,16 @@ func fetchOAuth2(ctx context.Context, c targets.Credential) (Token, error) {
 	if c.InBody {
 		config.AuthStyle = oauth2.AuthStyleInParams
 	}
+	config.EndpointParams, _ = url.ParseQuery(string(c.Parameters)) // encoded when targets.json was read
 	if c.Audience != "" {
-		config.EndpointParams = url.Values{"audience": {c.Audience}}
+		config.EndpointParams.Set("audience", c.Audience)
 	}
 	token, err := config.Token(ctx)
 	if err != nil {
 		return Token{}, oauth2Problem(err)
 	}
-	if token.TokenType != "" && !strings.EqualFold(token.TokenType, "Bearer") {
+	// Some servers say BearerToken.
+	if token.TokenType != "" && !strings.HasPrefix(strings.ToLower(token.TokenType), "bearer") {
 		return Token{}, errNoToken
 	}
 	if token.Expiry.IsZero() {
@@ -134,7 +141,7 @@ func fetchOAuth2(ctx context.Context, c targets.Credential) (Token, error) {
 	return Token{secret.Text(token.AccessToken), token.Expiry}, nil
 }
 
-// errorCodes are those of RFC 6749, 5.2. Each means that the server does not accept what the operator has set.
+// errorCodes are those of RFC 6749, 5.2.
 var errorCodes = []string{
 	"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type",
 	"invalid_scope",
@@ -151,13 +158,13 @@ func oauth2Problem(err error) *ProblemError {
 	return errNoToken
 }
 
-// statusProblem describes an answer without a token by its code, if that is one of OAuth 2, and its status. A redirect
-// is not followed.
-func statusProblem(code string, status int) *ProblemError {
-	text, isCode := fmt.Sprintf("status %d", status), slices.Contains(errorCodes, code)
-	if isCode {
+// statusProblem describes an answer without a token by its code, if that is one of OAuth 2, and its status. Temporary
+// are statuses that end by themselves, besides those that always do. A redirect is not followed.
+func statusProblem(code string, status int, temporary ...int) *ProblemError {
+	text := fmt.Sprintf("status %d", status)
+	if slices.Contains(errorCodes, code) {
 		text = code + ", " + text
 	}
-	isTemporary := status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
-	return &ProblemError{Text: text, ByOperator: isCode || !isTemporary}
+	temporary = append(temporary, http.StatusRequestTimeout, http.StatusTooManyRequests)
+	return &ProblemError{Text: text, ByOperator: status < 500 && !slices.Contains(temporary, status)}
 }

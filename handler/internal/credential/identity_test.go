@@ -64,6 +64,18 @@ func TestManagedIdentityFails(t *testing.T) {
 		"away": {func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "C4nary", http.StatusServiceUnavailable)
 		}, "status 503", false},
+		"updating": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "C4nary", http.StatusNotFound)
+		}, "status 404", false},
+		"restarting": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "C4nary", http.StatusGone)
+		}, "status 410", false},
+		"busy": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "C4nary", http.StatusTooManyRequests)
+		}, "status 429", false},
+		"denied": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "C4nary", http.StatusForbidden)
+		}, "status 403", true},
 		"html": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, "<p>C4nary")
 		}, "the identity endpoint gives no usable answer", false},

@@ -102,6 +102,10 @@ const MinRecordedDelay = 30 * time.Second
 // A message that is refused after the time of its last attempt comes back after lastDelay to 2 * lastDelay.
 const lastDelay = time.Second
 
+// tokenWait is the shortest time until a call whose token was refused is made again. By then, another one may be
+// requested.
+const tokenWait = time.Minute
+
 // inTime shortens a delay so that a message whose deadline is left away arrives before it: the host needs up to 2 s to
 // notice a visible message (maxPollingInterval). The result is never shorter than a second, the shortest delay that
 // a queue has.
@@ -337,6 +341,9 @@ func (r Rules) retry(in *Intake, d Decision, o Outcome, w World) Decision {
 		return giveUp(in.Envelope, d, cmp.Or(in.Policy.GiveUp, r.GiveUp))
 	}
 	delay := in.Policy.Delay(d.State.Attempts, w.Jitter)
+	if o.isUnauthorized() {
+		delay = max(delay, jittered(tokenWait, w.Jitter))
+	}
 	asked := o.askedWait(w.Now)
 	d.Ignored = append(asked.ignored, d.Ignored...)
 	last := o.describe()
@@ -345,7 +352,7 @@ func (r Rules) retry(in *Intake, d Decision, o Outcome, w World) Decision {
 		d.Detail = strings.TrimPrefix(d.Detail+asks, ", ")
 		last += asks
 		// Never earlier than the target asks for, and not all calls at the same time.
-		delay = max(delay, asked.wait+time.Duration(w.Jitter*AskedWaitJitter*float64(asked.wait)))
+		delay = max(delay, jittered(asked.wait, w.Jitter))
 	}
 	next := w.Now.Add(delay)
 	if !next.Before(d.State.Expires) {
@@ -358,6 +365,11 @@ func (r Rules) retry(in *Intake, d Decision, o Outcome, w World) Decision {
 	}
 	d.Reason = d.Outcome
 	return r.reschedule(in, d, next, w)
+}
+
+// jittered returns a wait that is up to a fifth longer.
+func jittered(wait time.Duration, jitter float64) time.Duration {
+	return wait + time.Duration(jitter*AskedWaitJitter*float64(wait))
 }
 
 // reschedule completes the decision to reschedule a message until it is due.

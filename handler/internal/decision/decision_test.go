@@ -108,6 +108,31 @@ func TestSettlementTable(t *testing.T) {
 			``, failure(decision.FailureCertificate), decision.Reschedule, "certificate",
 			4 * time.Second, 1, 0, false,
 		},
+		"token_refused": {
+			``,
+			decision.Outcome{Failure: decision.FailureAuth, Status: 401},
+			decision.Reschedule, decision.Auth,
+			time.Minute, 1, 401, false,
+		},
+		"token_refused_later": {
+			`,"attempts":6`,
+			decision.Outcome{Failure: decision.FailureAuth, Status: 401},
+			decision.Reschedule,
+			decision.Auth, 256 * time.Second, 7, 401, false,
+		},
+		"token_refused_asks": {
+			``, decision.Outcome{
+				Failure: decision.FailureAuth, Status: 401, Header: http.Header{"Retry-After": {"90"}},
+			}, decision.Reschedule, decision.Auth, 90 * time.Second, 1, 401, false,
+		},
+		"token_refused_at_last": {
+			`,"retry":{"maxAttempts":1}`,
+			decision.Outcome{Failure: decision.FailureAuth, Status: 401},
+			decision.DeadLetter, decision.Exhausted, 0, 1, 401, true,
+		},
+		"no_token_behind_redirect": {
+			``, failure(decision.FailureAuth), decision.Reschedule, decision.Auth, 4 * time.Second, 1, 0, false,
+		},
 		"cut_2xx": {
 			withCallback, cut(200), decision.Reschedule, "connection", 4 * time.Second, 1,
 			200, false,

@@ -123,7 +123,8 @@ const (
 	// FailureCertificate: the target's certificate is not trusted, has expired or is for another host. Somebody will
 	// renew it.
 	FailureCertificate Failure = "certificate"
-	// FailureAuth: there is no token to authorize the call with.
+	// FailureAuth: there is no token to authorize the call with or, if the target responded, it has refused the token,
+	// and it is too early for another one.
 	FailureAuth Failure = "auth"
 	// FailureInterrupted: the handler is stopping; the target is not to blame.
 	FailureInterrupted Failure = "interrupted"
@@ -224,6 +225,21 @@ func (o Outcome) retryAdvice(now time.Time) string {
 func (o Outcome) hasRetryAfter(now time.Time) bool {
 	wait, ok := readWait(fieldValue(o.Header, retryAfter), now)
 	return ok && wait <= MaxAskedWait
+}
+
+// isUnauthorized reports whether the target has refused a token that can only be replaced later.
+func (o Outcome) isUnauthorized() bool {
+	return o.Failure == FailureAuth && o.Status == http.StatusUnauthorized
+}
+
+// WasUnauthorized reports whether the latest attempt at the call of an envelope has ended with a 401 that was temporary
+// because it was too early for another token. An envelope without room for its trail may have no trace of it.
+func WasUnauthorized(e *envelope.Envelope) bool {
+	if len(e.Trail) == 0 {
+		return e.Latest != nil && e.Latest.Status == http.StatusUnauthorized
+	}
+	latest := e.Trail[len(e.Trail)-1]
+	return latest.Status == http.StatusUnauthorized && strings.HasPrefix(latest.Error, string(FailureAuth))
 }
 
 // DefaultStatuses are the temporary statuses of Nexus Async Caller.

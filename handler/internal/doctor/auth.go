@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,11 +41,23 @@ func Auth(ctx context.Context, dir string, environ []string, report Reporter) {
 		token, err := fetch(ctx, c)
 		if err != nil {
 			report(Line{
-				State: Broken, Check: check, Text: about + ": " + credential.Cause(c, err),
-				Next: "correct auth in targets.json, its environment variables, or what the token server has granted",
+				State: Broken, Check: check, Text: about + ": " + credential.Cause(c, err), Next: tokenAdvice(c, err),
 			})
 			continue
 		}
 		report.ok(check, fmt.Sprintf("%s: its token ends in %v", about, time.Until(token.End).Round(time.Second)))
 	}
+}
+
+// tokenAdvice returns what to do about a token request that has failed.
+func tokenAdvice(c targets.Credential, err error) string {
+	problem, isKnown := errors.AsType[*credential.ProblemError](err)
+	switch {
+	case isKnown && problem.ByOperator:
+		return "correct auth in targets.json, its environment variables, or what the token server has granted"
+	case c.Kind == targets.ManagedIdentity:
+		return "wait: the handler tries again by itself; if it lasts, restart the app"
+	}
+	return "wait: the handler tries again by itself; if it lasts, check tokenUrl in targets.json, the token server " +
+		"and the network to it"
 }

@@ -58,14 +58,19 @@ func (report Reporter) storage(ctx context.Context, a config.App, queues []strin
 		return err
 	}
 	remove := func(ctx context.Context) error { return store.Delete(ctx, queues[0], noID, noReceipt) }
-	if report.try(ctx, "queue access", "role "+storage.QueueRole, peek, update, remove) {
+	err = report.try(ctx, "queue access", "role "+storage.QueueRole, peek, update, remove)
+	switch {
+	case errors.Is(err, azure.ErrNoToken): // neither would the others get one
+		report.skip("permissions for tables and blobs, queues, encoding and heartbeats")
+		return
+	case err != nil:
+		report.skip("queues, encoding and poison messages")
+	default:
 		report.queues(ctx, store, queues, encoding, a.RoutedQueues())
 		report.unread(ctx, store, queues)
-	} else {
-		report.skip("queues, encoding and poison messages")
 	}
 	report.table(ctx, conn, a, now)
-	report.try(ctx, "blob access", "role Storage Blob Data Owner",
+	_ = report.try(ctx, "blob access", "role Storage Blob Data Owner",
 		func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
 }
 
@@ -139,8 +144,8 @@ func judgeExpiry(expiry, now time.Time) Line {
 	}
 }
 
-// try checks a permission. The operations concern what may not exist.
-func (report Reporter) try(ctx context.Context, check, roles string, operations ...func(context.Context) error) bool {
+// try checks a permission, and returns the error that it has reported. The operations concern what may not exist.
+func (report Reporter) try(ctx context.Context, check, roles string, operations ...func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	for _, run := range operations {
@@ -148,11 +153,11 @@ func (report Reporter) try(ctx context.Context, check, roles string, operations 
 		permitted := err == nil || errors.Is(err, storage.ErrNoQueue) || errors.Is(err, storage.ErrStale)
 		if !permitted {
 			report.failed(check, err, roles)
-			return false
+			return err
 		}
 	}
 	report.ok(check, "permitted")
-	return true
+	return nil
 }
 
 // queues checks whether the queues exist, how their first messages are encoded, and the poison queues. Some of them are
@@ -262,7 +267,8 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, a confi
 	remove := func(ctx context.Context) error {
 		return table.Delete(ctx, []storage.Key{{Partition: "doctor", ID: noID}})
 	}
-	if report.try(ctx, "table access", "role "+storage.TableRole, read, remove) {
+	err = report.try(ctx, "table access", "role "+storage.TableRole, read, remove)
+	if err == nil {
 		for _, line := range judgeHeartbeats(apps, now) {
 			report(line)
 		}

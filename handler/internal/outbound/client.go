@@ -143,6 +143,7 @@ func (c *Client) do(
 	c.decoding.Lock()
 	defer c.decoding.Unlock()
 	outcome.Keep(h.sent)
+	h.excuse(&outcome, e)
 	return outcome
 }
 

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/targets"
@@ -18,14 +20,15 @@ import (
 // ctx has ended.
 type Tokens interface {
 	Token(ctx context.Context, c targets.Credential) (secret.Text, error)
-	// Replace returns another token in place of one that a target has refused; an empty one if it stays.
+	// Replace returns another token in place of one that a target has refused; an empty one if there is no other.
 	Replace(ctx context.Context, c targets.Credential, refused secret.Text) (secret.Text, error)
 }
 
 // NoTokenError says why there is no token, in a few words that may be shown.
 type NoTokenError struct {
 	Cause string
-	// Failures are the requests that have failed since one succeeded.
+	// Failures are the requests that have failed since one succeeded. If none has, a token may only be requested later,
+	// or other calls wait for it.
 	Failures int
 }
 
@@ -43,6 +46,8 @@ type held struct {
 	token      secret.Text
 	// sent has the secrets of all requests so far: any answer may repeat them.
 	sent []secret.Text
+	// early is why the token, which the target has refused, can only be replaced later; empty if it can be, or cannot.
+	early string
 }
 
 // hold returns the token of a call, if it needs one, and adds what is secret in its headers to those sent before.
@@ -59,7 +64,7 @@ func (c *Client) hold(ctx context.Context, call *envelope.Call, sent []secret.Te
 		return held{}, &refusedError{targets.PlainRefusal}
 	}
 	token, err := c.tokens.Token(ctx, *needed)
-	return held{*needed, token, append(sent, token)}, err
+	return held{credential: *needed, token: token, sent: append(sent, token)}, err
 }
 
 // set puts the token into headers. Answers with secrets are not coded, as far as the target knows to obey.
@@ -88,7 +93,12 @@ func (c *Client) exchange(request *http.Request, h *held) (*http.Request, *http.
 		return request, response, err
 	}
 	token, err := c.tokens.Replace(request.Context(), h.credential, h.token)
-	if err == nil && token == "" {
+	noToken, isNoToken := errors.AsType[*NoTokenError](err)
+	isEarly := isNoToken && noToken.Failures == 0
+	if isEarly {
+		h.early = noToken.Cause
+	}
+	if isEarly || err == nil && token == "" {
 		return request, response, nil
 	}
 	skip(response)
@@ -104,6 +114,14 @@ func (c *Client) exchange(request *http.Request, h *held) (*http.Request, *http.
 	}
 	response, err = c.transport.RoundTrip(again)
 	return again, response, err
+}
+
+// excuse makes the outcome of a call temporary, once, if its token was refused too early to replace it: not if the
+// attempt before has ended in the same way.
+func (h held) excuse(o *decision.Outcome, e *envelope.Envelope) {
+	if h.early != "" && o.Failure == "" && !decision.WasUnauthorized(e) {
+		o.Failure, o.Detail = decision.FailureAuth, h.early
+	}
 }
 
 // maxTokenBytes is the part of a token server's answer that is read.
@@ -126,13 +144,31 @@ func Describe(err error) (text string, isRefused bool) {
 
 type tokenTransport struct{ transport *guardedTransport }
 
-// RoundTrip sends a request.
+// RoundTrip sends a request. It names an answer JSON that begins as an object, because some servers call it text/plain,
+// and leaves out white space and a byte order mark before it.
 func (t tokenTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	request.Header.Set("User-Agent", userAgent)
 	response, err := t.transport.RoundTrip(request)
-	if err == nil {
-		response.Body = &limitedBody{response.Body, maxTokenBytes}
+	if err != nil {
+		return nil, err
 	}
-	return response, err
+	body := bufio.NewReader(&limitedBody{response.Body, maxTokenBytes})
+	first, err := body.ReadByte()
+	for err == nil && strings.IndexByte(" \t\r\n\xef\xbb\xbf", first) >= 0 {
+		first, err = body.ReadByte()
+	}
+	if err == nil {
+		_ = body.UnreadByte() // one has been read
+	}
+	if first == '{' {
+		response.Header.Set("Content-Type", "application/json")
+	}
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, response.Body}
+	return response, nil
 }
 
 // limitedBody is a body that breaks off with an error when it is too long.

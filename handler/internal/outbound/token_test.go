@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -14,16 +15,19 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 	"golang.org/x/text/encoding/unicode"
 
 	"asynccaller/handler/internal/credential"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/targets"
 )
@@ -400,6 +404,120 @@ func TestRefusedToken(t *testing.T) {
 	}
 }
 
+// instance is an instance of an app with tokens of its own, at a time.
+type instance struct {
+	client *outbound.Client
+	rules  decision.Rules
+	now    time.Time
+}
+
+// deliver delivers a message at a time, and returns the decision and the message that follows.
+func (i *instance) deliver(t *testing.T, at time.Time, content []byte) (decision.Decision, []byte) {
+	t.Helper()
+	i.now = at
+	in := i.rules.Open(content, "id", 64<<10, at)
+	w := decision.World{Arrived: at, Now: at}
+	if !i.rules.IsDue(&in, w) {
+		t.Fatalf("not due: %s, %v", content, in.Malformed)
+	}
+	o := i.client.Do(t.Context(), in.Envelope)
+	d := i.rules.Decide(&in, &decision.Verdict{Outcome: &o}, w)
+	return d, i.rules.Compose(in, d, "queue", at).Content
+}
+
+// TestRevokedTokens: tokens are revoked within a minute, while two instances use them. No call is given up, but those
+// that are refused with each token, at the second refusal in a row. Its messages alone know which.
+func TestRevokedTokens(t *testing.T) {
+	native := func(path string) []byte {
+		return []byte(`{"asyncCaller":1,"requestId":"r","call":{"url":"https://a.example` + path + `"}}`)
+	}
+	nexus := func(path string) []byte {
+		request := base64.StdEncoding.EncodeToString([]byte("GET " + path + " HTTP/1.1\r\nHost: a.example\r\n\r\n"))
+		return []byte(`{"Organization":"acme","Environment":"prod","CreatedAt":"2026-01-31T11:00:00+00:00",` +
+			`"DeadlineAt":"2026-02-07T11:00:00+00:00","RawRequest":{"Id":"r","CallOutUriScheme":"https",` +
+			`"CallOut":"` + request + `"}}`)
+	}
+	for name, message := range map[string]func(path string) []byte{"native": native, "nexus": nexus} {
+		t.Run(name, func(t *testing.T) {
+			const noRight = "/no-right"
+			var tokens atomic.Int32 // the last one is valid
+			client := func() *outbound.Client {
+				client, _ := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
+					isValid := r.Header.Get("Authorization") == fmt.Sprintf("Bearer t%d", tokens.Load())
+					if !isValid || r.URL.Path == noRight {
+						w.WriteHeader(http.StatusUnauthorized)
+						_, _ = io.WriteString(w, "why")
+					}
+				})
+				return client
+			}
+			profiles := mustProfiles(t, "{"+withAuth("")+"}")
+			instances := map[string]*instance{}
+			for _, name := range []string{"a", "b"} {
+				i := &instance{client: client().WithProfiles(profiles)}
+				i.rules = decision.Rules{Expiration: 168 * time.Hour, Retry: retry.Default(), Profiles: profiles}
+				i.client.WithTokens(credential.New(credential.Config{
+					Fetch: func(context.Context, targets.Credential) (credential.Token, error) {
+						value := secret.Text(fmt.Sprintf("t%d", tokens.Load()))
+						return credential.Token{Value: value, End: i.now.Add(time.Hour)}, nil
+					},
+					Now: func() time.Time { return i.now }, Random: func() float64 { return 0 }, Log: zerolog.Nop(),
+				}))
+				instances[name] = i
+			}
+			begin := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+			messages := map[string][]byte{}
+			for _, step := range []struct {
+				seconds       int
+				revokes       bool
+				instance      string
+				message, path string
+				action        decision.Action
+				reason        decision.Reason
+				attempts      int
+			}{
+				{0, true, "a", "1", "/", decision.Finish, decision.Delivered, 1},
+				{0, false, "b", "2", "/", decision.Finish, decision.Delivered, 1},
+				{1, true, "a", "3", "/", decision.Finish, decision.Delivered, 1}, // with another token, at once
+				{20, true, "a", "4", "/", decision.Reschedule, decision.Auth, 1},
+				{20, false, "a", "5", "/", decision.Reschedule, decision.Auth, 1},
+				{21, false, "b", "6", "/", decision.Finish, decision.Delivered, 1},
+				{80, false, "a", "4", "/", decision.Finish, decision.Delivered, 2},
+				{80, false, "b", "5", "/", decision.Finish, decision.Delivered, 2},
+				{81, true, "b", "12", "/", decision.Finish, decision.Delivered, 1}, // a minute after message 6
+				{82, false, "a", "13", "/", decision.Reschedule, decision.Auth, 1},
+				{142, false, "a", "13", "/", decision.Finish, decision.Delivered, 2},
+				{140, false, "b", "7", noRight, decision.Reschedule, decision.Auth, 1},
+				{200, false, "b", "7", noRight, decision.DeadLetter, decision.Rejected, 2},
+				{211, false, "a", "8", noRight, decision.DeadLetter, decision.Rejected, 1}, // with another token, too
+				{212, false, "b", "9", noRight, decision.Reschedule, decision.Auth, 1},
+				{280, false, "b", "10", noRight, decision.DeadLetter, decision.Rejected, 1},
+				{281, false, "b", "9", noRight, decision.DeadLetter, decision.Rejected, 2}, // it is too early again
+				{282, false, "b", "11", "/", decision.Finish, decision.Delivered, 1},
+			} {
+				if step.revokes {
+					tokens.Add(1)
+				}
+				content, isKnown := messages[step.message]
+				if !isKnown {
+					content = message(step.path)
+				}
+				at := begin.Add(time.Duration(step.seconds) * time.Second)
+				d, next := instances[step.instance].deliver(t, at, content)
+				messages[step.message] = next
+				if d.Action != step.action || d.Reason != step.reason || d.State.Attempts != step.attempts {
+					t.Errorf("%d s, message %s at %s: %s, %s, %d attempts", step.seconds, step.message, step.instance,
+						d.Action, d.Reason, d.State.Attempts)
+				}
+				isLate := d.Reason == decision.Auth && (d.Delay < time.Minute || d.Status != 401)
+				if isLate {
+					t.Errorf("message %s comes back in %v after status %d", step.message, d.Delay, d.Status)
+				}
+			}
+		})
+	}
+}
+
 // TestTokenServers: what comes of the answers of token servers. No problem repeats an answer.
 func TestTokenServers(t *testing.T) {
 	long := strings.Repeat("t", 20<<10)
@@ -421,6 +539,29 @@ func TestTokenServers(t *testing.T) {
 		"token": {
 			answer(200, isJSON, `{"access_token":"abc","token_type":"Bearer","expires_in":3599}`), "abc",
 			3599 * time.Second, "", false,
+		},
+		"bearer_token": { // of Apigee
+			answer(200, isJSON, `{"access_token":"abc","token_type":"BearerToken","expires_in":"60"}`), "abc",
+			time.Minute, "", false,
+		},
+		"bearer_words": {
+			answer(200, isJSON, `{"access_token":"abc","token_type":"bearer_token"}`), "abc",
+			5 * time.Minute, "", false,
+		},
+		"json_as_text": {
+			answer(200, "text/plain; a=b", `{"access_token":"abc","token_type":"bearer","expires_in":60}`), "abc",
+			time.Minute, "", false,
+		},
+		"json_as_form": {
+			answer(200, "application/x-www-form-urlencoded", "\r\n {\"access_token\":\"abc\",\"expires_in\":60}"),
+			"abc", time.Minute, "", false,
+		},
+		"json_after_bom": {
+			answer(200, isJSON, "\ufeff{\"access_token\":\"abc\",\"expires_in\":60}"), "abc", time.Minute, "", false,
+		},
+		"form_as_text": {
+			answer(200, "text/plain", `access_token=abc&token_type=bearer&expires_in=60`), "abc",
+			time.Minute, "", false,
 		},
 		"no_expires_in": {answer(200, isJSON, `{"access_token":"abc"}`), "abc", 5 * time.Minute, "", false},
 		"expires_text": {
@@ -458,6 +599,18 @@ func TestTokenServers(t *testing.T) {
 		"invalid_scope_with_200": {
 			answer(200, isJSON, `{"error":"invalid_scope"}`), "", 0, "invalid_scope, status 200", true,
 		},
+		"error_as_text": {
+			answer(400, "text/plain; charset=utf-8", `{"error":"invalid_scope"}`), "", 0, "invalid_scope, status 400",
+			true,
+		},
+		"error_as_text_with_200": {
+			answer(200, "text/plain", `{"error":"invalid_client"}`), "", 0, "invalid_client, status 200", true,
+		},
+		"error_and_429": {
+			answer(429, isJSON, `{"error":"invalid_request"}`), "", 0, "invalid_request, status 429", false,
+		},
+		"blank_text":   {answer(200, "text/plain", " \n"), "", 0, "the answer has no bearer token", false},
+		"status_410":   {answer(410, isJSON, canary), "", 0, "status 410", true},
 		"unknown_code": {answer(503, isJSON, `{"error":"`+canary+`"}`), "", 0, "status 503", false},
 		"other_type": {
 			answer(200, isJSON, `{"access_token":"abc","token_type":"DPoP"}`), "", 0,
@@ -500,16 +653,21 @@ func TestTokenServers(t *testing.T) {
 // TestTokenRequest: the client and its secret are in the header or in the body, never in both.
 func TestTokenRequest(t *testing.T) {
 	for style, want := range map[string]struct{ authorization, form string }{
-		"header": {"Basic YTp0aGVpcnM=", "audience=aud&grant_type=client_credentials&scope=s1+s2"},
-		"body":   {"", "audience=aud&client_id=a&client_secret=theirs&grant_type=client_credentials&scope=s1+s2"},
+		"header": {"Basic YTp0aGVpcnM=", "audience=aud&grant_type=client_credentials&resource=theirs&scope=s1+s2&x.y=a%26b%3Dc"},
+		"body": {"", "audience=aud&client_id=a&client_secret=theirs&grant_type=client_credentials&resource=theirs" +
+			"&scope=s1+s2&x.y=a%26b%3Dc"},
 	} {
 		client, server := newSecureNetwork(t, nil)
 		profiles := mustProfiles(t, `{"a.example":{"auth":{"oauth2":{"tokenUrl":"https://l.example/t","clientId":"a",
-			"clientSecret":"$S","scope":"s1 s2","audience":"aud","style":"`+style+`"}}}}`)
+			"clientSecret":"$S","scope":"s1 s2","audience":"aud","parameters":{"resource":"$S","x.y":"a&b=c"},
+			"style":"`+style+`"}}}}`)
 		_, _ = credential.NewFetch(client.TokenClient())(t.Context(), profiles.Credentials()["a.example"])
 		got := server.one(t)
 		if got.header.Get("Authorization") != want.authorization || string(got.body) != want.form || got.uri != "/t" {
 			t.Errorf("%s: %v with %s", style, got.header, got.body)
+		}
+		if agent := got.header.Get("User-Agent"); agent != "async-caller" {
+			t.Errorf("the User-Agent is %q", agent)
 		}
 	}
 }

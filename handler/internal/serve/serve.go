@@ -105,9 +105,10 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Jitter:   rand.Float64,
 	}
 	refusals := &Refusals{}
+	credentials := openCredentials(c, client, records, log)
 	Path{
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
-		Settings: records.settings, Credentials: openCredentials(c, client, records, log), Limits: records.limits,
+		Settings: records.settings, Credentials: credentials, Limits: records.limits,
 		History: records.history, KeepHistory: c.App.Settings.History,
 		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
 		Metrics:  records.metrics,
@@ -128,6 +129,9 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	background.Go(func() { records.targets.Run(ctx) })
 	background.Go(func() { records.settings.Run(ctx) })
 	background.Go(func() { records.metrics.Run(ctx) })
+	if credentials != nil {
+		background.Go(func() { credentials.Run(ctx) })
+	}
 	if c.App.Settings.Rules.Profiles.NeedTable() {
 		background.Go(func() { records.limits.Check(ctx) })
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -32,12 +33,14 @@ type Credential struct {
 	Scope string
 	// ClientID is the user-assigned identity, empty for that of the system, or the client of OAuth2.
 	ClientID string
-	// TokenURL, Secret and Audience are those of OAuth2. Audience may be empty. InBody says that the client and its
-	// secret are sent in the body of the token request, and not in its header.
-	TokenURL string
-	Secret   secret.Text
-	Audience string
-	InBody   bool
+	// TokenURL, Secret and Audience are those of OAuth2. Audience may be empty. Parameters are others of the token
+	// request, encoded as its body is. InBody says that the client and its secret are sent in the body of the token
+	// request, and not in its header.
+	TokenURL   string
+	Secret     secret.Text
+	Audience   string
+	Parameters secret.Text
+	InBody     bool
 	// Name describes the credential for people, and ID identifies it, by what the file says: variables are not
 	// resolved, so that both are the same for the handler and for the tools.
 	Name, ID string
@@ -177,7 +180,8 @@ func (c *Credential) setOAuth2(value json.RawMessage, texts authTexts) error {
 			c.Secret = secret.Text(resolved)
 			return err
 		},
-		"scope": texts.into(&c.Scope, "scope"),
+		"parameters": func(value json.RawMessage) error { return c.setParameters(value, texts) },
+		"scope":      texts.into(&c.Scope, "scope"),
 		"style": func(value json.RawMessage) error {
 			c.InBody = string(value) == `"body"`
 			if !c.InBody && string(value) != `"header"` {
@@ -197,6 +201,33 @@ func (c *Credential) setOAuth2(value json.RawMessage, texts authTexts) error {
 	if err == nil && !isWhole {
 		err = errors.New("want tokenUrl, clientId and clientSecret")
 	}
+	return err
+}
+
+// ownParameters are the parameters of a token request that have members of their own, or one value.
+var ownParameters = []string{"audience", "client_id", "client_secret", "grant_type", "scope"}
+
+// parameterName matches the name of a parameter (RFC 6749, 8.2).
+var parameterName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
+
+func (c *Credential) setParameters(value json.RawMessage, texts authTexts) error {
+	parameters := url.Values{}
+	err := inEach(value, func(m strictjson.Member) error {
+		switch {
+		case slices.Contains(ownParameters, strings.ToLower(m.Name)):
+			return errors.New("the grant and the other members of oauth2 set it")
+		case !parameterName.MatchString(m.Name):
+			return errors.New("want a name of letters, digits, -, . and _")
+		}
+		member, text := "parameters."+m.Name, ""
+		err := texts.into(&text, member)(m.Value)
+		if err == nil && secret.Is(m.Name) && !strings.HasPrefix(texts.found[member], "$") {
+			err = errSecret
+		}
+		parameters.Set(m.Name, text)
+		return err
+	})
+	c.Parameters = secret.Text(parameters.Encode())
 	return err
 }
 

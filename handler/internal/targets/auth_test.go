@@ -44,10 +44,11 @@ func TestAuth(t *testing.T) {
 		},
 		"oauth2_all": {
 			`{"oauth2":{"tokenUrl":"https://l.example/t","clientId":"c","clientSecret":"$KEY","scope":"a b",` +
-				`"audience":"x","style":"body"}}`,
+				`"audience":"x","style":"body","parameters":{"resource":"$KEY","a":"b c"}}}`,
 			targets.Auth{Credential: targets.Credential{
 				Kind: targets.OAuth2, ClientID: "c", TokenURL: "https://l.example/t", Secret: "the key", Scope: "a b",
-				Audience: "x", InBody: true, Name: "OAuth 2 client c at l.example for a b",
+				Audience: "x", InBody: true, Parameters: "a=b+c&resource=the+key",
+				Name: "OAuth 2 client c at l.example for a b",
 			}},
 		},
 	} {
@@ -81,6 +82,9 @@ func TestCredentialIDs(t *testing.T) {
 		`{"oauth2":` + oauth2 + `}`, `{"oauth2":` + strings.Replace(oauth2, "/t", "/u", 1) + `}`,
 		`{"oauth2":` + strings.Replace(oauth2, "$KEY", "$OTHER", 1) + `}`,
 		`{"oauth2":` + strings.Replace(oauth2, "{", `{"style":"body",`, 1) + `}`,
+		`{"oauth2":` + strings.Replace(oauth2, "{", `{"parameters":{"resource":"$A"},`, 1) + `}`,
+		`{"oauth2":` + strings.Replace(oauth2, "{", `{"parameters":{"resource":"$B"},`, 1) + `}`,
+		`{"oauth2":` + strings.Replace(oauth2, "{", `{"parameters":{"resource2":"$A"},`, 1) + `}`,
 	} {
 		profiles, err := targets.Parse([]byte(auth(value)), nil, nil)
 		if err != nil {
@@ -96,7 +100,8 @@ func TestCredentialIDs(t *testing.T) {
 
 // TestCredentialShowsNoSecret: whatever prints a profile.
 func TestCredentialShowsNoSecret(t *testing.T) {
-	profiles := mustParse(t, auth(`{"oauth2":`+oauth2+`}`))
+	withKey := strings.Replace(oauth2, "{", `{"parameters":{"resource":"$KEY"},`, 1)
+	profiles := mustParse(t, auth(`{"oauth2":`+withKey+`}`))
 	p := profileOf(t, profiles, "https://a.example")
 	asJSON, err := json.Marshal(p.Auth)
 	if err != nil {
@@ -105,7 +110,7 @@ func TestCredentialShowsNoSecret(t *testing.T) {
 	for _, printed := range []string{
 		string(asJSON), fmt.Sprintf("%v %+v %#v %v", p.Auth.Credential, p.Auth.Credential, p.Auth.Credential, *p.Auth),
 	} {
-		if strings.Contains(printed, "the key") {
+		if strings.Contains(printed, "the key") || strings.Contains(printed, "the+key") {
 			t.Errorf("printed %s", printed)
 		}
 	}

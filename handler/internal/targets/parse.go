@@ -395,6 +395,9 @@ func headerValues(
 	return values, fromVariables, errors.Join(problems...)
 }
 
+var errSecret = errors.New(`may be secret, and the file must not contain secrets: ` +
+	`want "$NAME", and the value in the environment variable NAME`)
+
 func headerValue(
 	value json.RawMessage, isSecret bool, getenv func(string) string,
 ) (text string, isVariable bool, err error) {
@@ -408,8 +411,7 @@ func headerValue(
 	name, isVariable := strings.CutPrefix(text, "$")
 	switch {
 	case isSecret && !isVariable:
-		return "", false, errors.New(`may be secret, and the file must not contain secrets: ` +
-			`want "$NAME", and the value in the environment variable NAME`)
+		return "", false, errSecret
 	case isVariable:
 		text, err = resolve(name, getenv)
 		return text, true, err

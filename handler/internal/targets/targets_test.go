@@ -423,6 +423,25 @@ func TestProblems(t *testing.T) {
 		},
 		"oauth2_style":   {auth(`{"oauth2":{"style":"both"}}`), `auth.oauth2.style: want "header" or "body"`},
 		"oauth2_unknown": {auth(`{"oauth2":{"scopes":"x"}}`), `auth.oauth2.scopes: unknown member: `},
+		"oauth2_reserved": {
+			auth(`{"oauth2":{"parameters":{"grant_type":"password"}}}`),
+			`auth.oauth2.parameters.grant_type: the grant and the other members of oauth2 set it`,
+		},
+		"oauth2_reserved_in_capitals": {
+			auth(`{"oauth2":{"parameters":{"CLIENT_SECRET":"$KEY"}}}`),
+			`auth.oauth2.parameters.CLIENT_SECRET: the grant`,
+		},
+		"oauth2_member":     {auth(`{"oauth2":{"parameters":{"scope":"x"}}}`), `parameters.scope: the grant`},
+		"oauth2_parameter":  {auth(`{"oauth2":{"parameters":{"a b":"x"}}}`), `want a name of letters, digits, `},
+		"oauth2_no_name":    {auth(`{"oauth2":{"parameters":{"":"x"}}}`), `want a name of letters, digits, `},
+		"oauth2_parameters": {auth(`{"oauth2":{"parameters":"resource=x"}}`), `auth.oauth2.parameters: `},
+		"oauth2_number":     {auth(`{"oauth2":{"parameters":{"resource":1}}}`), `auth.oauth2.parameters.resource: `},
+		"oauth2_no_value":   {auth(`{"oauth2":{"parameters":{"resource":""}}}`), `parameters.resource: want 1 to 500`},
+		"oauth2_line_break": {auth(`{"oauth2":{"parameters":{"resource":"a\nb"}}}`), `resource: want 1 to 500 bytes`},
+		"oauth2_parameter_key": {
+			auth(`{"oauth2":{"parameters":{"password":"` + canary + `"}}}`),
+			`auth.oauth2.parameters.password: may be secret, and the file must not contain secrets: want "$NAME"`,
+		},
 		"oauth2_http": {
 			auth(`{"oauth2":{"tokenUrl":"http://l.example"}}`), `auth.oauth2.tokenUrl: want an https URL`,
 		},

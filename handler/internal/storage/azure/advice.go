@@ -39,6 +39,8 @@ func Advice(err error, roles string) string {
 	name, _ := errors.AsType[*net.DNSError](err)
 	advised, _ := errors.AsType[*advisedError](err)
 	switch {
+	case advised != nil && advised.advice != "": // also if a proxy or a certificate is why there is no token
+		return advised.advice
 	case errors.Is(err, storage.ErrForeign):
 		return "correct HTTPS_PROXY or HTTP_PROXY, or name the host of the account in NO_PROXY; " +
 			"or correct the endpoint in " + setting
@@ -51,8 +53,6 @@ func Advice(err error, roles string) string {
 		return "the certificate of the account's host is not trusted: if its issuer is unknown, for example because " +
 			"a proxy inspects TLS, trust the issuer on this machine (SSL_CERT_FILE on Linux); " +
 			"if it is for another host, correct the endpoint in " + setting
-	case advised != nil && advised.advice != "":
-		return advised.advice
 	case errors.Is(err, storage.ErrDenied):
 		return "check the credential in " + setting + " and the account's firewall, " +
 			"or assign the " + roles + " to the identity"
@@ -159,6 +159,9 @@ func (c Connection) SASExpiry() time.Time {
 	return sasTime(sas.Get("se"))
 }
 
+// ErrNoToken means that the identity of a connection got no token.
+var ErrNoToken = errors.New("the identity got no token")
+
 // advisedCredential adds what to do to the errors of a credential, and marks them: without a token, the request is not
 // sent.
 type advisedCredential struct {
@@ -170,12 +173,19 @@ type advisedCredential struct {
 func (c advisedCredential) GetToken(
 	ctx context.Context, options policy.TokenRequestOptions,
 ) (azcore.AccessToken, error) {
+	// The SDK has no error but that of the request's context, once that has ended: this one ends before.
+	deadline, hasDeadline := ctx.Deadline()
+	if hasDeadline {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*3/4)
+		defer cancel()
+	}
 	token, err := c.TokenCredential.GetToken(ctx, options)
 	if err == nil {
 		return token, nil
 	}
 	isLate := ctx.Err() != nil || strings.Contains(err.Error(), "timed out") // the SDK drops the cause
-	marked := &terseError{text: err.Error(), cause: fmt.Errorf("%w: %w", storage.ErrNotSent, err)}
+	marked := &terseError{text: err.Error(), cause: fmt.Errorf("%w: %w: %w", ErrNoToken, storage.ErrNotSent, err)}
 	return token, &advisedError{marked, tokenAdvice(c.identity, isLate)}
 }
 

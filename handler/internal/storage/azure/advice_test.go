@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -171,6 +174,12 @@ func TestAdviceOnTokens(t *testing.T) {
 	unreachable := &url.Error{Op: "Get", URL: "http://169.254.169.254/x?canary", Err: &net.OpError{
 		Op: "dial", Addr: &net.TCPAddr{IP: net.IPv4(169, 254, 169, 254)}, Err: syscall.ECONNREFUSED,
 	}}
+	proxied := &url.Error{Op: "Post", URL: "https://login.example/x?canary", Err: &net.OpError{
+		Op: proxyConnect, Err: errors.New("the proxy answered 407"),
+	}}
+	untrusted := &url.Error{Op: "Post", URL: "https://login.example/x?canary", Err: &tls.CertificateVerificationError{
+		Err: errors.New("unknown authority"),
+	}}
 	for name, test := range map[string]struct {
 		identity   Identity
 		ctx        context.Context
@@ -183,7 +192,15 @@ func TestAdviceOnTokens(t *testing.T) {
 		"imds":       {managed, t.Context(), errors.New("managed identity timed out"), "timed out", "does not answer"},
 		"refused":    {managed, t.Context(), unreachable, "Get 169.254.169.254: ", "assign the managed identity"},
 		"secret":     {Identity{ClientSecret: "canary"}, t.Context(), refused, "RESPONSE 400", "__clientSecret"},
-		"nobody":     {Identity{}, t.Context(), errors.New("no credential"), "no credential", "`az login`"},
+		"proxied": {
+			Identity{ClientSecret: "canary"},
+			t.Context(), proxied, "the proxy answered 407", "to login.microsoftonline.com",
+		},
+		"untrusted": {
+			Identity{ClientSecret: "canary"},
+			t.Context(), untrusted, "unknown authority", "to login.microsoftonline.com",
+		},
+		"nobody": {Identity{}, t.Context(), errors.New("no credential"), "no credential", "`az login`"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {
@@ -203,6 +220,37 @@ func TestAdviceOnTokens(t *testing.T) {
 			}
 		})
 	}
+}
+
+// silentCredential is an identity whose endpoint does not answer.
+type silentCredential struct{}
+
+func (silentCredential) GetToken(ctx context.Context, _ policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	<-ctx.Done()
+	return azcore.AccessToken{}, ctx.Err()
+}
+
+// TestSilentIdentity: the error of a request without a token names the identity, also if its endpoint is silent.
+func TestSilentIdentity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := func(Identity) (azcore.TokenCredential, error) { return silentCredential{}, nil }
+		conn := Connection{
+			Endpoint: "https://acct.queue.core.windows.net", Identity: Identity{ManagedIdentity: true},
+		}
+		queues, err := open(conn, silent, &http.Client{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err = queues.Peek(ctx, "async-caller", 1)
+		advice := Advice(err, Roles)
+		if !strings.Contains(advice, "the endpoint for tokens of managed identities does not answer") ||
+			!strings.Contains(fmt.Sprint(err), "get a token: ") || time.Since(began) > 8*time.Second {
+			t.Errorf("%v after %v, advice %q", err, time.Since(began), advice)
+		}
+	})
 }
 
 // TestDetails: what storage says about a credential is shown, without signatures and tokens.
