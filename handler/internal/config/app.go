@@ -71,6 +71,9 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 	if reader != Operator && a.Functions != nil && !errors.Is(a.FunctionsErr, functionapp.ErrNoApp) {
 		a.SettingsErr = errors.Join(a.SettingsErr, a.Settings.CheckRoutes(a.Functions))
 	}
+	if reader != Operator && a.Functions != nil {
+		a.SettingsErr = errors.Join(a.SettingsErr, a.Functions.CheckForgery())
+	}
 	if reader != Operator && a.Functions != nil && a.Settings.CallTimeout > 0 {
 		a.SettingsErr = errors.Join(a.SettingsErr, a.Settings.CheckTimeouts(a.Functions.Host))
 	}

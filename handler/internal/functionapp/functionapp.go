@@ -49,6 +49,31 @@ type App struct {
 	Timers []Timer
 	// Disabled are the names of the functions whose function.json disables them. They are in no other list.
 	Disabled []string
+	// Unserved are the functions with other triggers, ordered by name. The handler does not serve them.
+	Unserved []Unserved
+}
+
+// Unserved is a function with a trigger that the handler does not serve.
+type Unserved struct{ Name, Trigger string }
+
+// httpTrigger is the trigger of a function that the host runs for requests of clients.
+const httpTrigger = "httpTrigger"
+
+// CheckForgery returns an error if clients of an HTTP function can send the handler what it takes for a message: the
+// host passes their requests to the handler's port as they are (docs/host.md, "HTTP functions").
+func (a *App) CheckForgery() error {
+	var files []string
+	for _, f := range a.Unserved {
+		if strings.EqualFold(f.Trigger, httpTrigger) {
+			files = append(files, path.Join(f.Name, fileName))
+		}
+	}
+	if len(files) == 0 || len(a.Host.Forwarding) == 0 {
+		return nil
+	}
+	return fmt.Errorf("host.json, or a setting AzureFunctionsJobHost__: remove %s, or each %s (%s): with both, "+
+		"anyone can send the handler invented messages",
+		strings.Join(a.Host.Forwarding, ", "), httpTrigger, strings.Join(files, ", "))
 }
 
 // QueueNames returns the queues that the functions read.
@@ -102,6 +127,8 @@ type Host struct {
 	AllowList []string
 	// Misspelt are members that the host ignores, each with a question that names a similar one.
 	Misspelt []string
+	// Forwarding are the members with which the host passes requests of HTTP functions to the handler as they are.
+	Forwarding []string
 }
 
 // QueueOptions is host.json `extensions.queues`, with the host's defaults for missing members.
@@ -279,7 +306,7 @@ func (a *App) readFunctions(environ []string) (found problems) {
 	return append(found, a.checkUnique()...)
 }
 
-// addFunction reads one function.json. It ignores a function that has another kind of trigger.
+// addFunction reads one function.json.
 func (a *App) addFunction(root fs.FS, file string, environ []string) (found problems) {
 	content, trigger, err := readTrigger(root, file)
 	if err != nil {
@@ -301,6 +328,8 @@ func (a *App) addFunction(root fs.FS, file string, environ []string) (found prob
 		if len(found) == 0 {
 			a.Timers = append(a.Timers, timer)
 		}
+	default:
+		a.Unserved = append(a.Unserved, Unserved{name, trigger.Type})
 	}
 	return found
 }

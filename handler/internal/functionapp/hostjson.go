@@ -222,10 +222,27 @@ func (h *hostJSON) host() Host {
 			Arguments:        h.list("customHandler.description.arguments"),
 			WorkingDirectory: h.text("customHandler.description.workingDirectory"),
 		},
-		BundleID:  h.text("extensionBundle.id"),
-		AllowList: h.allowList(),
-		Misspelt:  h.misspelt(),
+		BundleID:   h.text("extensionBundle.id"),
+		AllowList:  h.allowList(),
+		Misspelt:   h.misspelt(),
+		Forwarding: h.forwarding(),
 	}
+}
+
+// forwarding returns the members with which the host passes requests of HTTP functions on as they are. The section
+// httpWorker, from before customHandler, always does.
+func (h *hostJSON) forwarding() (found []string) {
+	for _, option := range []string{"enableForwardingHttpRequest", "enableProxyingHttpRequest"} {
+		if strings.EqualFold(strings.TrimSpace(h.text("customHandler."+option)), "true") { // as .NET reads it
+			found = append(found, "customHandler."+option)
+		}
+	}
+	for key := range h.values {
+		if section, _, _ := strings.Cut(key, ":"); section == "httpworker" {
+			return append(found, "httpWorker")
+		}
+	}
+	return found
 }
 
 // misspelt returns the members of extensions and of extensions.queues that the host does not know, and that are similar
