@@ -703,6 +703,17 @@ func TestDoctorHealthyApp(t *testing.T) {
 	if got := strings.Join(checks, ", "); code != 0 || got != want {
 		t.Errorf("exit code %d, checks %s, want %s", code, got, want)
 	}
+	app := p.dir
+	p.dir = t.TempDir() // the project's folder, in which `make build` has staged the app
+	p.write("host.json", "{}")
+	p.write("functions/AC-standard/function.json", "{}")
+	if err := os.Symlink(app, filepath.Join(p.dir, "dist")); err != nil {
+		t.Fatal(err)
+	}
+	if staged, printed, code := p.examine(); code != 0 || len(staged) != len(lines) ||
+		!strings.Contains(printed, filepath.Join(p.dir, "dist")) {
+		t.Errorf("in the project's folder: exit code %d, %s", code, printed)
+	}
 	messages, err := p.store.Receive(t.Context(), "healthy", 32, time.Second)
 	if err != nil || len(messages) != 1 || messages[0].DequeueCount != 1 {
 		t.Errorf("the message has changed: %+v, %v", messages, err)

@@ -239,6 +239,21 @@ func Name(getenv func(string) string) string {
 // `make build` makes an app folder.
 var ErrNoApp = errors.New("not an app folder")
 
+// stagedFunctions matches the files from which `make build` makes an app folder, in the project's folder.
+const stagedFunctions = "functions/*/function.json"
+
+// Staged returns the app folder that `make build` has made in the project's folder; dir itself if it is another folder,
+// or nothing is staged.
+func Staged(dir string) string {
+	sources, _ := fs.Glob(os.DirFS(dir), stagedFunctions) // the patterns are valid
+	own, _ := fs.Glob(os.DirFS(dir), "*/"+fileName)
+	dist := filepath.Join(dir, "dist")
+	if len(sources) == 0 || len(own) > 0 || !exists(os.DirFS(dist), "host.json") {
+		return dir
+	}
+	return dist
+}
+
 // Load reads and checks the app folder. The environment, in the form of os.Environ, resolves %NAME% in queue names
 // and schedules, and overrides values of host.json. The error joins all problems; each names the file and what to
 // change. With an error Load also returns the valid part, so that the caller can check it together with the settings,
@@ -250,7 +265,7 @@ func Load(dir string, environ []string) (*App, error) {
 	}
 	app := &App{Dir: dir, Host: file.host()}
 	problems := app.readFunctions(environ)
-	staged, _ := fs.Glob(os.DirFS(dir), "functions/*/function.json") // the pattern is valid
+	staged, _ := fs.Glob(os.DirFS(dir), stagedFunctions) // the pattern is valid
 	switch {
 	case len(app.Functions) > 0 || len(problems) > 0:
 	case len(app.Disabled) > 0: // see WhyIdle
