@@ -24,6 +24,7 @@ import (
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // Defaults and limits of host.json and of the Functions host's queue extension.
@@ -120,15 +121,17 @@ func decodeRelaxed(data []byte, into any) error {
 	if err != nil {
 		return err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(jsonc.ToJSON(data)))
+	text := jsonc.ToJSON(data) // which keeps the places of all values
+	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
-	if err := decoder.Decode(into); err != nil {
-		return fmt.Errorf("not JSON: %w", err)
+	err = decoder.Decode(into)
+	if _, endErr := decoder.Token(); err == nil && errors.Is(endErr, io.EOF) {
+		return nil
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("not JSON: text after the end of the object")
+	if _, syntaxErr := strictjson.Object(text); syntaxErr != nil {
+		return syntaxErr // with line and column
 	}
-	return nil
+	return fmt.Errorf("not JSON: %w", err)
 }
 
 func flatten(into map[string]string, path string, value any) {
