@@ -296,6 +296,13 @@ func TestDoctorFindsFaults(t *testing.T) {
 			"settings", "not JSON", "restart the app",
 		},
 		{
+			"empty_connection", func(p *patient) {
+				p.write("local.settings.json", `{"Values": {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}}`)
+				p.environ[storage.ConnectionName] = ""
+			},
+			"broken", "connection", "AzureWebJobsStorage in the environment is empty", "correct the setting",
+		},
+		{
 			"runtime", func(p *patient) { p.environ["FUNCTIONS_WORKER_RUNTIME"] = "node" }, "broken", "runtime",
 			`"node"`, "set it to custom",
 		},
