@@ -8,6 +8,7 @@ import (
 
 	"asynccaller/handler/internal/doctor"
 	"asynccaller/handler/internal/format"
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/terminal"
 	"asynccaller/handler/internal/text"
 )
@@ -23,7 +24,7 @@ storage account and each permission on it, the clock, the queues that functions 
 of their first messages, and whether the apps on the account run. Each line is ok, warning or
 broken, and says what to do next; with --json it has the members state, check, text and next. The
 exit code is 1 if something is broken. A check that depends on a broken one is left out. Without
-host.json it checks the queues that we ship.
+host.json it checks the queues that we ship. In the project's folder it checks dist.
 
 The settings and the credential are those of this environment and of local.settings.json. It changes
 nothing: it only peeks at messages, and tries writes on messages, rows and blobs that do not exist.
@@ -46,9 +47,10 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
 			}
 			printAll(s, []doctor.Line{line}, printDiagnosis)
 		}
-		doctor.Run(cmd.Context(), shared.app, env.Environ, report)
+		app := functionapp.Staged(shared.app)
+		doctor.Run(cmd.Context(), app, env.Environ, report)
 		if auth {
-			doctor.Auth(cmd.Context(), shared.app, env.Environ, report)
+			doctor.Auth(cmd.Context(), app, env.Environ, report)
 		}
 		if broken > 0 {
 			return &codeError{exitFailed, fmt.Errorf("%s failed", format.Plural(broken, "check"))}

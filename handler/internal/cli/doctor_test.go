@@ -296,6 +296,13 @@ func TestDoctorFindsFaults(t *testing.T) {
 			"settings", "not JSON", "restart the app",
 		},
 		{
+			"empty_connection", func(p *patient) {
+				p.write("local.settings.json", `{"Values": {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}}`)
+				p.environ[storage.ConnectionName] = ""
+			},
+			"broken", "connection", "AzureWebJobsStorage in the environment is empty", "correct the setting",
+		},
+		{
 			"runtime", func(p *patient) { p.environ["FUNCTIONS_WORKER_RUNTIME"] = "node" }, "broken", "runtime",
 			`"node"`, "set it to custom",
 		},
@@ -702,6 +709,17 @@ func TestDoctorHealthyApp(t *testing.T) {
 		"queue access, queues, encoding, poison, table access, heartbeats, calls that wait, pauses, blob access"
 	if got := strings.Join(checks, ", "); code != 0 || got != want {
 		t.Errorf("exit code %d, checks %s, want %s", code, got, want)
+	}
+	app := p.dir
+	p.dir = t.TempDir() // the project's folder, in which `make build` has staged the app
+	p.write("host.json", "{}")
+	p.write("functions/AC-standard/function.json", "{}")
+	if err := os.Symlink(app, filepath.Join(p.dir, "dist")); err != nil {
+		t.Fatal(err)
+	}
+	if staged, printed, code := p.examine(); code != 0 || len(staged) != len(lines) ||
+		!strings.Contains(printed, filepath.Join(p.dir, "dist")) {
+		t.Errorf("in the project's folder: exit code %d, %s", code, printed)
 	}
 	messages, err := p.store.Receive(t.Context(), "healthy", 32, time.Second)
 	if err != nil || len(messages) != 1 || messages[0].DequeueCount != 1 {

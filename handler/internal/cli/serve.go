@@ -27,9 +27,10 @@ which function serves which queue. The settings are environment variables: Azure
 ` + settingsHelp() + `
 At start-up the handler validates the settings, host.json and every function.json, and reports all
 problems at once. With AZURE_FUNCTIONS_ENVIRONMENT=Development, which func start sets, it then exits
-with code 2. Otherwise, if only the settings above, retry.json or targets.json are wrong, it starts
-in hold mode: it makes no calls, and messages go back to their queues until the settings are
-corrected. Later it never exits with code 0, because the host would not restart it.`,
+with code 2. Otherwise, if only the settings above, retry.json or targets.json are wrong, or the
+host forwards requests of HTTP functions, it starts in hold mode: it makes no calls, and messages go
+back to their queues until the settings are corrected. Later it never exits with code 0, because the
+host would not restart it.`,
 		Example: `  func start                            # in dist: the host starts serve
   async-caller host --app dist          # the same with the local stand-in for the host`,
 		Args: cobra.NoArgs,

@@ -71,6 +71,9 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 	if reader != Operator && a.Functions != nil && !errors.Is(a.FunctionsErr, functionapp.ErrNoApp) {
 		a.SettingsErr = errors.Join(a.SettingsErr, a.Settings.CheckRoutes(a.Functions))
 	}
+	if reader != Operator && a.Functions != nil {
+		a.SettingsErr = errors.Join(a.SettingsErr, a.Functions.CheckForgery())
+	}
 	if reader != Operator && a.Functions != nil && a.Settings.CallTimeout > 0 {
 		a.SettingsErr = errors.Join(a.SettingsErr, a.Settings.CheckTimeouts(a.Functions.Host))
 	}
@@ -120,20 +123,28 @@ func readConnection(dir string, environ, trusted []string) (azure.Connection, er
 }
 
 // checkSources refuses a storage connection that the environment and local.settings.json share. Otherwise a connection
-// string in the one would silently take precedence over an identity in the other.
+// string in the one would silently take precedence over an identity in the other. A variable that is set but empty is
+// refused too: it often comes from a variable that is not set, and the file would silently choose another account.
 func checkSources(dir string, environ []string) error {
 	// the caller reports the error, and func start can decrypt the file
 	values, _ := functionapp.WithLocalSettings(dir, nil)
-	var outside, local []string
+	var outside, local, empty []string
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
+		isSet, isLocal := azure.Sets(variable, storage.ConnectionName), slices.Contains(values, variable)
 		switch {
-		case !azure.Sets(variable, storage.ConnectionName):
-		case slices.Contains(values, variable):
+		case !azure.Sets(name+"=x", storage.ConnectionName):
+		case isSet && isLocal:
 			local = append(local, name)
-		default:
+		case isSet:
 			outside = append(outside, name)
+		case !isLocal:
+			empty = append(empty, name)
 		}
+	}
+	if len(local) > 0 && len(empty) > 0 && len(outside) == 0 {
+		return fmt.Errorf("%s in the environment is empty: give it a value, or unset it to use %s of %s",
+			strings.Join(empty, ", "), strings.Join(local, ", "), filepath.Join(dir, functionapp.LocalSettings))
 	}
 	if len(outside) == 0 || len(local) == 0 {
 		return nil

@@ -115,7 +115,8 @@ type Write struct {
 	Content []byte
 	// Delay is how long the message stays invisible.
 	Delay time.Duration
-	// InPlace says that Content is the original's, which should only become due again.
+	// InPlace says that Content is the original's, which should only become due again; with Hold, nothing else may be
+	// written.
 	InPlace bool
 	// LeftOut names the parts of the envelope that had no room; empty if it was written in full.
 	LeftOut string

@@ -107,6 +107,9 @@ type Deliverer struct {
 	Observers []Observer
 	// Hold is how long hold mode keeps a message before putting it back; zero delivers messages.
 	Hold time.Duration
+	// Forgeable says that invocations can be forged. Hold mode then only makes a message invisible whose receipt the
+	// invocation has.
+	Forgeable bool
 	// Stopping ends when the handler is told to stop, which interrupts the calls, or with the cause [ErrHostGone].
 	// Calls run in it and not in the context of the invocation, because a host that hangs up must not end them.
 	Stopping context.Context //nolint:containedctx // the life of the handler, not of a call
@@ -124,9 +127,20 @@ type Deliverer struct {
 // Deliver takes a message from its arrival to the point where the host may delete it. It does not stop when ctx is
 // cancelled: otherwise a host that hangs up could lose the result of a call.
 func (d *Deliverer) Deliver(ctx context.Context, m Message) *Result {
-	if d.Hold > 0 { // before parsing: an envelope can take much more memory than its message
-		storage.Sleep(d.Stopping, d.Hold) //nolint:contextcheck // a host that hangs up must not end it
+	// not in ctx: a host that hangs up must not end it
+	pause := func() { storage.Sleep(d.Stopping, d.Hold) }
+	if !d.Forgeable {
+		pause() // before parsing: an envelope can take much more memory than its message
+		return d.deliver(ctx, m)
 	}
+	result := d.deliver(ctx, m)
+	m.Content = nil // a forgery must not take memory while it waits
+	pause()
+	return result
+}
+
+// deliver delivers a message that hold mode does not let wait.
+func (d *Deliverer) deliver(ctx context.Context, m Message) *Result {
 	var passed passes
 	defer func() { passed.released(d.Now()) }() // also after a panic
 	in, world := d.open(&m)
@@ -136,6 +150,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) *Result {
 		world.Now = d.Now()
 	}
 	result, write, then := d.decide(&m, &in, verdict, world)
+	write.InPlace = write.InPlace || d.Forgeable
 	lease := m.Lease
 	if write.Queue != m.Queue { // only on its own queue can a message be updated
 		lease = settle.Lease{}

@@ -2,15 +2,20 @@ package delivery_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
 )
 
 // TestHostGone: when the host has ended, nobody deletes a message. It stays as it was, and the next host can have it
@@ -136,6 +141,74 @@ func TestHold(t *testing.T) {
 						t.Errorf("log line %v", line)
 					}
 				}
+			})
+		})
+	}
+}
+
+// TestHoldForgeable: if invocations can be forged, hold mode only postpones the message whose receipt the invocation
+// has. It writes nothing for any other one, and no row is removed.
+func TestHoldForgeable(t *testing.T) {
+	content := fmt.Sprintf(plain, `,"nextAttemptAt":"2000-01-02T00:00:00Z"`)
+	for name, row := range map[string]struct {
+		lease   func(settle.Lease) settle.Lease
+		changed bool
+	}{
+		"genuine": {leaseUnchanged, true},
+		"last_dequeue": {func(l settle.Lease) settle.Lease {
+			l.DequeueCount = maxDequeueCount
+			return l
+		}, true},
+		"no_lease": {func(settle.Lease) settle.Lease { return settle.Lease{} }, false},
+		"stale": {func(l settle.Lease) settle.Lease {
+			l.PopReceipt = "of another receive"
+			return l
+		}, false},
+		"other_id": {func(l settle.Lease) settle.Lease {
+			l.ID = messageID
+			return l
+		}, false},
+		"expires_soon": {func(l settle.Lease) settle.Lease {
+			l.ExpiresAt = midnight.Add(48 * time.Hour)
+			return l
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, answers(decision.Outcome{Status: 200}))
+				rows := &observed{b: b, t: t}
+				b.Record = record.NewRecorder(rows, 1<<20, zerolog.Nop())
+				b.Hold, b.Forgeable = time.Minute, true
+				b.send(t, content)
+				m := b.receive(t)
+				began := time.Now()
+
+				result := b.Deliver(b.ctx, delivery.Message{
+					Message: decision.Message{Queue: mainQueue, ID: m.ID},
+					Content: []byte(content),
+					Lease:   row.lease(leaseOf(m)),
+				})
+
+				if result.MayDelete() != row.changed || len(b.target.calls) > 0 {
+					t.Errorf("may delete %v, error %v, %d calls", result.MayDelete(), result.Err, len(b.target.calls))
+				}
+				if waited := time.Since(began); waited != time.Minute {
+					t.Errorf("it took %v, want a minute", waited)
+				}
+				err := b.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt)
+				if errors.Is(err, storage.ErrStale) != row.changed {
+					t.Errorf("the host's receipt: %v", err)
+				}
+				b.Record.Close(time.Second)
+				if rows.removed > 0 {
+					t.Errorf("%d rows removed", rows.removed)
+				}
+				if !row.changed {
+					b.wantQueue(t, mainQueue, "", 0)
+				} else {
+					b.wantQueue(t, mainQueue, content, 24*time.Hour-time.Minute)
+				}
+				b.wantQueue(t, poisonQueue, "", 0)
 			})
 		})
 	}

@@ -51,6 +51,7 @@ func (report Reporter) folder(app *functionapp.App, environ []string) {
 		report.broken("function", err.Error()+": the host does not run this function",
 			"correct it and deploy again; delete the folder if the function is not wanted")
 	}
+	report.unserved(app)
 	if len(app.Host.Misspelt) > 0 {
 		report.items(app.Host.Misspelt, Line{
 			State: Warning, Check: "host.json", Text: "the host ignores members that it does not know", Next: redeploy,
@@ -78,6 +79,26 @@ func (report Reporter) folder(app *functionapp.App, environ []string) {
 			fmt.Sprintf("in host.json, set extensionBundle to the id %q", bundleID))
 	}
 	report.executable(app)
+}
+
+// unserved reports functions whose invocations the handler refuses.
+func (report Reporter) unserved(app *functionapp.App) {
+	var names []string
+	for _, f := range app.Unserved {
+		names = append(names, fmt.Sprintf("%s (%s)", f.Name, f.Trigger))
+	}
+	for _, t := range app.Timers {
+		if t.Name != functionapp.MonitorTimer && t.Name != functionapp.KeeperTimer {
+			names = append(names, t.Name+" (another timerTrigger)")
+		}
+	}
+	if len(names) > 0 {
+		report.items(names, Line{
+			State: Warning, Check: "function",
+			Text: "the handler does not serve functions of the app folder, so their invocations fail",
+			Next: "delete their folders and deploy again; they need an app of their own",
+		}, "")
+	}
 }
 
 // broken reports a fault.

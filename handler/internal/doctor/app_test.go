@@ -114,6 +114,9 @@ func (f *folder) examine() (lines []Line) {
 	return lines
 }
 
+const httpFunction = `{"bindings":[{"type":"httpTrigger","direction":"in","name":"req"},` +
+	`{"type":"http","direction":"out","name":"res"}]}`
+
 // TestAppFaults injects faults into the app folder that we ship. The first line names it.
 func TestAppFaults(t *testing.T) {
 	t.Parallel()
@@ -130,6 +133,26 @@ func TestAppFaults(t *testing.T) {
 		state             State
 		check, text, next string
 	}{
+		"http_function_forwarded": {
+			func(f *folder) {
+				f.write("Hook/function.json", httpFunction)
+				f.environ = []string{"AzureFunctionsJobHost__customHandler__enableForwardingHttpRequest=true"}
+			},
+			Broken, "settings", "remove customHandler.enableForwardingHttpRequest, or each httpTrigger (Hook/",
+			"until then it makes no calls",
+		},
+		"http_function": {
+			func(f *folder) { f.write("Hook/function.json", httpFunction) },
+			Warning, "function", "so their invocations fail: Hook (httpTrigger)",
+			"delete their folders",
+		},
+		"other_timer": {
+			func(f *folder) {
+				f.write("Nightly/function.json",
+					`{"bindings":[{"type":"timerTrigger","direction":"in","name":"t","schedule":"0 0 3 * * *"}]}`)
+			},
+			Warning, "function", "their invocations fail: Nightly (another timerTrigger)", "delete their folders",
+		},
 		"no_queue_function_listed": {
 			host(`"version": "2.0"`, `"version": "2.0", "functions": ["AC-monitor", "AC-poison-keeper"]`),
 			Broken, "functions", "does not list: AC-priority01, AC-priority02", `remove "functions" from host.json`,

@@ -49,6 +49,31 @@ type App struct {
 	Timers []Timer
 	// Disabled are the names of the functions whose function.json disables them. They are in no other list.
 	Disabled []string
+	// Unserved are the functions with other triggers, ordered by name. The handler does not serve them.
+	Unserved []Unserved
+}
+
+// Unserved is a function with a trigger that the handler does not serve.
+type Unserved struct{ Name, Trigger string }
+
+// httpTrigger is the trigger of a function that the host runs for requests of clients.
+const httpTrigger = "httpTrigger"
+
+// CheckForgery returns an error if clients of an HTTP function can send the handler what it takes for a message: the
+// host passes their requests to the handler's port as they are (docs/host.md, "HTTP functions").
+func (a *App) CheckForgery() error {
+	var files []string
+	for _, f := range a.Unserved {
+		if strings.EqualFold(f.Trigger, httpTrigger) {
+			files = append(files, path.Join(f.Name, fileName))
+		}
+	}
+	if len(files) == 0 || len(a.Host.Forwarding) == 0 {
+		return nil
+	}
+	return fmt.Errorf("host.json, or a setting AzureFunctionsJobHost__: remove %s, or each %s (%s): with both, "+
+		"anyone can send the handler invented messages",
+		strings.Join(a.Host.Forwarding, ", "), httpTrigger, strings.Join(files, ", "))
 }
 
 // QueueNames returns the queues that the functions read.
@@ -102,6 +127,8 @@ type Host struct {
 	AllowList []string
 	// Misspelt are members that the host ignores, each with a question that names a similar one.
 	Misspelt []string
+	// Forwarding are the members with which the host passes requests of HTTP functions to the handler as they are.
+	Forwarding []string
 }
 
 // QueueOptions is host.json `extensions.queues`, with the host's defaults for missing members.
@@ -212,6 +239,21 @@ func Name(getenv func(string) string) string {
 // `make build` makes an app folder.
 var ErrNoApp = errors.New("not an app folder")
 
+// stagedFunctions matches the files from which `make build` makes an app folder, in the project's folder.
+const stagedFunctions = "functions/*/function.json"
+
+// Staged returns the app folder that `make build` has made in the project's folder; dir itself if it is another folder,
+// or nothing is staged.
+func Staged(dir string) string {
+	sources, _ := fs.Glob(os.DirFS(dir), stagedFunctions) // the patterns are valid
+	own, _ := fs.Glob(os.DirFS(dir), "*/"+fileName)
+	dist := filepath.Join(dir, "dist")
+	if len(sources) == 0 || len(own) > 0 || !exists(os.DirFS(dist), "host.json") {
+		return dir
+	}
+	return dist
+}
+
 // Load reads and checks the app folder. The environment, in the form of os.Environ, resolves %NAME% in queue names
 // and schedules, and overrides values of host.json. The error joins all problems; each names the file and what to
 // change. With an error Load also returns the valid part, so that the caller can check it together with the settings,
@@ -223,7 +265,7 @@ func Load(dir string, environ []string) (*App, error) {
 	}
 	app := &App{Dir: dir, Host: file.host()}
 	problems := app.readFunctions(environ)
-	staged, _ := fs.Glob(os.DirFS(dir), "functions/*/function.json") // the pattern is valid
+	staged, _ := fs.Glob(os.DirFS(dir), stagedFunctions) // the pattern is valid
 	switch {
 	case len(app.Functions) > 0 || len(problems) > 0:
 	case len(app.Disabled) > 0: // see WhyIdle
@@ -279,7 +321,7 @@ func (a *App) readFunctions(environ []string) (found problems) {
 	return append(found, a.checkUnique()...)
 }
 
-// addFunction reads one function.json. It ignores a function that has another kind of trigger.
+// addFunction reads one function.json.
 func (a *App) addFunction(root fs.FS, file string, environ []string) (found problems) {
 	content, trigger, err := readTrigger(root, file)
 	if err != nil {
@@ -301,6 +343,8 @@ func (a *App) addFunction(root fs.FS, file string, environ []string) (found prob
 		if len(found) == 0 {
 			a.Timers = append(a.Timers, timer)
 		}
+	default:
+		a.Unserved = append(a.Unserved, Unserved{name, trigger.Type})
 	}
 	return found
 }

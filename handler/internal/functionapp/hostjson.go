@@ -24,6 +24,7 @@ import (
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // Defaults and limits of host.json and of the Functions host's queue extension.
@@ -120,15 +121,17 @@ func decodeRelaxed(data []byte, into any) error {
 	if err != nil {
 		return err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(jsonc.ToJSON(data)))
+	text := jsonc.ToJSON(data) // which keeps the places of all values
+	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
-	if err := decoder.Decode(into); err != nil {
-		return fmt.Errorf("not JSON: %w", err)
+	err = decoder.Decode(into)
+	if _, endErr := decoder.Token(); err == nil && errors.Is(endErr, io.EOF) {
+		return nil
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("not JSON: text after the end of the object")
+	if _, syntaxErr := strictjson.Object(text); syntaxErr != nil {
+		return syntaxErr // with line and column
 	}
-	return nil
+	return fmt.Errorf("not JSON: %w", err)
 }
 
 func flatten(into map[string]string, path string, value any) {
@@ -222,10 +225,27 @@ func (h *hostJSON) host() Host {
 			Arguments:        h.list("customHandler.description.arguments"),
 			WorkingDirectory: h.text("customHandler.description.workingDirectory"),
 		},
-		BundleID:  h.text("extensionBundle.id"),
-		AllowList: h.allowList(),
-		Misspelt:  h.misspelt(),
+		BundleID:   h.text("extensionBundle.id"),
+		AllowList:  h.allowList(),
+		Misspelt:   h.misspelt(),
+		Forwarding: h.forwarding(),
 	}
+}
+
+// forwarding returns the members with which the host passes requests of HTTP functions on as they are. The section
+// httpWorker, from before customHandler, always does.
+func (h *hostJSON) forwarding() (found []string) {
+	for _, option := range []string{"enableForwardingHttpRequest", "enableProxyingHttpRequest"} {
+		if strings.EqualFold(strings.TrimSpace(h.text("customHandler."+option)), "true") { // as .NET reads it
+			found = append(found, "customHandler."+option)
+		}
+	}
+	for key := range h.values {
+		if section, _, _ := strings.Cut(key, ":"); section == "httpworker" {
+			return append(found, "httpWorker")
+		}
+	}
+	return found
 }
 
 // misspelt returns the members of extensions and of extensions.queues that the host does not know, and that are similar

@@ -121,8 +121,14 @@ func TestLoadWithoutHostJSON(t *testing.T) {
 		"missing":     {app(files{"host.json": ""}), []string{"host.json", "FUNCTIONS_APP_ROOT_PATH"}},
 		"not_json":    {app(files{"host.json": `{"version":}`}), []string{"host.json: not JSON"}},
 		"empty":       {app(files{"host.json": " "}), []string{"host.json: not JSON"}},
-		"second_text": {app(files{"host.json": validHost + `{}`}), []string{"host.json: not JSON", "after the end"}},
-		"an_array":    {app(files{"host.json": `[` + validHost + `]`}), []string{"host.json"}},
+		"second_text": {app(files{"host.json": validHost + `{}`}), []string{"host.json: not JSON: line 10, column 2"}},
+		"no_comma": {
+			withHost(t, `"functionTimeout": "00:05:00",`, "/* a\ncomment */\"functionTimeout\": \"00:05:00\" // none"),
+			[]string{"host.json: not JSON: line 5, column 3: "},
+		},
+		"cut_off":  {app(files{"host.json": "{\r\n  \"version\": \"2.0\""}), []string{"host.json: not JSON: line 2, column 19"}},
+		"brackets": {app(files{"host.json": "{\n\n  \"a\": [1}\n}"}), []string{"host.json: not JSON: line 3, column 10"}},
+		"an_array": {app(files{"host.json": `[` + validHost + `]`}), []string{"host.json: want an object, not an array"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

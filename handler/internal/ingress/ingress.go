@@ -206,6 +206,10 @@ func runTask(ctx context.Context, task Task, log *zerolog.Logger) answer {
 const (
 	// invocationHeader is the header X-Azure-Functions-InvocationId as net/http stores it.
 	invocationHeader = "X-Azure-Functions-Invocationid"
+	// forwardedHeader and httpInvocationHeader, as net/http stores them, are headers of requests of HTTP functions that
+	// the host proxies. A client cannot remove them.
+	forwardedHeader      = "X-Forwarded-Host"
+	httpInvocationHeader = "X-Ms-Invocation-Id"
 	// jsonMediaType is the type of an invocation and of its answer.
 	jsonMediaType = "application/json"
 )
@@ -221,14 +225,19 @@ func invocationID(r *http.Request) string {
 
 // checkSender returns an error if a request differs from an invocation of the Functions host: a POST of JSON to
 // 127.0.0.1 and the handler's port with the header X-Azure-Functions-InvocationId (docs/host.md, "Invocation request").
-// It keeps out requests of HTTP functions, which the host forwards with the Host that the client sent; it adds that
-// header to them as well. It also keeps out requests that reach the port by accident or through a web page: a browser
-// sends an Origin and cannot set that header. It does not keep out another process on the same machine, which can send
-// all of it: see SECURITY.md.
+// It keeps out requests of HTTP functions that the host proxies, which have headers of their own. Those that the host
+// forwards can look like an invocation, so an app in which it does is in hold mode. It also keeps out requests that
+// reach the port by accident or through a web page: a browser sends an Origin and cannot set that header. It does not
+// keep out another process on the same machine, which can send all of it: see SECURITY.md.
 func checkSender(r *http.Request, id string) error {
 	address, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr) // the server sets it
 	mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	_, isProxied := r.Header[forwardedHeader]
+	_, isHTTP := r.Header[httpInvocationHeader]
 	switch {
+	case isProxied || isHTTP:
+		return errors.New("headers " + forwardedHeader + ", " + httpInvocationHeader + ": " +
+			"the Functions host sends them for an HTTP function only")
 	case address == nil || r.Host != address.String():
 		return errors.New("header Host: not the handler's own address, " +
 			"so the request is not an invocation of the Functions host")

@@ -1,8 +1,10 @@
 package ingress_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -30,6 +32,9 @@ func TestSender(t *testing.T) {
 		"browser_without_origin": {"127.0.0.1:7071", "Sec-Fetch-Site", "cross-site", http.StatusForbidden},
 		"no_invocation_id":       {"127.0.0.1:7071", "X-Azure-Functions-InvocationId", "", http.StatusForbidden},
 		"invocation_id_no_guid":  {"127.0.0.1:7071", "X-Azure-Functions-InvocationId", "42", http.StatusForbidden},
+		"forwarded_host":         {"127.0.0.1:7071", "X-Forwarded-Host", "app.example", http.StatusForbidden},
+		"forwarded_host_empty":   {"127.0.0.1:7071", "X-Forwarded-Host", "", http.StatusForbidden},
+		"http_invocation_id":     {"127.0.0.1:7071", "x-ms-invocation-id", invocationID, http.StatusForbidden},
 		"form":                   {"127.0.0.1:7071", "Content-Type", "text/plain", http.StatusForbidden},
 		"parameter_twice": {
 			"127.0.0.1:7071", "Content-Type", "application/json; a=1; a=2",
@@ -52,6 +57,11 @@ func TestSender(t *testing.T) {
 			}
 			if written := len(a.contents(t, mainQueue)); (written == 1) != (c.want == http.StatusOK) {
 				t.Errorf("%d successors written", written)
+			}
+			lines := a.lines(t)
+			isRefused := len(lines) == 1 && strings.HasPrefix(fmt.Sprint(lines[0]["message"]), "invocation refused: ")
+			if isRefused != (c.want == http.StatusForbidden) {
+				t.Errorf("logged %v", lines)
 			}
 		})
 	}

@@ -133,6 +133,8 @@ func TestTaskSender(t *testing.T) {
 		"localhost":             {"localhost:7071", "", "", 403},
 		"page_in_a_browser":     {"127.0.0.1:7071", "Origin", "https://evil.example", 403},
 		"no_invocation_id":      {"127.0.0.1:7071", "X-Azure-Functions-InvocationId", "", 403},
+		"forwarded_host":        {"127.0.0.1:7071", "X-Forwarded-Host", "app.example", 403},
+		"http_invocation_id":    {"127.0.0.1:7071", "X-Ms-Invocation-ID", "1", 403},
 		"form":                  {"127.0.0.1:7071", "Content-Type", "text/plain", 403},
 	} {
 		t.Run(name, func(t *testing.T) {

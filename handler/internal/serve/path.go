@@ -70,6 +70,9 @@ func (p Path) Connect(d *delivery.Deliverer) {
 		d.Gates = append(d.Gates, p.Targets)
 	}
 
+	if d.Forgeable { // an invented message would remove a row
+		p.Record, p.Outcomes = nil, nil
+	}
 	d.Observers = nil
 	if p.Refusals != nil {
 		d.Observers = append(d.Observers, p.Refusals)

@@ -99,10 +99,11 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Caller: client,
 		Settler: settle.New(c.Store, queues.MessageEncoding).
 			WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
-		Hold:     c.hold(),
-		Stopping: ctx,
-		Now:      time.Now,
-		Jitter:   rand.Float64,
+		Hold:      c.hold(),
+		Forgeable: c.App.Functions.CheckForgery() != nil,
+		Stopping:  ctx,
+		Now:       time.Now,
+		Jitter:    rand.Float64,
 	}
 	refusals := &Refusals{}
 	credentials := openCredentials(c, client, records, log)

@@ -166,6 +166,9 @@ func (s *Settler) write(ctx context.Context, w decision.Write, lease Lease) (set
 	if w.Action == decision.Release {
 		return Settled{}, s.release(ctx, w, lease)
 	}
+	if w.Action == decision.Hold && w.InPlace {
+		return s.holdInPlace(ctx, w, lease)
+	}
 	if w.Action == decision.Reschedule && (s.mode == RescheduleUpdate || w.InPlace) {
 		due := time.Now().Add(w.Delay)
 		if due.Before(s.UpdatableUntil(lease)) {
@@ -192,6 +195,21 @@ func (s *Settler) release(ctx context.Context, w decision.Write, lease Lease) er
 		return fmt.Errorf("release the message: %w", err)
 	}
 	return nil
+}
+
+// holdInPlace makes the message visible after its delay, unchanged, and never writes another one: the invocation may be
+// forged, and only the host knows the receipt of a message. If the message would then expire within a day, it fails, so
+// that the host moves the message to the poison queue after some deliveries.
+func (s *Settler) holdInPlace(ctx context.Context, w decision.Write, lease Lease) (Settled, error) {
+	due := time.Now().Add(w.Delay)
+	if lease.ID == "" || lease.PopReceipt == "" || !due.Before(lease.ExpiresAt.Add(-outage)) {
+		return Settled{}, errors.New("the invocation has no id or receipt, or the message would expire within a day")
+	}
+	receipt, updated, err := s.update(ctx, w, lease, due)
+	if err == nil && !updated {
+		err = errors.New("the id and the receipt of the invocation are not those of the message")
+	}
+	return Settled{ID: lease.ID, PopReceipt: receipt}, err
 }
 
 // update reschedules the message in place and returns its new receipt. It returns false if storage certainly did not,

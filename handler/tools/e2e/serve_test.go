@@ -75,9 +75,14 @@ func (h *handler) answers() bool {
 // answer.
 func (h *handler) invoke(envelope string) (int, string) {
 	h.t.Helper()
-	body := fmt.Sprintf(`{"Data":{"message":%q},"Metadata":{"DequeueCount":"1",`+
-		`"Id":"\"0b6aa4b6-1b4c-4f07-9e0d-1a2f0c9f4a11\""}}`,
-		base64.StdEncoding.EncodeToString([]byte(envelope)))
+	return h.post(envelope, `{"DequeueCount":"1","Id":"\"0b6aa4b6-1b4c-4f07-9e0d-1a2f0c9f4a11\""}`)
+}
+
+// post posts an invocation with these metadata.
+func (h *handler) post(envelope, metadata string) (int, string) {
+	h.t.Helper()
+	body := fmt.Sprintf(`{"Data":{"message":%q},"Metadata":%s}`,
+		base64.StdEncoding.EncodeToString([]byte(envelope)), metadata)
 	request, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, h.url+"AC-standard",
 		strings.NewReader(body))
 	if err != nil {
