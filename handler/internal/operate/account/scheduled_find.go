@@ -43,9 +43,6 @@ func (a *Account) PresenceCheck(ctx context.Context, now time.Time) func(record.
 
 // mayHold reports whether an app may hold messages, or whether that is unknown.
 func (a *Account) mayHold(ctx context.Context, now time.Time) bool {
-	if a.Table == nil {
-		return false
-	}
 	apps, err := a.apps(ctx)
 	return err != nil || slices.ContainsFunc(apps, func(app record.App) bool { return app.MayHold(now) })
 }
