@@ -145,6 +145,10 @@ func (c *Console) handler(address, secret string, used func()) http.Handler {
 			w.Header().Set("Allow", http.MethodGet)
 			http.Error(w, "the console only shows", http.StatusMethodNotAllowed)
 			return
+		case r.URL.Path == "/"+secret:
+			w.Header().Set("Location", r.URL.Path+"/")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+			return
 		}
 		used()
 		c.serve(w, r, path)
@@ -153,10 +157,10 @@ func (c *Console) handler(address, secret string, used func()) http.Handler {
 
 // cutSecret returns the path without its first segment. It reports false unless that is the secret.
 func cutSecret(r *http.Request, secret string) (path string, isKnown bool) {
-	first, path, isPath := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	first, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	isSecret := subtle.ConstantTimeCompare([]byte(first), []byte(secret)) == 1
 	isPlain := r.URL.RawPath == "" // nothing is escaped
-	return path, isSecret && isPath && isPlain
+	return path, isSecret && isPlain
 }
 
 // isForeign reports whether a browser says that another origin asks. Another port of the same address is one.
