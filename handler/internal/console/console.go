@@ -61,8 +61,8 @@ func URL(listener net.Listener, secret string) string {
 // belowLocalhost is between a name that leads to this machine, and a port.
 const belowLocalhost = ".localhost:"
 
-// Listen listens at a port of 127.0.0.1, or at a free one if it is "0", and at the same port of ::1, if there is IPv6: a
-// browser may try that first, and another program must not get the secret there.
+// Listen listens at a port of 127.0.0.1, or at a free one if it is "0", and at the same port of ::1, if there is IPv6:
+// a browser may try that first, and another program must not get the secret there.
 func Listen(ctx context.Context, port string) ([]net.Listener, error) {
 	var config net.ListenConfig
 	first, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))

@@ -44,7 +44,8 @@ func Start(t *testing.T) *Browser {
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(find(t)), chromedp.Env("HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("no-pings", true),
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost, EXCLUDE *.localhost"),
+		chromedp.Flag("host-resolver-rules",
+			"MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost, EXCLUDE *.localhost"),
 	}
 	if _, err := os.Stat("/.dockerenv"); err == nil || os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Docker denies users the namespaces of a sandbox

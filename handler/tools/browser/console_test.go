@@ -360,7 +360,8 @@ func TestBothLoopbackAddresses(t *testing.T) {
 	command := exec.CommandContext(ctx, executable, "console", "--port", f.port())
 	command.Dir = t.TempDir()
 	command.Env = append(os.Environ(), "AzureWebJobsStorage="+f.connection)
-	if out, err := command.CombinedOutput(); err == nil || !strings.Contains(string(out), "--port chooses another port") {
+	out, err := command.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--port chooses another port") {
 		t.Errorf("the console has started: %v\n%s", err, out)
 	}
 	stop()

@@ -39,7 +39,9 @@ type scheduledRow struct {
 	line ScheduledLine
 }
 
-func newScheduledMessage(rules message.Rules, m message.Scheduled, presence record.Presence, now time.Time) foundMessage {
+func newScheduledMessage(
+	rules message.Rules, m message.Scheduled, presence record.Presence, now time.Time,
+) foundMessage {
 	line := NewScheduledLine(m, presence, now)
 	state := line.State
 	if state == StateWaiting {
