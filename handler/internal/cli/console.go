@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,9 +26,10 @@ scheduled and poison messages, one call, and the runs of all operators. The page
 command may read, with secrets masked, and refresh themselves every 10 s while they are visible.
 They change nothing and receive no message. The commands that change something are beside it.
 
-The command prints the address of the first page, on 127.0.0.1. Whoever has it and reaches a port of
-this machine sees what the pages show: it is a secret until the command ends. That is after Ctrl-C,
-or when no page was asked for in an hour.`,
+The command prints the address of the first page, a name below localhost that is new each time. If
+the browser does not know it, put 127.0.0.1 in its place. Whoever has the address and reaches a port
+of this machine sees what the pages show: it is a secret until the command ends. That is after
+Ctrl-C, or when no page was asked for in an hour.`,
 		Example: `  async-caller console --app ./my-app
   ssh -L 8100:127.0.0.1:8100 admin.example.com async-caller console --port 8100`,
 		Args: cobra.NoArgs,
@@ -56,16 +56,15 @@ func (s *session) serveConsole(ctx context.Context, port int) error {
 	if _, err := s.account.Reach(ctx); err != nil {
 		return err
 	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	listeners, err := console.Listen(ctx, strconv.Itoa(port))
 	if err != nil {
 		return fmt.Errorf("%w; --port chooses another port", err)
 	}
 	secret := console.NewSecret()
 	s.account.OnScanned = nil // nobody waits at the terminal
-	fmt.Fprintln(s.out, console.URL(listener, secret))
+	fmt.Fprintln(s.out, console.URL(listeners[0], secret))
 	s.progress.printf("open it in a browser on this machine; Ctrl-C ends the console of %s", s.account.Name)
-	err = console.New(s.operations, s.commandForAccount).Serve(ctx, listener, secret)
+	err = console.New(s.operations, s.commandForAccount).Serve(ctx, listeners[0], secret, listeners[1:]...)
 	if errors.Is(err, console.ErrIdle) {
 		s.progress.printf("ended: no page was asked for in %s", format.Duration(console.IdleTime))
 		return nil

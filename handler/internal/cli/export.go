@@ -177,11 +177,11 @@ func (s *session) exportScheduled(
 	ctx context.Context, source account.Source, visit func(exported) error,
 ) (account.Listed, error) {
 	now := time.Now()
-	isStale := s.account.StaleCheck(ctx, now)
+	presence := s.account.PresenceCheck(ctx, now)
 	matched, err := s.account.ListScheduled(ctx, source, true, func(m message.Scheduled) error {
 		m.DescribeCall()
 		content := m.Row.Content
-		line := call.NewScheduledLine(m, isStale(m.Row), now)
+		line := call.NewScheduledLine(m, presence(m.Row), now)
 		return visit(exported{m.Message, scheduledRecord{line, s.account.Rules.Encoding.Encode(content)}, content})
 	})
 	return account.Listed{Matched: matched}, err

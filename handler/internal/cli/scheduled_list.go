@@ -19,6 +19,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/strictjson"
 	"asynccaller/handler/internal/terminal"
 )
@@ -30,7 +31,8 @@ func newScheduledList(shared *sharedFlags) *cobra.Command {
 		Long: `List messages that wait for their next attempt, the next one first, with the beginning of the
 message id, the time until the next attempt, the number of attempts, the reason, the latest status,
 the time until the deadline (ENDS), the request id, and the target. "due" means that the time has
-come. "stale" means that the message is long due and gone: only its record is left.
+come. "stale" means that the message is gone: it was not seen for longer than it can be held or
+received, and only its record is left.
 
 --group-by counts the messages instead, and those that are due within the next minute and hour; NEXT
 and LAST are the times until the first and the last next attempt. --group-by host shows why and
@@ -60,12 +62,12 @@ const listedRequest = 36
 // listScheduled prints scheduled messages, one per line.
 func (s *session) listScheduled(ctx context.Context, source account.Source) error {
 	now := time.Now()
-	isStale := s.account.StaleCheck(ctx, now)
+	presence := s.account.PresenceCheck(ctx, now)
 	rows := terminal.Layout(s.out, terminal.Left("ID", 8), terminal.Right("NEXT", 5), terminal.Right("ATT", 3),
 		terminal.Left("REASON", len(decision.Status)), terminal.Right("STATUS", 6), terminal.Right("ENDS", 4),
 		terminal.Flex("REQUEST", listedRequest), terminal.Call("CALL"))
 	line := func(m message.Scheduled) (string, error) {
-		line := call.NewScheduledLine(m, isStale(m.Row), now)
+		line := call.NewScheduledLine(m, presence(m.Row), now)
 		if s.json {
 			text, err := strictjson.Line(line)
 			return string(text), err
@@ -93,9 +95,9 @@ func (s *session) listScheduled(ctx context.Context, source account.Source) erro
 // groupScheduled counts scheduled messages by a property.
 func (s *session) groupScheduled(ctx context.Context, source account.Source, by message.By) error {
 	groups := message.ScheduledGroups{By: by, Now: time.Now()}
-	isStale := s.account.StaleCheck(ctx, groups.Now)
+	presence := s.account.PresenceCheck(ctx, groups.Now)
 	matched, err := s.account.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
-		groups.Add(m, isStale(m.Row))
+		groups.Add(m, presence(m.Row) == record.Gone)
 		return nil
 	})
 	if err != nil {

@@ -57,18 +57,20 @@ func rowAt(id, host string, wait time.Duration) record.Scheduled {
 func TestListScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
-			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", -time.Hour))
+			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", -time.Hour),
+			rowAt("dddddddd-4", "two.example", -10*time.Minute))
 		if err := d.listScheduled(t.Context(), account.Source{}); err != nil {
 			t.Fatal(err)
 		}
 		want := "ID         NEXT  ATT  REASON            STATUS  ENDS  REQUEST         CALL\n" +
 			"cccccccc  stale    2  temporary_status     503    2d  r-cccccccc-3    two.example/orders/{n}\n" +
+			"dddddddd    due    2  temporary_status     503    2d  r-dddddddd-4    two.example/orders/{n}\n" +
 			"bbbbbbbb    due    2  temporary_status     503    2d  r-bbbbbbbb-2    two.example/orders/{n}\n" +
 			"aaaaaaaa    30m    2  temporary_status     503    2d  r-aaaaaaaa-1    one.example/orders/{n}\n"
 		if got := d.stdout.String(); strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
 			t.Errorf("printed\n%swant\n%s", got, want)
 		}
-		if d.err.String() != "3 messages\n" {
+		if d.err.String() != "4 messages\n" {
 			t.Errorf("summary %q", d.err.String())
 		}
 	})

@@ -75,8 +75,8 @@ type session struct {
 	// account is what the command reads, and operations what it does.
 	account    *account.Account
 	operations *operation.Operations
-	// hasApp says that the app folder is one.
-	hasApp bool
+	// hasApp says that the app folder is one, and hasInvalid that something in it is invalid.
+	hasApp, hasInvalid bool
 	// ids are those that the user gives.
 	ids []string
 }
@@ -94,9 +94,9 @@ type runFunc = func(*cobra.Command, []string) error
 // withSession returns the RunE of a command that works on the account of the app.
 func (shared *sharedFlags) withSession(work func(context.Context, *session, []string) error) runFunc {
 	return func(cmd *cobra.Command, args []string) error {
-		a, err := readApp(shared.env, shared.app)
-		if err != nil {
-			return err
+		a, invalid := readApp(shared.env, shared.app)
+		if a.LocalErr != nil || invalid != nil && !slices.Contains(withoutApp, cmd.Name()) {
+			return invalid
 		}
 		operations, closeAccount, err := operation.Open(a)
 		if err != nil {
@@ -110,8 +110,27 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		s.account, s.operations = operations.Account, operations
 		s.account.OnScanned = s.progress.Scanned
 		s.hasApp = !errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
+		s.warnOfApp(invalid)
 		return withExitCode(cmd.Context(), work(cmd.Context(), s, args))
 	}
+}
+
+// withoutApp are the commands that go on if the settings of the app, or values in host.json, are invalid: those that
+// only read, and those that make or end live settings.
+var withoutApp = []string{"clear", "console", "export", "list", "pause", "queues", "set", "show", "status"}
+
+// warnOfApp warns of what is invalid in the app folder, if anything is.
+func (s *session) warnOfApp(invalid error) {
+	if invalid == nil {
+		return
+	}
+	s.hasInvalid = true
+	problems := strings.Split(invalid.Error(), "\n")
+	first := problems[0]
+	if len(problems) > 1 {
+		first = fmt.Sprintf("the first of %d problems: %s", len(problems), first)
+	}
+	s.progress.printf("warning: the app is invalid: %s", first)
 }
 
 // operator returns who gives a command with these arguments.

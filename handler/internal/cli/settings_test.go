@@ -189,14 +189,15 @@ func TestStatusOfWaiting(t *testing.T) {
 			Key: storage.Key{Partition: record.TargetsPartition, ID: "1"}, App: "app", Host: "hangs.example",
 			Reason: record.NoAnswerYet, Cause: "no answer yet: 12 calls", Since: time.Now(), Latest: time.Now(),
 		}
+		<-time.After(14 * time.Second)
 		if err := rows.Put(t.Context(), app, hanging); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(70 * time.Second)
+		<-time.After(56 * time.Second)
 		d.mustStatus(t)
 		want := `
 TARGET               CAUSE                                   SINCE  BREAKER  WAITING  1 HOUR    NEXT
-hangs.example        no answer yet: 12 calls,…est for 1m10s     1m  -              1       1      0s
+hangs.example        no answer yet: 12 calls,…as of 56s ago    14s  -              1       1      0s
 https.example        not_due                                     -  -              2       1      3m
 limited.example      limit 5/s                                   -  -              2       2     50s
 open.example         paused                                      -  -              1       0  resume
@@ -206,6 +207,12 @@ t.example            503                                         -  -           
 `
 		if got := d.stdout.String(); !strings.Contains(got, want) {
 			t.Errorf("got %s\nwant %s", got, want)
+		}
+		<-time.After(targets.MaxTimeout)
+		d.stdout.Reset()
+		d.mustStatus(t)
+		if got := d.stdout.String(); strings.Contains(got, "no answer yet") {
+			t.Errorf("a call that has ended is in %s", got)
 		}
 	})
 }

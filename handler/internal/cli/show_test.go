@@ -74,6 +74,26 @@ func TestShowPlaces(t *testing.T) {
 			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1", 1, ""), due: -time.Minute}},
 			want:   []string{"state          due: "},
 		},
+		"held": {
+			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1", 1, ""), due: -10 * time.Minute}},
+			want: []string{
+				"state          unseen: not seen since its time: it may be held or received\n",
+				", an attempt was due; not seen since its time: ",
+			},
+			lacks: []string{"gone"},
+		},
+		"held_and_ended": {
+			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1", 1, ""), due: -10 * time.Minute}},
+			ended:  []endedNow{rejected},
+			want:   []string{"state          ended 0s ago\n"}, lacks: []string{"held"},
+		},
+		"held_and_back": {
+			places: []placed{
+				{id: "aaaaaaaa-1", content: tracedEnvelope("order-1", 1, ""), due: -10 * time.Minute},
+				{queue: "async-caller", content: tracedEnvelope("order-1", 1, "")},
+			},
+			want: []string{"state          waits on its queue"}, lacks: []string{"held"},
+		},
 		"stale": {
 			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1", 1, ""), due: -time.Hour}},
 			want:   []string{"state          stale: the message is gone", "an attempt was due; the message is gone\n"},

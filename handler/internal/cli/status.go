@@ -47,7 +47,7 @@ For each target: CAUSE is why it fails or, if it does not, why the next of its m
 is when the first call that failed since the last success began, and BREAKER whether an instance of
 the app has opened its circuit breaker. WAITING counts its scheduled messages and 1 HOUR those that
 are due by then; NEXT is the time until the first of them, for a paused target until the pause ends.
-"no answer yet" is what an instance sees of calls that have been in flight for 10 s or more.
+"no answer yet" is what an instance has last seen of calls that were in flight for 10 s or more.
 Targets without scheduled messages are shown for an hour after they have failed.
 
 For the same targets and the busiest ones: the calls per minute that were DELIVERED and that FAILED,
@@ -328,7 +328,7 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 			if f.IsOpen() {
 				breaker = "open"
 			}
-			cells := []string{name, causeText(f, now), format.Age(now.Sub(f.Since)), breaker}
+			cells := []string{name, causeText(f, now), format.Age(f.Age(now)), breaker}
 			rows = append(rows, append(cells, waiting...))
 			waiting = []string{"", "", ""} // they are those of all apps
 		}
@@ -363,8 +363,8 @@ func nextText(next, now time.Time) string {
 // causeText says why a target fails.
 func causeText(f record.Target, now time.Time) string {
 	columns := causeColumns
-	if f.Reason == record.NoAnswerYet {
-		columns *= 2
+	if f.IsUnanswered() {
+		columns *= 3
 	}
 	return terminal.Cut(call.CauseText(f, now), columns)
 }

@@ -306,6 +306,8 @@ func (s *session) fileText(made account.Setting) string {
 	switch {
 	case made.File != "":
 		return "targets.json has " + made.File
+	case s.hasInvalid:
+		return "what targets.json says is unknown"
 	case s.hasApp:
 		return "targets.json has none"
 	}

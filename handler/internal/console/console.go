@@ -36,25 +36,55 @@ type Console struct {
 	// reading is held by the page that reads the record and the numbers, of which the latter allow one at a time.
 	reading   chan struct{}
 	templates templates
+	// run is in all pages of this console, and in no request for one.
+	run string
 }
 
 // New returns a console. Complete completes each command that it shows by the name of the program and by flags, so that
 // it is about the same account.
 func New(operations *operation.Operations, complete func(command string) string) *Console {
-	return &Console{operations: operations, reading: make(chan struct{}, 1), templates: newTemplates(complete)}
+	return &Console{
+		operations: operations, reading: make(chan struct{}, 1), templates: newTemplates(complete), run: NewSecret(),
+	}
 }
 
 // NewSecret returns a new first segment of the paths. Who knows it can read what the operator can.
 func NewSecret() string { return strings.ToLower(rand.Text()) }
 
-// URL returns the address of the first page.
+// URL returns the address of the first page. Its origin is new: a program that had the port before may have left a
+// service worker in the browser, which would get the pages of 127.0.0.1 or localhost.
 func URL(listener net.Listener, secret string) string {
-	return "http://" + listener.Addr().String() + "/" + secret + "/"
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return "http://" + NewSecret() + belowLocalhost + port + "/" + secret + "/"
+}
+
+// belowLocalhost is between a name that leads to this machine, and a port.
+const belowLocalhost = ".localhost:"
+
+// Listen listens at a port of 127.0.0.1, or at a free one if it is "0", and at the same port of ::1, if there is IPv6:
+// a browser may try that first, and another program must not get the secret there.
+func Listen(ctx context.Context, port string) ([]net.Listener, error) {
+	var config net.ListenConfig
+	first, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		return nil, err
+	}
+	probe, err := config.Listen(ctx, "tcp", "[::1]:0")
+	if err != nil {
+		return []net.Listener{first}, nil //nolint:nilerr // there is no IPv6
+	}
+	_ = probe.Close()
+	_, port, _ = net.SplitHostPort(first.Addr().String())
+	second, err := config.Listen(ctx, "tcp", net.JoinHostPort("::1", port))
+	if err != nil {
+		_ = first.Close()
+	}
+	return []net.Listener{first, second}, err
 }
 
 // Serve serves the pages below the secret until ctx ends, or until there was no request for [IdleTime]: then the error
-// is [ErrIdle]. The listener is one on a loopback address.
-func (c *Console) Serve(ctx context.Context, listener net.Listener, secret string) error {
+// is [ErrIdle]. The listeners are those of [Listen].
+func (c *Console) Serve(ctx context.Context, listener net.Listener, secret string, more ...net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(IdleTime, func() { cancel(ErrIdle) })
@@ -77,6 +107,9 @@ func (c *Console) Serve(ctx context.Context, listener net.Listener, secret strin
 		_ = server.Shutdown(ctx) // otherwise Close ends what is left
 		_ = server.Close()
 	})
+	for _, other := range more {
+		go func() { _ = server.Serve(other) }() // it ends with the first one
+	}
 	err := server.Serve(listener)
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the console: %w", err)
@@ -95,7 +128,8 @@ func (c *Console) handler(address, secret string, used func()) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setSecurityHeaders(w.Header())
 		// A name that leads to the loopback address is that of somebody else, see DNS rebinding.
-		if !slices.Contains(hosts, strings.ToLower(r.Host)) {
+		name := strings.ToLower(r.Host)
+		if !slices.Contains(hosts, name) && !strings.HasSuffix(name, belowLocalhost+port) {
 			http.Error(w, "the console answers only at the address that it has printed", http.StatusMisdirectedRequest)
 			return
 		}
@@ -111,6 +145,10 @@ func (c *Console) handler(address, secret string, used func()) http.Handler {
 			w.Header().Set("Allow", http.MethodGet)
 			http.Error(w, "the console only shows", http.StatusMethodNotAllowed)
 			return
+		case r.URL.Path == "/"+secret:
+			w.Header().Set("Location", r.URL.Path+"/")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+			return
 		}
 		used()
 		c.serve(w, r, path)
@@ -119,10 +157,10 @@ func (c *Console) handler(address, secret string, used func()) http.Handler {
 
 // cutSecret returns the path without its first segment. It reports false unless that is the secret.
 func cutSecret(r *http.Request, secret string) (path string, isKnown bool) {
-	first, path, isPath := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	first, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	isSecret := subtle.ConstantTimeCompare([]byte(first), []byte(secret)) == 1
 	isPlain := r.URL.RawPath == "" // nothing is escaped
-	return path, isSecret && isPath && isPlain
+	return path, isSecret && isPlain
 }
 
 // isForeign reports whether a browser says that another origin asks. Another port of the same address is one.

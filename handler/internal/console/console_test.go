@@ -154,7 +154,15 @@ func TestRefusals(t *testing.T) {
 		"post":              {page, method(http.MethodPost), http.StatusMethodNotAllowed},
 		"options":           {page, method(http.MethodOptions), http.StatusMethodNotAllowed},
 		"no_secret":         {"/", unchanged, http.StatusNotFound},
-		"only_secret":       {"/" + secret, unchanged, http.StatusNotFound},
+		"only_secret":       {"/" + secret, unchanged, http.StatusTemporaryRedirect},
+		"only_secret_query": {"/" + secret + "?x", unchanged, http.StatusTemporaryRedirect},
+		"only_secret_other": {"/" + secret, header("Sec-Fetch-Site", "cross-site"), http.StatusForbidden},
+		"only_secret_post":  {"/" + secret, method(http.MethodPost), http.StatusMethodNotAllowed},
+		"only_secret_twice": {"//" + secret, unchanged, http.StatusNotFound},
+		"new_origin":        {page, host("K2XW.localhost:8100"), http.StatusOK},
+		"below_port":        {page, host("k2xw.localhost:8101"), http.StatusMisdirectedRequest},
+		"not_below":         {page, host("evillocalhost:8100"), http.StatusMisdirectedRequest},
+		"localhost_evil":    {page, host("localhost.evil.example:8100"), http.StatusMisdirectedRequest},
 		"guess":             {"/verysecreT/", unchanged, http.StatusNotFound},
 		"beginning":         {"/very/", unchanged, http.StatusNotFound},
 		"longer":            {"/verysecret0/", unchanged, http.StatusNotFound},
@@ -180,6 +188,9 @@ func TestRefusals(t *testing.T) {
 			isRefused := c.want != http.StatusOK
 			if isRefused && (strings.Contains(content, "<") || strings.Contains(content, secret)) {
 				t.Errorf("the refusal says more than that: %s", content)
+			}
+			if to := response.Header.Get("Location"); c.want == http.StatusTemporaryRedirect && to != page {
+				t.Errorf("leads to %q", to)
 			}
 			for name, want := range map[string]string{
 				"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",

@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/setting"
 	"asynccaller/handler/internal/storage"
 )
@@ -112,11 +113,11 @@ func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
 	var source account.Source
 	source.Filter.Group = d.Group
 	err = c.alone(ctx, func(ctx context.Context) (err error) {
-		isStale := c.operations.Account.StaleCheck(ctx, now)
+		presence := c.operations.Account.PresenceCheck(ctx, now)
 		settings, _ := c.operations.Account.Settings(ctx) // the overview says why they are unknown
 		inForce := setting.Select(settings, now)
 		d.Total, err = c.operations.Account.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
-			stale := isStale(m.Row)
+			stale := presence(m.Row) == record.Gone
 			due := m
 			account.UntilResumed(&due, inForce, now)
 			m.Row.NextAttemptAt = due.Row.NextAttemptAt // groups have the cause of the row, as in the commands

@@ -41,7 +41,8 @@ type page struct {
 	Status int
 	// ID is the text of the field that looks up a call.
 	ID string
-	// Account is the name of the account, and At when the page was made.
+	// Run is the same in all pages of a console. Account is the name of the account, and At when the page was made.
+	Run     string
 	Account string
 	At      time.Time
 	// Data is what the template shows.
@@ -160,7 +161,7 @@ func problemPage(err error) page {
 }
 
 func (c *Console) write(w http.ResponseWriter, p page) {
-	p.Account, p.At = c.operations.Account.Name, time.Now()
+	p.Run, p.Account, p.At = c.run, c.operations.Account.Name, time.Now()
 	var content bytes.Buffer
 	err := c.templates[p.Template].ExecuteTemplate(&content, "layout", p)
 	if err != nil {

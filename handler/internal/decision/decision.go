@@ -85,10 +85,11 @@ func handBack(left time.Duration, jitter float64) time.Duration {
 	return inTime(handBackDelay+time.Duration(jitter*float64(handBackJitter)), left)
 }
 
-// A held message stays invisible for holdDelay ± holdJitter.
+// A held message stays invisible for holdDelay ± holdJitter, at most for LongestHold.
 const (
-	holdDelay  = 5 * time.Minute
-	holdJitter = time.Minute
+	holdDelay   = 5 * time.Minute
+	holdJitter  = time.Minute
+	LongestHold = holdDelay + holdJitter
 )
 
 // lastAttemptLead is how long before the deadline a last attempt becomes due. It is longer than the host needs

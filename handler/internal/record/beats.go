@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
@@ -23,7 +24,7 @@ const (
 type App struct {
 	// Name is that of [functionapp.Name], at most 300 bytes.
 	Name string `json:"app"`
-	// Since is when they began to run, after the first start or a pause.
+	// Since is when they began to run, after the first start, a pause, or a time without calls.
 	Since time.Time `json:"since"`
 	// Version is that of the handler when the later of them ran.
 	Version string `json:"version,omitempty"`
@@ -71,7 +72,8 @@ func Beat(ctx context.Context, table storage.Table, app App, timer string) error
 	if timer == functionapp.KeeperTimer {
 		late = maxKeeperAge
 	}
-	if found && !last.Since.IsZero() && row.Since.Sub(last.WrittenAt) <= late {
+	callsAgain := last.Cause != "" && problem == ""
+	if found && !last.Since.IsZero() && row.Since.Sub(last.WrittenAt) <= late && !callsAgain {
 		row.Since = last.Since
 	}
 	return rows.Put(ctx, table, row)
@@ -118,6 +120,12 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 		apps[name] = app
 	})
 	return slices.SortedFunc(maps.Values(apps), func(a, b App) int { return strings.Compare(a.Name, b.Name) }), err
+}
+
+// MayHold reports whether messages may be invisible because the app makes no calls, or made none until lately.
+func (a App) MayHold(now time.Time) bool {
+	latest := bounds.Later(a.Monitor, a.Keeper)
+	return a.Problem != "" && now.Sub(latest) <= LongestInvisible || now.Sub(a.Since) <= LongestInvisible
 }
 
 // Silent returns the first timer function that is late: it last ran, or the app began to run, too long ago. It returns

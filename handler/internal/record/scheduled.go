@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -41,17 +43,42 @@ type Scheduled struct {
 	Content []byte `row:"content"`
 }
 
-// StaleAfter is how much longer than the front of its queue a message is due until it counts as gone: the host reads an
-// idle queue less than once a minute at times, and queues are not strictly first in, first out.
-const StaleAfter = 2 * time.Minute
+// Presence is what is known of the message of a row.
+type Presence int
+
+// The presences of a message.
+const (
+	// Expected says that the message is not due, or that it may be behind the first visible messages of its queue.
+	Expected Presence = iota
+	// Unseen says that the message is not at the front of its queue: it may be held or received.
+	Unseen
+	// Gone says that it was not seen for longer than it can be held or received.
+	Gone
+)
+
+const (
+	// OverdueAfter is how much longer than the front of its queue a message is due until it is missed: the host reads
+	// an idle queue less than once a minute at times, and queues are not strictly first in, first out.
+	OverdueAfter = 2 * time.Minute
+	// LongestInvisible is how long a message that was due can at most be invisible: until the lease of a host that was
+	// killed ends (10 min, renewed once after 5), and then, in hold mode, for a wait of a minute, the write and the
+	// delay.
+	LongestInvisible = 15*time.Minute + time.Minute + settle.Timeout + decision.LongestHold
+)
 
 // IsDue reports whether the time of the next attempt has come.
 func (s Scheduled) IsDue(now time.Time) bool { return !s.NextAttemptAt.After(now) }
 
-// IsStale reports whether the row's message is gone: it was due long before the first visible messages of its queue
-// became visible, or long before now if there are none.
-func (s Scheduled) IsStale(waitingSince time.Time) bool {
-	return waitingSince.Sub(s.NextAttemptAt) > StaleAfter
+// Presence returns what is known of the row's message. WaitingSince is when the first visible messages of its queue
+// became visible, or now if there are none.
+func (s Scheduled) Presence(waitingSince time.Time) Presence {
+	switch overdue := waitingSince.Sub(s.NextAttemptAt); {
+	case overdue > LongestInvisible:
+		return Gone
+	case overdue > OverdueAfter:
+		return Unseen
+	}
+	return Expected
 }
 
 // ScheduledQuery selects rows of scheduled messages.

@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
+	"asynccaller/handler/internal/targets"
 	"asynccaller/handler/internal/text"
 )
 
@@ -39,7 +41,16 @@ type Target struct {
 // NoAnswerYet is the reason of a target whose calls have all been in flight for long.
 const NoAnswerYet = "no_answer_yet"
 
-func (t Target) isUnanswered() bool { return t.Reason == NoAnswerYet }
+// IsUnanswered reports whether no call has ended yet, as far as an instance knew when the row was written.
+func (t Target) IsUnanswered() bool { return t.Reason == NoAnswerYet }
+
+// Age returns for how long the target fails or, if no call has ended yet, for how long when the row was written.
+func (t Target) Age(now time.Time) time.Duration {
+	if t.IsUnanswered() {
+		return max(t.WrittenAt.Sub(t.Since), 0)
+	}
+	return now.Sub(t.Since)
+}
 
 // TargetsPartition is the PartitionKey of the rows of targets.
 const TargetsPartition = "target"
@@ -101,9 +112,13 @@ const (
 )
 
 // ReadTargets returns the targets that fail, of all apps that share the account, at most 1,000. Rows without a target
-// or the time of a failure, which no handler writes, do not count.
+// or the time of a failure, which no handler writes, do not count, and neither do calls without an answer that have
+// ended since.
 func ReadTargets(ctx context.Context, table storage.Table) (failing []Target, err error) {
-	return readTargets(ctx, table, "")
+	failing, err = readTargets(ctx, table, "")
+	return slices.DeleteFunc(failing, func(t Target) bool {
+		return t.IsUnanswered() && time.Since(t.WrittenAt) > targets.MaxTimeout
+	}), err
 }
 
 // readTargets reads the rows whose ID has a prefix. If it is that of an app, rows of others do not count.
@@ -135,9 +150,9 @@ func merge(known, seen *Target, success time.Time) *Target {
 		return seen
 	case seen == nil:
 		seen = known
-	case seen.isUnanswered() && !known.isUnanswered(): // how calls fail says more
+	case seen.IsUnanswered() && !known.IsUnanswered(): // how calls fail says more
 		return known
-	case known.isUnanswered() && !seen.isUnanswered():
+	case known.IsUnanswered() && !seen.IsUnanswered():
 		merged := *seen
 		merged.Since, merged.Version = bounds.Earlier(known.Since, seen.Since), known.Version
 		return &merged

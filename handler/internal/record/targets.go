@@ -121,7 +121,7 @@ func (t *Targets) seeUnanswered(now time.Time) {
 		if calls[host] == 1 {
 			cause = "no answer yet: 1 call"
 		}
-		isNews := known == nil || known.isUnanswered() && (known.Cause != cause || !known.Since.Equal(began))
+		isNews := known == nil || known.IsUnanswered() && (known.Cause != cause || !known.Since.Equal(began))
 		isFull := t.seen[host] == nil && len(t.seen) >= maxTargets
 		if now.Sub(began) < longInFlight || !began.After(t.success[host]) || !isNews || isFull {
 			continue

@@ -355,7 +355,7 @@ func TestKeeperSweepsOutcomes(t *testing.T) {
 }
 
 // TestKeeperSweeps: rows are removed when their messages are long due, and the messages at the front of the queue are
-// not.
+// not. None is removed while an app may hold messages.
 func TestKeeperSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waiting, overtaken := rowAt("dddddddd-4", "t.example", 30*time.Minute),
@@ -368,14 +368,20 @@ func TestKeeperSweeps(t *testing.T) {
 		}
 		app.put(t, "busy", fmt.Sprintf(`{"asyncCaller":1,"nextAttemptAt":%q,"call":{"url":"https://t.example/"}}`,
 			time.Now().Add(time.Hour).Format(time.RFC3339)))
-		<-time.After(5 * time.Hour) // the queue's message has been visible for 4 hours
+		<-time.After(4 * time.Hour)
+		err := record.Beat(t.Context(), &app.rows, "other", "v1", functionapp.MonitorTimer, "hold mode: x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		contains(t, app.run(functionapp.KeeperTimer), "removed 0 rows of scheduled messages that are gone error: <nil>")
+		<-time.After(time.Hour) // the queue's message has been visible for 4 hours
 		contains(t, app.run(functionapp.KeeperTimer), "removed 2 rows of scheduled messages that are gone error: <nil>")
 		var left []string
 		if err := app.rows.List(t.Context(), storage.Query{},
 			func(r storage.Entity) error { left = append(left, r.ID); return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-poison-keeper,local]" {
+		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-monitor,other AC-poison-keeper,local]" {
 			t.Errorf("rows left: %s", got)
 		}
 	})

@@ -36,15 +36,16 @@ type Browser struct {
 	open func(...chromedp.ContextOption) (context.Context, context.CancelFunc)
 }
 
-// Start starts Chromium with an empty profile, and stops it at the end of the test. It resolves no names, so a page can
-// reach nothing but 127.0.0.1.
+// Start starts Chromium with an empty profile, and stops it at the end of the test. It resolves no names but
+// localhost and those below it, so a page can reach nothing but this machine.
 func Start(t *testing.T) *Browser {
 	t.Helper()
 	home := t.TempDir() // it is removed after the clean-up below
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(find(t)), chromedp.Env("HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("no-pings", true),
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
+		chromedp.Flag("host-resolver-rules",
+			"MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost, EXCLUDE *.localhost"),
 	}
 	if _, err := os.Stat("/.dockerenv"); err == nil || os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Docker denies users the namespaces of a sandbox

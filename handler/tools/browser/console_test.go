@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,16 +59,26 @@ type fixture struct {
 	browser    *browser.Browser
 }
 
+// port is that of the console.
+func (f *fixture) port() string { return must(url.Parse(f.address)).Port() }
+
 func start(t *testing.T) *fixture {
 	t.Helper()
 	server := azuritetest.Run(t)
 	f := &fixture{
 		sample: openSample(t, server.ConnectionString), connection: server.ConnectionString, browser: browser.Start(t),
 	}
+	f.serve(t, "0")
+	return f
+}
+
+// serve starts a console at a port, or at a free one.
+func (f *fixture) serve(t *testing.T, port string) {
+	t.Helper()
 	// The runs of this machine are its own.
-	command := exec.CommandContext(context.WithoutCancel(t.Context()), executable, "console")
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), executable, "console", "--port", port)
 	command.Dir = t.TempDir()
-	command.Env = append(os.Environ(), "AzureWebJobsStorage="+server.ConnectionString, "XDG_STATE_HOME="+t.TempDir())
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+f.connection, "XDG_STATE_HOME="+t.TempDir())
 	output := must(command.StdoutPipe())
 	var problems strings.Builder
 	command.Stderr = &problems
@@ -83,13 +95,14 @@ func start(t *testing.T) *fixture {
 		t.Fatalf("the console printed no address: %v", err)
 	}
 	f.address = strings.TrimSpace(line)
-	return f
 }
 
 // get returns a page, which is there.
 func (f *fixture) get(path string) string {
 	f.t.Helper()
-	request := must(http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.address+path, nil))
+	u := must(url.Parse(f.address + path))
+	u.Host = net.JoinHostPort("127.0.0.1", u.Port()) // few resolvers know names below localhost
+	request := must(http.NewRequestWithContext(f.t.Context(), http.MethodGet, u.String(), nil))
 	response, err := http.DefaultClient.Do(request)
 	f.must(err)
 	defer response.Body.Close()
@@ -255,7 +268,108 @@ func TestRefresh(t *testing.T) {
 	}
 	checkIncidents(t, p)
 	f.stop()
-	await(p, `document.getElementById("refreshing").textContent.startsWith("Not refreshed")`)
+	await(p, ended)
+	f.impostor(t, "127.0.0.1")
+	browser.Run(p, chromedp.Evaluate[string](`document.dispatchEvent(new Event("visibilitychange"));
+		fetch(location.href).then((r) => r.text())`, chromedp.EvalAwaitPromise)) // the impostor answers
+	if heading := browser.Run(p, text("h1")); heading == forged {
+		t.Error("the page was filled by somebody else after the console had ended")
+	}
+}
+
+const (
+	// ended is true on a page that has stopped, because the console has ended.
+	ended = `document.getElementById("refreshing").textContent.startsWith("The console has ended")`
+	// forged is the heading of the pages of an impostor.
+	forged = "Forged"
+)
+
+// impostor serves forged pages at the port of the console. Its page registers a service worker, which answers all
+// requests of the origin with such pages.
+func (f *fixture) impostor(t *testing.T, host string) (stop func()) {
+	t.Helper()
+	const content = `<h1>` + forged + `</h1>`
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(host, f.port()))
+	f.must(err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/worker.js" {
+			w.Header().Set("Content-Type", "text/javascript")
+			fmt.Fprintf(w, `addEventListener("install", () => skipWaiting());
+				addEventListener("activate", (e) => e.waitUntil(clients.claim()));
+				addEventListener("fetch", (e) => e.respondWith(new Response(%q, {headers: {"Content-Type": "text/html"}})));`,
+				content)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<main id="main">%s</main><footer></footer>`, content)
+	}), ReadHeaderTimeout: patience}
+	go func() { _ = server.Serve(listener) }()
+	stop = sync.OnceFunc(func() { f.must(server.Close()) })
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestImpostorBetween: a program that takes the port of a console, before a page has noticed that the console has
+// ended, does not fill the page.
+func TestImpostorBetween(t *testing.T) {
+	f := start(t)
+	p := f.browser.Open(t, f.address, browser.Options{})
+	f.stop()
+	f.impostor(t, "127.0.0.1")
+	await(p, ended)
+	if heading := browser.Run(p, text("h1")); heading == forged {
+		t.Error("the page was filled by somebody else")
+	}
+}
+
+// TestServiceWorker: the service worker of a program that had the port of the console before does not get the pages.
+func TestServiceWorker(t *testing.T) {
+	f := start(t)
+	p := f.browser.Open(t, "about:blank", browser.Options{})
+	f.stop()
+	stop := f.impostor(t, "127.0.0.1")
+	for _, name := range []string{"127.0.0.1", "localhost", "x.localhost"} {
+		origin := "http://" + net.JoinHostPort(name, f.port())
+		browser.Run(p, chromedp.Navigate(origin))
+		browser.Run(p, chromedp.Evaluate[chromedp.Void](`navigator.serviceWorker.register("/worker.js")`))
+		await(p, `navigator.serviceWorker.controller !== null`)
+	}
+	stop()
+	f.serve(t, f.port())
+	secret := must(url.Parse(f.address)).Path
+	browser.Run(p, chromedp.Navigate("http://"+net.JoinHostPort("127.0.0.1", f.port())+secret))
+	if heading := browser.Run(p, text("h1")); heading != forged {
+		t.Fatalf("no service worker was planted: %q", heading)
+	}
+	browser.Run(p, chromedp.Navigate(f.address))
+	if heading := browser.Run(p, text("h1")); heading != "Overview" {
+		t.Errorf("the heading is %q", heading)
+	}
+	if worker := browser.Run(p, chromedp.Evaluate[bool]("navigator.serviceWorker.controller !== null")); worker {
+		t.Error("a service worker controls the page")
+	}
+}
+
+// TestBothLoopbackAddresses: a browser may look for the console at ::1 first. Nobody else can be there.
+func TestBothLoopbackAddresses(t *testing.T) {
+	f := start(t)
+	f.stop()
+	stop := f.impostor(t, "::1")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	command := exec.CommandContext(ctx, executable, "console", "--port", f.port())
+	command.Dir = t.TempDir()
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+f.connection)
+	out, err := command.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--port chooses another port") {
+		t.Errorf("the console has started: %v\n%s", err, out)
+	}
+	stop()
+	f.serve(t, f.port())
+	p := f.browser.Open(t, strings.Replace(f.address, "127.0.0.1", "localhost", 1), browser.Options{})
+	if heading := browser.Run(p, text("h1")); heading != "Overview" {
+		t.Errorf("the heading is %q", heading)
+	}
 }
 
 // TestOtherOrigin: a page of another port learns nothing, even if it knows the address.

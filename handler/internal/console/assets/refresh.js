@@ -1,6 +1,6 @@
 "use strict";
 
-// Refreshes the page every 10 seconds while somebody looks at it. It changes only what differs, so that the focus,
+// Refreshes the page every 10 seconds while somebody looks at it, until the console has ended. It changes only what differs, so that the focus,
 // open details and the places of all scroll bars stay.
 const interval = 10_000;
 
@@ -43,25 +43,34 @@ function isSame(a, b) {
   return a.nodeName === b.nodeName && a.dataset?.key === b.dataset?.key;
 }
 
+// hasEnded is true after the first failure: whoever has the port from then on must not fill the page. Another program
+// may have it before the page notices that, but does not know what is in all pages of this console.
+let hasEnded = false;
+
 async function refresh() {
-  if (document.hidden) return;
+  if (document.hidden || hasEnded) return;
   const status = document.getElementById("refreshing");
   try {
     const response = await fetch(location.href, { redirect: "error", signal: AbortSignal.timeout(90_000) });
-    if (response.status >= 500) throw new Error("the account cannot be read");
     const next = new DOMParser().parseFromString(await response.text(), "text/html");
-    if (!response.headers.get("Content-Type").startsWith("text/html")) throw new Error("the console has refused");
+    if (hasEnded) return;
+    if (next.documentElement.dataset.run !== document.documentElement.dataset.run) throw new Error("another program");
+    if (response.status >= 500) {
+      status.textContent = "Not refreshed since then: the console cannot read the account.";
+      return;
+    }
     document.title = next.title;
     sync(document.getElementById("main"), next.getElementById("main"));
     sync(document.querySelector("footer"), next.querySelector("footer"));
   } catch {
-    status.textContent = "Not refreshed since then: the console has ended, or cannot read the account.";
+    hasEnded = true;
+    status.textContent = "The console has ended, or does not answer: this page is not refreshed any more.";
   }
 }
 
 async function run() {
   await refresh();
-  setTimeout(run, interval);
+  if (!hasEnded) setTimeout(run, interval);
 }
 
 setTimeout(run, interval);

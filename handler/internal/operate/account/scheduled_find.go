@@ -3,6 +3,8 @@ package account
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"asynccaller/handler/internal/bounds"
@@ -16,22 +18,33 @@ import (
 // maxQueues limits the queues that are peeked at: a writer to the table can invent any number of them.
 const maxQueues = 1000
 
-// StaleCheck returns a function that reports whether the message of a row is gone. The function peeks at a queue once,
-// when it meets the first row that is long due. If the queue cannot be read, no row of it is stale. The function is not
-// safe for concurrent use.
-func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(record.Scheduled) bool {
+// PresenceCheck returns a function that returns what is known of the message of a row. The function peeks at a queue
+// once, when it meets the first row that is long due. If the queue cannot be read, all of its messages are expected. No
+// message is gone while an app may hold messages. The function is not safe for concurrent use.
+func (a *Account) PresenceCheck(ctx context.Context, now time.Time) func(record.Scheduled) record.Presence {
 	waiting := map[string]time.Time{}
-	return func(row record.Scheduled) bool {
-		if !row.IsStale(now) {
-			return false
+	mayHold := sync.OnceValue(func() bool { return a.mayHold(ctx, now) })
+	return func(row record.Scheduled) record.Presence {
+		if row.Presence(now) == record.Expected {
+			return record.Expected
 		}
 		since, ok := waiting[row.Partition]
 		if !ok && len(waiting) < maxQueues && storage.ValidName(row.Partition) {
 			since = a.waitingSince(ctx, row.Partition, now)
 			waiting[row.Partition] = since
 		}
-		return row.IsStale(since)
+		presence := row.Presence(since)
+		if presence == record.Gone && mayHold() {
+			return record.Unseen
+		}
+		return presence
 	}
+}
+
+// mayHold reports whether an app may hold messages, or whether that is unknown.
+func (a *Account) mayHold(ctx context.Context, now time.Time) bool {
+	apps, err := a.apps(ctx)
+	return err != nil || slices.ContainsFunc(apps, func(app record.App) bool { return app.MayHold(now) })
 }
 
 // waitingSince returns when the first messages of a queue became visible, now if there are none, and zero if the queue

@@ -248,9 +248,7 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 		s.RecordProblem = ErrNoTable.Error()
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, beatsTimeout)
-	apps, err := record.ReadApps(limited, a.Table)
-	cancel()
+	apps, err := a.apps(ctx)
 	for _, app := range apps {
 		s.Apps = append(s.Apps, AppStatus{app, app.Silent(s.At)})
 		if app.Problem != "" {
@@ -261,14 +259,14 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 		s.RecordProblem = RecordProblem(err)
 		return nil
 	}
-	limited, cancel = context.WithTimeout(ctx, rowsTimeout)
+	limited, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
 	queues := message.ScheduledGroups{By: message.ByQueue, Now: s.At}
 	hosts := message.ScheduledGroups{By: message.ByHost, Now: s.At}
 	s.DueTimes.From = s.At
-	stale := a.StaleCheck(limited, s.At)
+	presence := a.PresenceCheck(limited, s.At)
 	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Scheduled) error {
-		gone := stale(m.Row)
+		gone := presence(m.Row) == record.Gone
 		UntilResumed(&m, settings, s.At)
 		queues.Add(m, gone)
 		hosts.Add(m, gone)

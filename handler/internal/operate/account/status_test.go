@@ -24,12 +24,12 @@ func TestStatusOfRecord(t *testing.T) {
 		problems            string
 		known               bool
 	}{
-		"readable": {nil, nil, "4 scheduled, 1 stale; h.example: 1 failing; p.example is paused", "||", true},
+		"readable": {nil, nil, "5 scheduled, 1 stale; h.example: 1 failing; p.example is paused", "||", true},
 		"record_unknown": {
 			noAnswer, nil, "unknown; p.example is paused", "no answer||", false,
 		},
 		"targets_unknown": {
-			nil, noAnswer, "4 scheduled, 1 stale", "|read which targets fail: no answer|" +
+			nil, noAnswer, "5 scheduled, 1 stale", "|read which targets fail: no answer|" +
 				"read the settings of targets: no answer", false,
 		},
 	} {
@@ -46,7 +46,7 @@ func TestStatusOfRecord(t *testing.T) {
 					now.Add(-10*time.Minute).UTC().Format(time.RFC3339))), 0)
 				advance(time.Hour)
 				for id, due := range map[string]time.Duration{
-					"gone": -20 * time.Minute, "behind": -5 * time.Minute, "now": 0, "later": time.Hour,
+					"gone": -40 * time.Minute, "held": -20 * time.Minute, "behind": -5 * time.Minute, "now": 0, "later": time.Hour,
 				} {
 					err := rows.Put(t.Context(), &table, record.Scheduled{
 						Key:       storage.Key{Partition: mainQueue, ID: id},
@@ -98,23 +98,54 @@ func TestStatusOfRecord(t *testing.T) {
 	}
 }
 
-// TestStaleOfUnreadableQueue: no row is called stale without a look at its queue.
-func TestStaleOfUnreadableQueue(t *testing.T) {
+// TestPresenceOfLongDue: no message is called gone without a look at its queue, nor while an app holds messages, or
+// has held them so lately that they have not all come back.
+func TestPresenceOfLongDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 0)
+		beat := func(problems ...string) *memory.Table {
+			table := &memory.Table{}
+			for i, problem := range problems {
+				if i > 0 {
+					advance(time.Minute)
+				}
+				if err := record.Beat(t.Context(), table, "app", "v1", "AC-monitor", problem); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return table
+		}
+		ended, old := beat("hold mode: x"), beat("hold mode: x")
+		for range 59 {
+			advance(time.Minute)
+			if err := record.Beat(t.Context(), ended, "app", "v1", "AC-monitor", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		failing := &memory.Table{}
+		failing.Fail(errors.New("no answer"))
 		denied := unreadable{Queues: store, err: storage.ErrDenied, is: func(string) bool { return true }}
 		advance(time.Hour)
 		due := record.Scheduled{Key: storage.Key{Partition: mainQueue, ID: "1"}}
 		due.NextAttemptAt = time.Now().Add(-time.Hour)
 		for name, test := range map[string]struct {
 			queues storage.Queues
-			want   bool
+			table  *memory.Table
+			want   record.Presence
 		}{
-			"unreadable": {denied, false},
-			"empty":      {store, true},
+			"unreadable":         {denied, &memory.Table{}, record.Expected},
+			"empty":              {store, &memory.Table{}, record.Gone},
+			"held":               {store, beat("hold mode: x"), record.Unseen},
+			"held_until_now":     {store, beat("", "hold mode: x", ""), record.Unseen},
+			"held_until_lately":  {store, beat("hold mode: x", "", "", ""), record.Unseen},
+			"held_long_ago":      {store, ended, record.Gone},
+			"app_has_ended":      {store, old, record.Gone},
+			"heartbeats_unknown": {store, failing, record.Unseen},
 		} {
-			if got := newAccount(test.queues).StaleCheck(t.Context(), time.Now())(due); got != test.want {
-				t.Errorf("%s: stale %t", name, got)
+			a := newAccount(test.queues)
+			a.Table = test.table
+			if got := a.PresenceCheck(t.Context(), time.Now())(due); got != test.want {
+				t.Errorf("%s: presence %d, want %d", name, got, test.want)
 			}
 		}
 	})

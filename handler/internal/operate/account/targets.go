@@ -66,14 +66,19 @@ func (a *Account) Settings(ctx context.Context) ([]setting.Setting, error) {
 	return settings, nil
 }
 
+// apps returns the apps that have recorded beats.
+func (a *Account) apps(ctx context.Context) ([]record.App, error) {
+	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
+	defer cancel()
+	return record.ReadApps(ctx, a.Table)
+}
+
 // CheckApps returns why it is not known that an app runs, and so reads the settings; nil if one does.
 func (a *Account) CheckApps(ctx context.Context, now time.Time) error {
 	if a.Table == nil {
 		return ErrNoTable
 	}
-	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
-	defer cancel()
-	apps, err := record.ReadApps(ctx, a.Table)
+	apps, err := a.apps(ctx)
 	if err != nil {
 		return err
 	}

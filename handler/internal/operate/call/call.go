@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
 )
 
 // foundMessage is a message that an ID names.
@@ -38,8 +39,10 @@ type scheduledRow struct {
 	line ScheduledLine
 }
 
-func newScheduledMessage(rules message.Rules, m message.Scheduled, stale bool, now time.Time) foundMessage {
-	line := NewScheduledLine(m, stale, now)
+func newScheduledMessage(
+	rules message.Rules, m message.Scheduled, presence record.Presence, now time.Time,
+) foundMessage {
+	line := NewScheduledLine(m, presence, now)
 	state := line.State
 	if state == StateWaiting {
 		state = StateScheduled
@@ -116,7 +119,7 @@ func NewPoison(rules message.Rules, f account.Found, now time.Time) Call {
 
 // joinCalls joins messages and entries of the history by tenant and trace. Each message is a call of its own, even if
 // it is a copy, except for a callback that only the request id of its call names. Entries of other calls are left out
-// unless the ID is their request id. So is the row of a message that is gone, if the call has ended since or is
+// unless the ID is their request id. So is the row of a message that was not seen, if the call has ended since or is
 // elsewhere.
 func joinCalls(messages []foundMessage, entries []history.Entry, id string) []Call {
 	var waiting, ended []Call
@@ -136,7 +139,7 @@ func joinCalls(messages []foundMessage, entries []history.Entry, id string) []Ca
 		}
 	}
 	for i, c := range waiting {
-		if c.isGone() && len(c.ended) > 0 && !c.last().EndedAt.Before(c.message.scheduled.line.NextAttemptAt) {
+		if c.isUnseen() && len(c.ended) > 0 && !c.last().EndedAt.Before(c.message.scheduled.line.NextAttemptAt) {
 			waiting[i].message = nil
 		}
 	}
@@ -144,9 +147,9 @@ func joinCalls(messages []foundMessage, entries []history.Entry, id string) []Ca
 	calls := addCallbacks(slices.Concat(waiting, ended), callbacks)
 	return slices.DeleteFunc(slices.Clone(calls), func(c Call) bool {
 		isElsewhere := func(other Call) bool {
-			return !other.isGone() && other.requestID() == c.requestID() && other.tenant() == c.tenant()
+			return !other.isUnseen() && other.requestID() == c.requestID() && other.tenant() == c.tenant()
 		}
-		return c.isGone() && slices.ContainsFunc(calls, isElsewhere)
+		return c.isUnseen() && slices.ContainsFunc(calls, isElsewhere)
 	})
 }
 
@@ -179,8 +182,10 @@ func addEntry(calls []Call, e history.Entry) (added bool) {
 	return added
 }
 
-// isGone reports whether only the row of a message is left.
-func (c Call) isGone() bool { return c.message != nil && c.message.state == StateStale }
+// isUnseen reports whether only the row of a message was seen.
+func (c Call) isUnseen() bool {
+	return c.message != nil && (c.message.state == StateUnseen || c.message.state == StateStale)
+}
 
 // has reports whether an entry of the history is one of the call or of its callback.
 func (c Call) has(e history.Entry) bool {

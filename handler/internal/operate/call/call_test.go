@@ -10,6 +10,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -65,5 +66,28 @@ func TestConcerns(t *testing.T) {
 		if got := c.concerns(rules, test.step, test.progress); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// TestUnansweredAge: how long a call waits for its answer is said as of the time at which the row was written. A call
+// that has failed keeps its age.
+func TestUnansweredAge(t *testing.T) {
+	now := time.Now()
+	target := record.Target{App: "app", Cause: "no answer yet: 1 call", Since: now.Add(-2 * time.Minute)}
+	target.Reason, target.Latest, target.WrittenAt = record.NoAnswerYet, target.Since, now.Add(-100*time.Second)
+	want := "no answer yet: 1 call, the oldest for 20s as of 1m40s ago"
+	if got := CauseText(target, now); got != want {
+		t.Errorf("cause %q", got)
+	}
+	if got := FailureText(target, now); got != want+" (app app)" {
+		t.Errorf("failure %q", got)
+	}
+	target.WrittenAt = target.Since.Add(-time.Second) // the clocks of storage and of the handler differ
+	if got := CauseText(target, now); got != "no answer yet: 1 call, the oldest for 0s as of 2m1s ago" {
+		t.Errorf("cause %q", got)
+	}
+	target.Reason, target.Cause = "timeout", "timeout"
+	if got := FailureText(target, now); got != "since 2m ago, the last time 2m ago: timeout (app app)" {
+		t.Errorf("failure %q", got)
 	}
 }

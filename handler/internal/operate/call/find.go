@@ -132,9 +132,9 @@ func (f Found) Summaries() (pages []Page) {
 func messagesOf(
 	ctx context.Context, a *account.Account, l account.Lookup, now time.Time,
 ) (messages []foundMessage) {
-	isStale := a.StaleCheck(ctx, now)
+	presence := a.PresenceCheck(ctx, now)
 	for _, m := range l.Scheduled {
-		messages = append(messages, newScheduledMessage(a.Rules, m, isStale(m.Row), now))
+		messages = append(messages, newScheduledMessage(a.Rules, m, presence(m.Row), now))
 	}
 	for _, f := range l.Poison {
 		messages = append(messages, newQueuedMessage(a.Rules, f, StatePoison, now))

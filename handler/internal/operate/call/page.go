@@ -27,7 +27,8 @@ type Page struct {
 	Organization string `json:"organization,omitempty"`
 	Environment  string `json:"environment,omitempty"`
 	TraceID      string `json:"traceId,omitempty"`
-	// State says where the call is: scheduled, due, stale, queued, poison or ended. Queue and ID are of its message.
+	// State says where the call is: scheduled, due, unseen, stale, queued, poison or ended. Queue and ID are of its
+	// message.
 	State string `json:"state"`
 	Queue string `json:"queue"`
 	ID    string `json:"id"`

@@ -5,6 +5,7 @@ import (
 
 	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
 )
 
 // The states of a call. In lists, a scheduled message that is not due has the state waiting.
@@ -12,6 +13,7 @@ const (
 	StateScheduled = "scheduled"
 	StateWaiting   = "waiting"
 	StateDue       = "due"
+	StateUnseen    = "unseen" // due, and perhaps held or received
 	StateStale     = "stale"
 	StateQueued    = "queued" // among the first messages of its queue
 	StatePoison    = "poison"
@@ -27,19 +29,22 @@ type ScheduledLine struct {
 	Deadline      time.Time `json:"deadline"`
 	// Answer is the beginning of the target's latest answer.
 	Answer string `json:"answer,omitempty"`
-	// State is waiting, due or stale.
+	// State is waiting, due, unseen or stale.
 	State string `json:"state"`
 	// Repeated says that there may be a second message of the call, because storage did not answer when this one
 	// was written.
 	Repeated bool `json:"repeated,omitempty"`
 }
 
-// NewScheduledLine describes a scheduled message, of which stale says that only its row is left.
-func NewScheduledLine(m message.Scheduled, stale bool, now time.Time) ScheduledLine {
+// NewScheduledLine describes a scheduled message.
+func NewScheduledLine(m message.Scheduled, presence record.Presence, now time.Time) ScheduledLine {
 	state := StateWaiting
-	if stale {
+	switch {
+	case presence == record.Gone:
 		state = StateStale
-	} else if m.Row.IsDue(now) {
+	case presence == record.Unseen:
+		state = StateUnseen
+	case m.Row.IsDue(now):
 		state = StateDue
 	}
 	return ScheduledLine{
@@ -55,8 +60,11 @@ func NewScheduledLine(m message.Scheduled, stale bool, now time.Time) ScheduledL
 
 // Next says when the message is due.
 func (l ScheduledLine) Next(now time.Time) string {
-	if l.State != StateWaiting {
-		return l.State
+	switch l.State {
+	case StateDue, StateUnseen:
+		return StateDue
+	case StateStale:
+		return StateStale
 	}
 	return format.Age(l.NextAttemptAt.Sub(now))
 }

@@ -101,6 +101,7 @@ func (p Page) scheduledLines(line ScheduledLine, now time.Time) []Line {
 	l.add("state", "%s", map[string]string{
 		StateScheduled: "scheduled",
 		StateDue:       "due: the host receives it after the messages before it",
+		StateUnseen:    "unseen: " + notSeen,
 		StateStale:     "stale: the message is gone, and only its record is left",
 	}[p.State])
 	l.add("target", "%s%s", p.Host, p.PathPattern)

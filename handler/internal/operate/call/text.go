@@ -49,6 +49,9 @@ func ResultText(e history.Entry) string {
 
 // FailureText says how a target fails.
 func FailureText(t record.Target, now time.Time) string {
+	if t.IsUnanswered() {
+		return text.Printable(CauseText(t, now) + " (app " + t.App + ")")
+	}
 	since, latest := format.Age(now.Sub(t.Since)), format.Age(now.Sub(t.Latest))
 	failure := fmt.Sprintf("since %s ago, the last time %s ago: %s", since, latest, t.Cause)
 	if t.IsOpen() {
@@ -59,10 +62,12 @@ func FailureText(t record.Target, now time.Time) string {
 
 // CauseText says in a few words why a target fails.
 func CauseText(t record.Target, now time.Time) string {
-	if t.Reason != record.NoAnswerYet {
+	if !t.IsUnanswered() {
 		return t.Cause
 	}
-	return t.Cause + ", the oldest for " + format.Duration(now.Sub(t.Since).Truncate(time.Second))
+	seconds := func(d time.Duration) string { return format.Duration(max(d, 0).Truncate(time.Second)) }
+	return fmt.Sprintf("%s, the oldest for %s as of %s ago", t.Cause, seconds(t.Age(now)),
+		seconds(now.Sub(t.WrittenAt)))
 }
 
 // TenantText names a tenant; empty if there is none.

@@ -70,6 +70,12 @@ func withoutRepeated(events []Event) (rest []Event) {
 	return rest
 }
 
+// notSeen is what is known of a message that is due, and not at the front of its queue.
+const notSeen = "not seen since its time: it may be held or received"
+
+// missed is what became of an attempt that was due, by the state of the message.
+var missed = map[string]string{StateUnseen: notSeen, StateStale: "the message is gone"}
+
 // messageEvents returns what a message says.
 func messageEvents(m foundMessage) (events []Event) {
 	if !m.createdAt.IsZero() {
@@ -79,9 +85,9 @@ func messageEvents(m foundMessage) (events []Event) {
 		events = append(events, attemptEvents(history.TrailOf(e.Trail))...)
 	}
 	switch {
-	case m.scheduled != nil && m.state == StateStale:
+	case m.scheduled != nil && missed[m.state] != "":
 		events = append(events, newEvent(m.scheduled.line.NextAttemptAt, "next_attempt",
-			"an attempt was due; the message is gone"))
+			"an attempt was due; %s", missed[m.state]))
 	case m.scheduled != nil:
 		events = append(events, newEvent(m.scheduled.line.NextAttemptAt, "next_attempt",
 			"next attempt: it waits because of %s", m.Reason))
@@ -99,8 +105,8 @@ func messageEvents(m foundMessage) (events []Event) {
 func callbackEvent(m foundMessage) Event {
 	e := newEvent(m.Since, "callback", "callback: on %s, %s", m.Queue, m.Reason)
 	switch {
-	case m.state == StateStale:
-		e = newEvent(m.scheduled.line.NextAttemptAt, "callback", "callback: an attempt was due; the message is gone")
+	case missed[m.state] != "":
+		e = newEvent(m.scheduled.line.NextAttemptAt, "callback", "callback: an attempt was due; %s", missed[m.state])
 	case m.scheduled != nil:
 		e = newEvent(m.scheduled.line.NextAttemptAt, "callback",
 			"callback: next attempt, it waits because of %s", m.Reason)

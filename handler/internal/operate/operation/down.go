@@ -54,7 +54,8 @@ func (p *Plan) warnDown(ctx context.Context, used hosts) error {
 	s := account.Source{}
 	s.Filter.Reasons = []string{string(decision.TargetDown)}
 	_, err := p.operations.Account.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
-		if used[m.Host] != nil && !m.Row.IsStale(now) && m.Row.WrittenAt.After(open[m.Host]) {
+		isWaiting := m.Row.Presence(now) == record.Expected
+		if used[m.Host] != nil && isWaiting && m.Row.WrittenAt.After(open[m.Host]) {
 			open[m.Host] = m.Row.WrittenAt
 		}
 		return nil

@@ -211,11 +211,12 @@ func (op *Operations) eraseRows(ctx context.Context, batch []record.Scheduled, p
 		}})
 	}
 	progress, failure := op.eraser().Do(ctx, steps)
-	isStale := op.Account.StaleCheck(ctx, time.Now())
+	presence := op.Account.PresenceCheck(ctx, time.Now())
 	deleted := 0
 	for n, step := range progress {
 		switch {
-		case step.State == journal.Done, step.State == journal.Skipped && !step.Unknown && isStale(changed[n]):
+		case step.State == journal.Done,
+			step.State == journal.Skipped && !step.Unknown && presence(changed[n]) == record.Gone:
 			deleted++
 		case step.State == journal.Skipped && !step.Unknown:
 		default:

@@ -200,10 +200,10 @@ func (op *Operations) CountScheduled(ctx context.Context, host string, until tim
 	if until.IsZero() {
 		c.CountedUntil = now.UTC().Truncate(time.Second).Add(openEndedPeriod)
 	}
-	isStale := op.Account.StaleCheck(ctx, now)
+	presence := op.Account.PresenceCheck(ctx, now)
 	scheduled, busy, expiring := 0, 0, 0
 	_, err := op.Account.ListScheduled(ctx, scheduledFor(host), false, func(m message.Scheduled) error {
-		if isStale(m.Row) {
+		if presence(m.Row) == record.Gone {
 			return nil
 		}
 		scheduled++

@@ -18,12 +18,14 @@ const sweepAfter = time.Hour
 // when its message arrives, but not if it was killed, could not reach the table, or cannot trust the message's id.
 func Sweep(ctx context.Context, a *account.Account, table storage.Table) (swept int, err error) {
 	now := time.Now()
-	stale := a.StaleCheck(ctx, now)
+	recorded := *a
+	recorded.Table = table
+	presence := recorded.PresenceCheck(ctx, now)
 	recorder := newRecorder(table) //nolint:contextcheck // Close ends it
 	query := record.ScheduledQuery{DueBefore: now.Add(-sweepAfter)}
 	err = record.ListScheduled(ctx, table, query, func(row record.Scheduled) error {
 		row.NextAttemptAt = row.NextAttemptAt.Add(sweepAfter)
-		if stale(row) {
+		if presence(row) == record.Gone {
 			swept++
 			recorder.Gone(row.Key)
 		}

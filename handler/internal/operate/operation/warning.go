@@ -125,11 +125,11 @@ func (p *Plan) findSecond(ctx context.Context, s account.Source) (
 		return nil, err
 	}
 	found = map[message.RequestKey]bool{}
-	stale := p.operations.Account.StaleCheck(ctx, time.Now())
+	presence := p.operations.Account.PresenceCheck(ctx, time.Now())
 	_, err = p.operations.Account.ListScheduled(ctx, account.Source{}, false, func(m message.Scheduled) error {
 		call := callOf(m.Row)
 		isSecond := call.RequestID != "" && calls[call] && !selected[key{m.Row.Partition, m.Row.ID}]
-		if isSecond && !stale(m.Row) {
+		if isSecond && presence(m.Row) != record.Gone {
 			found[call] = true
 			p.warn(secondMessage, nameOf(m.Row))
 		}
