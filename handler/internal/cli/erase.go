@@ -134,6 +134,9 @@ func (s *session) announceErasure(r erasure) {
 		if p.Hidden > 0 {
 			s.progress.printf("  %s", hiddenText(p.Hidden))
 		}
+		if p.Unsearched > 0 {
+			s.progress.printf("  %s", unsearchedText(p.Unsearched))
+		}
 	}
 }
 
@@ -156,12 +159,15 @@ func (s *session) endErasure(r erasure, found int) error {
 		if p.Hidden > 0 {
 			problems = append(problems, p.Place+" that could not be read: "+hiddenText(p.Hidden))
 		}
+		if p.Unsearched > 0 {
+			problems = append(problems, p.Place+": "+unsearchedText(p.Unsearched))
+		}
 	}
 	for _, id := range r.Runs {
 		s.progress.printf("a journal has copies: `async-caller runs delete %s` removes it whole", id)
 	}
 	for _, id := range r.Unreadable {
-		s.progress.printf("a journal cannot be read, and may have copies: %s", id)
+		problems = append(problems, "a journal that cannot be read or searched, and may have copies: "+id)
 	}
 	s.progress.printf("not reached: %s", strings.Join(r.NotReached, "; "))
 	if !r.Erased && found > 0 {
@@ -173,7 +179,7 @@ func (s *session) endErasure(r erasure, found int) error {
 	switch {
 	case len(problems) > 0:
 		return &codeError{exitPartly, errors.New("not everything is erased\n" + strings.Join(problems, "\n"))}
-	case found == 0 && len(r.Runs)+len(r.Unreadable) == 0:
+	case found == 0 && len(r.Runs) == 0:
 		return &codeError{exitNothing, fmt.Errorf("%w in %s", account.ErrNothing, s.account.Name)}
 	}
 	return nil

@@ -110,8 +110,19 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		s.account, s.operations = operations.Account, operations
 		s.account.OnScanned = s.progress.Scanned
 		s.hasApp = !errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
-		return withExitCode(cmd.Context(), work(cmd.Context(), s, args))
+		return withExitCode(cmd.Context(), s.searched(work(cmd.Context(), s, args)))
 	}
+}
+
+// searched returns the error of a command that says how many messages could not be searched for the text of --text. One
+// that has found none does not know that there is none.
+func (s *session) searched(err error) error {
+	coded, _ := errors.AsType[*codeError](err)
+	isKnown := err != nil && (coded == nil || coded.code != exitNothing)
+	if s.account.Unsearched == 0 || isKnown {
+		return err
+	}
+	return &codeError{exitPartly, errors.Join(err, errors.New(unsearchedText(s.account.Unsearched)))}
 }
 
 // operator returns who gives a command with these arguments.
@@ -179,6 +190,12 @@ func (s *session) nothingMatched(hidden int) error {
 		err = fmt.Errorf("%w; %s", err, hiddenText(hidden))
 	}
 	return &codeError{exitNothing, err}
+}
+
+// unsearchedText explains that messages were left out.
+func unsearchedText(n int) string {
+	return "left out, although a part could not be searched for the text (compressed, encrypted, binary or in an " +
+		"unknown charset): " + format.Messages(n)
 }
 
 // hiddenText explains that messages are invisible.
