@@ -147,6 +147,37 @@ func (a *Account) List(ctx context.Context, s Source, visit func(Found)) (listed
 	return listed, nil
 }
 
+// ResolveGroup replaces the digest in a source's group by the key that has it. It refuses a digest of two keys.
+func (a *Account) ResolveGroup(ctx context.Context, s *Source, isScheduled bool) (err error) {
+	group := s.Filter.Group
+	if group == nil || group.Digest == "" {
+		return nil
+	}
+	named := Source{Queues: s.Queues, Force: s.Force, Filter: message.Filter{Group: group}}
+	var keys []string
+	see := func(m message.Message) {
+		if key := group.By.Key(m); len(keys) < 2 && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	if isScheduled {
+		_, err = a.ListScheduled(ctx, named, false, func(m message.Scheduled) error { see(m.Message); return nil })
+	} else {
+		_, err = a.List(ctx, named, func(f Found) { see(f.Message) })
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(keys) > 1:
+		name := group.By.Arguments(keys...)
+		return fmt.Errorf("--group %s=#%s %w of two groups: give `--group %s` or `--group %s`",
+			group.By, group.Digest, ErrAmbiguous, name(keys[0]), name(keys[1]))
+	case len(keys) == 1:
+		s.Filter.Group = &message.Group{By: group.By, Key: keys[0]}
+	}
+	return nil
+}
+
 // Find returns the one message with the given ID: its own, the beginning of its own, or its request ID.
 func (a *Account) Find(ctx context.Context, s Source, id string) (Found, error) {
 	s.IDs, s.Limit = []string{id}, 2
