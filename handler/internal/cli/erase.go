@@ -20,7 +20,7 @@ func newErase(env Env) *cobra.Command {
 		Use:   shared.group,
 		Short: "Delete what the account has about a call or a text, for good",
 		Long: `Delete the poison messages and scheduled messages of a request id or with a text, and for a request
-id its callbacks, its outcomes of runs and its history. No callback is sent. There is no journal and
+id its callbacks, as far as they are known to be of the call, its outcomes of runs and its history. No callback is sent. There is no journal and
 no undo, and the arguments are recorded nowhere. A Nexus tenant needs both --organization and
 --environment.
 
@@ -161,6 +161,10 @@ func (s *session) endErasure(r erasure, found int) error {
 		}
 		if p.Unsearched > 0 {
 			problems = append(problems, p.Place+": "+unsearchedText(p.Unsearched))
+		}
+		if p.Unknown > 0 {
+			problems = append(problems, fmt.Sprintf("%s with the request id of its callback, which may be another call's: "+
+				"%s; --request-id ID.callback erases them", p.Place, format.Number(p.Unknown)))
 		}
 	}
 	for _, id := range r.Runs {

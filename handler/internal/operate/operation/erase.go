@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
@@ -22,7 +21,7 @@ import (
 
 // Erasure selects what is erased: by a request id, a text, or both. It is recorded nowhere.
 type Erasure struct {
-	// RequestID is the exact id of a call of Tenant. Its callbacks are meant, too.
+	// RequestID is the exact id of a call of Tenant. Its callbacks are meant, too, as far as they are known to be of it.
 	RequestID string
 	Tenant    envelope.Tenant
 	// Text matches as in [message.Filter].
@@ -32,22 +31,25 @@ type Erasure struct {
 // selects reports whether a message is to be erased, or a part of it could not be searched for the text. The texts of a
 // description are cut, so the content counts if it is an envelope.
 func (e Erasure) selects(m message.Message, content []byte) (selected, unsearched bool) {
-	ids := []string{cmp.Or(m.RequestID, m.ID)}
+	isNamed := e.names(cmp.Or(m.RequestID, m.ID))
 	tenant := envelope.Tenant{Organization: m.Organization, Environment: m.Environment}
 	if in, err := envelope.Parse(content); err == nil && !m.Raw {
-		ids = append(ids, in.RequestID, in.OriginalRequestID)
+		isNamed = isNamed || e.names(in.RequestID) || e.names(in.OriginalRequestID) || in.IsCallbackOf(e.RequestID)
 		tenant = in.Tenant
 	}
 	hasTenant := e.RequestID != "" || e.Tenant != envelope.Tenant{}
-	if hasTenant && tenant != e.Tenant || !slices.ContainsFunc(ids, e.names) {
+	if hasTenant && tenant != e.Tenant || !isNamed {
 		return false, false
 	}
 	return message.Filter{Text: e.Text}.Match(m, content)
 }
 
-// names reports whether a request id is that of the call, or of its callback.
-func (e Erasure) names(requestID string) bool {
-	return e.RequestID == "" || envelope.WithoutCallbackSuffix(requestID) == e.RequestID
+// names reports whether a request id is that of the call.
+func (e Erasure) names(requestID string) bool { return e.RequestID == "" || requestID == e.RequestID }
+
+// mayName reports whether a request id is that of the callback, which another call can have as well.
+func (e Erasure) mayName(requestID string) bool {
+	return e.RequestID != "" && requestID == envelope.CallbackID(e.RequestID)
 }
 
 // ErasedPlace is what was found and deleted in one place.
@@ -59,6 +61,8 @@ type ErasedPlace struct {
 	Hidden int `json:"hidden,omitempty"`
 	// Unsearched is how many messages were left although a part of them could not be searched for the text.
 	Unsearched int `json:"unsearched,omitempty"`
+	// Unknown is how many were left that have the request id of the callback, and are not known to be of the call.
+	Unknown int `json:"unknown,omitempty"`
 	// Problem is why the place could not be searched, or not everything was deleted; empty if all is well.
 	Problem string `json:"problem,omitempty"`
 }
@@ -90,8 +94,11 @@ func (op *Operations) Erase(ctx context.Context, e Erasure, remove bool) ([]Eras
 // selects is [Erasure.selects] for a message of the place, and counts one that could not be searched.
 func (p *ErasedPlace) selects(e Erasure, m message.Message, content []byte) bool {
 	selected, unsearched := e.selects(m, content)
-	if unsearched {
+	switch {
+	case unsearched:
 		p.Unsearched++
+	case !selected && e.mayName(m.RequestID):
+		p.Unknown++
 	}
 	return selected
 }
@@ -254,6 +261,9 @@ func (op *Operations) eraseOutcomes(ctx context.Context, e Erasure, remove bool)
 	keys := map[string][]storage.Key{}
 	err := rows.List(ctx, op.Outcomes, storage.Query{}, func(row record.Outcome) error {
 		isRun := row.Partition == record.RunsPartition || row.Partition == record.UndonePartition
+		if !isRun && e.mayName(row.RequestID) {
+			p.Unknown++
+		}
 		if !isRun && e.names(row.RequestID) {
 			p.Found++
 			keys[row.Partition] = append(keys[row.Partition], storage.Key{Partition: row.Partition, ID: row.ID})
@@ -278,8 +288,8 @@ func (op *Operations) eraseHistory(ctx context.Context, e Erasure, remove bool) 
 		p.Problem = "the storage connection names no table service"
 		return p
 	}
-	found, deleted, err := history.Erase(ctx, op.History, e.Tenant, e.RequestID, remove)
-	p.Found, p.Deleted = found, deleted
+	var err error
+	p.Found, p.Deleted, p.Unknown, err = history.Erase(ctx, op.History, e.Tenant, e.RequestID, remove)
 	p.problem(err)
 	return p
 }
@@ -331,7 +341,7 @@ func (op *Operations) hasCopy(id string, e Erasure) (bool, error) {
 
 // stepHas reports whether a step names the request id, or has a message that an erasure selects.
 func (op *Operations) stepHas(s journal.Step, e Erasure, p *ErasedPlace) bool {
-	if e.RequestID != "" && e.names(s.RequestID) {
+	if e.RequestID != "" && (e.names(s.RequestID) || e.mayName(s.RequestID)) {
 		return true
 	}
 	has := func(queue, id, text string) bool {
