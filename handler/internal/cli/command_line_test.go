@@ -12,10 +12,10 @@ func TestCommandLine(t *testing.T) {
 			"poison", "requeue", "--set", "call.url=https://C4nary", "--set", "C4nary", "--jq", ".C4nary",
 			"--text", "C4nary", "--all", "--yes",
 		},
-		"poison requeue --set-header Authorization:… --set-header @headers.txt --all": {
+		"poison requeue --set-header Authorization:… --set-header \"@headers.txt\" --all": {
 			"poison", "requeue", "--set-header", "Authorization: C4nary", "--set-header", "@headers.txt", "--all",
 		},
-		"poison delete --queue a-poison,b-poison --group 'error=it'\\''s'": {
+		"poison delete --queue \"a-poison,b-poison\" --group 'error=it'\\''s'": {
 			"poison", "delete", "--queue", "a-poison,b-poison", "--group", "error=it's", "--app", "x", "--runs", "y",
 		},
 	} {

@@ -20,7 +20,7 @@ func newErase(env Env) *cobra.Command {
 		Use:   shared.group,
 		Short: "Delete what the account has about a call or a text, for good",
 		Long: `Delete the poison messages and scheduled messages of a request id or with a text, and for a request
-id its callbacks, its outcomes of runs and its history. No callback is sent. There is no journal and
+id its callbacks, as far as they are known to be of the call, its outcomes of runs and its history. No callback is sent. There is no journal and
 no undo, and the arguments are recorded nowhere. A Nexus tenant needs both --organization and
 --environment.
 
@@ -134,6 +134,9 @@ func (s *session) announceErasure(r erasure) {
 		if p.Hidden > 0 {
 			s.progress.printf("  %s", hiddenText(p.Hidden))
 		}
+		if p.Unsearched > 0 {
+			s.progress.printf("  %s", unsearchedText(p.Unsearched))
+		}
 	}
 }
 
@@ -156,12 +159,19 @@ func (s *session) endErasure(r erasure, found int) error {
 		if p.Hidden > 0 {
 			problems = append(problems, p.Place+" that could not be read: "+hiddenText(p.Hidden))
 		}
+		if p.Unsearched > 0 {
+			problems = append(problems, p.Place+": "+unsearchedText(p.Unsearched))
+		}
+		if p.Unknown > 0 {
+			problems = append(problems, fmt.Sprintf("%s with the request id of its callback, which may be another call's: "+
+				"%s; --request-id ID.callback erases them", p.Place, format.Number(p.Unknown)))
+		}
 	}
 	for _, id := range r.Runs {
 		s.progress.printf("a journal has copies: `async-caller runs delete %s` removes it whole", id)
 	}
 	for _, id := range r.Unreadable {
-		s.progress.printf("a journal cannot be read, and may have copies: %s", id)
+		problems = append(problems, "a journal that cannot be read or searched, and may have copies: "+id)
 	}
 	s.progress.printf("not reached: %s", strings.Join(r.NotReached, "; "))
 	if !r.Erased && found > 0 {
@@ -173,7 +183,7 @@ func (s *session) endErasure(r erasure, found int) error {
 	switch {
 	case len(problems) > 0:
 		return &codeError{exitPartly, errors.New("not everything is erased\n" + strings.Join(problems, "\n"))}
-	case found == 0 && len(r.Runs)+len(r.Unreadable) == 0:
+	case found == 0 && len(r.Runs) == 0:
 		return &codeError{exitNothing, fmt.Errorf("%w in %s", account.ErrNothing, s.account.Name)}
 	}
 	return nil

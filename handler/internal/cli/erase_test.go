@@ -36,6 +36,11 @@ func TestEraseExitCode(t *testing.T) {
 			operation.ErasedPlace{Place: poison, Hidden: 3},
 			nil, exitPartly, "could not be read: 3 messages invisible",
 		},
+		"unsearched": {
+			operation.ErasedPlace{Place: poison},
+			operation.ErasedPlace{Place: poison, Unsearched: 3},
+			nil, exitPartly, "in an unknown charset): 3 messages",
+		},
 		"nothing": {
 			operation.ErasedPlace{Place: poison}, operation.ErasedPlace{Place: poison}, nil, exitNothing, "in test",
 		},

@@ -302,6 +302,10 @@ func whyUndelivered(options functionapp.QueueOptions, queue, name string, m stor
 	poison := queue + storage.PoisonSuffix
 	_, undecodable := options.MessageEncoding.Decode(m.Text)
 	u := explain.Undelivered{Reason: message.Undecodable}
+	id := m.ID
+	if !storage.ValidID(id) { // the account may be somebody else's
+		id = "ID"
+	}
 	switch {
 	case undecodable != nil && name == queue:
 		u.Detail = fmt.Sprintf("the text is %v: the host moves it to %s as it is; then encode it: "+
@@ -310,7 +314,7 @@ func whyUndelivered(options functionapp.QueueOptions, queue, name string, m stor
 	case undecodable != nil:
 		u.Detail = fmt.Sprintf("the text is %v: the host would move it to this queue again; encode it: "+
 			"`async-caller poison requeue --queue %s %s --fix-encoding`, and correct the sender",
-			undecodable, poison, format.ShellWord(m.ID))
+			undecodable, poison, id)
 	case name == queue && options.MaxDequeueCount > 0 && m.DequeueCount >= options.MaxDequeueCount:
 		u.Reason = message.HostGaveUp
 		u.Detail = fmt.Sprintf("its dequeue count has reached maxDequeueCount %d: the host moves it to %s; then: "+

@@ -66,6 +66,9 @@ func (s *session) announce(plan *operation.Plan) {
 	if plan.Hidden > 0 && plan.Total+plan.Refused > 0 {
 		s.progress.printf("%s", hiddenText(plan.Hidden))
 	}
+	if plan.Unsearched > 0 {
+		s.progress.printf("%s", unsearchedText(plan.Unsearched))
+	}
 	for _, w := range plan.Warnings {
 		s.warn(w)
 	}

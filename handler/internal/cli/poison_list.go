@@ -133,8 +133,7 @@ func (s *session) listGroups(ctx context.Context, source account.Source, by mess
 	if s.json || len(result) == 0 {
 		return nil
 	}
-	s.progress.printf("list the first group: `async-caller poison list --group %s`",
-		format.ShellWord(fmt.Sprintf("%s=%s", by, result[0].Key)))
+	s.progress.printf("list the first group: `async-caller poison list --group %s`", groups.Arguments()(result[0].Key))
 	return nil
 }
 

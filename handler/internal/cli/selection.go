@@ -31,6 +31,8 @@ type selection struct {
 	selected account.Source
 	// filters are the names of the flags that select messages.
 	filters []string
+	// isScheduled says that the messages are scheduled ones.
+	isScheduled bool
 	// required refuses to select all messages unless the user gives --all.
 	required, all bool
 	// check, unless nil, refuses further flags.
@@ -60,7 +62,7 @@ func selectPoison(flags *flagSet) *selection {
 
 // selectScheduled declares the flags that select scheduled messages.
 func selectScheduled(flags *flagSet) *selection {
-	s := &selection{flags: flags}
+	s := &selection{flags: flags, isScheduled: true}
 	filterCSV(s, &s.selected.Queues, "queue", "`queue` to look at; may be repeated (default all)", parseQueue)
 	s.addFilters(message.ScheduledReasons(), message.ScheduledCriteria(), "created")
 	filterFlag(s, &s.selected.DueBefore, "due-within",
@@ -90,7 +92,7 @@ func (s *selection) addFilters(reasons []string, criteria []message.By, since st
 		"only messages "+since+" after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
 	filterFlag(s, &filter.Until, "until", "only messages "+since+" before this `time`", parseAgo)
 	filterFlag(s, &filter.RequestID, "request-id", "only messages with this request `id`", parseText)
-	filterFlag(s, &filter.Group, "group", "only messages of this `group`, as BY=KEY from list --group-by",
+	filterFlag(s, &filter.Group, "group", "only messages of this `group`, as BY=KEY or BY=#DIGEST from list --group-by",
 		func(text string) (*message.Group, error) {
 			group, err := message.ParseGroup(text, criteria)
 			return &group, err
@@ -140,6 +142,9 @@ func (shared *sharedFlags) withSelection(
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 			s.operations.Operator.Filter = selected.text(ids)
 			s.ids = ids
+			if err := s.account.ResolveGroup(ctx, &source, selected.isScheduled); err != nil {
+				return err
+			}
 			return work(ctx, s, source)
 		})(cmd, ids)
 	}

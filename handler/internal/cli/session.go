@@ -111,7 +111,7 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		s.account.OnScanned = s.progress.Scanned
 		s.hasApp = !errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
 		s.warnOfApp(invalid)
-		return withExitCode(cmd.Context(), work(cmd.Context(), s, args))
+		return withExitCode(cmd.Context(), s.searched(work(cmd.Context(), s, args)))
 	}
 }
 
@@ -131,6 +131,17 @@ func (s *session) warnOfApp(invalid error) {
 		first = fmt.Sprintf("the first of %d problems: %s", len(problems), first)
 	}
 	s.progress.printf("warning: the app is invalid: %s", first)
+}
+
+// searched returns the error of a command that says how many messages could not be searched for the text of --text. One
+// that has found none does not know that there is none.
+func (s *session) searched(err error) error {
+	coded, _ := errors.AsType[*codeError](err)
+	isKnown := err != nil && (coded == nil || coded.code != exitNothing)
+	if s.account.Unsearched == 0 || isKnown {
+		return err
+	}
+	return &codeError{exitPartly, errors.Join(err, errors.New(unsearchedText(s.account.Unsearched)))}
 }
 
 // operator returns who gives a command with these arguments.
@@ -198,6 +209,12 @@ func (s *session) nothingMatched(hidden int) error {
 		err = fmt.Errorf("%w; %s", err, hiddenText(hidden))
 	}
 	return &codeError{exitNothing, err}
+}
+
+// unsearchedText explains that messages were left out.
+func unsearchedText(n int) string {
+	return "left out, although a part could not be searched for the text (compressed, encrypted, binary or in an " +
+		"unknown charset): " + format.Messages(n)
 }
 
 // hiddenText explains that messages are invisible.

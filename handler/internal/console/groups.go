@@ -91,9 +91,7 @@ func choice(q query, criteria []message.By, help string) (d groupsData, err erro
 }
 
 // filter is the selection of a group, as a person would write it.
-func filter(g message.Group) string {
-	return "--group " + format.ShellWord(fmt.Sprintf("%s=%s", g.By, g.Key))
-}
+func filter(by message.By, key string) string { return "--group " + by.Arguments()(key) }
 
 func scheduledCommands(selection string) []string {
 	return []string{
@@ -135,14 +133,14 @@ func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
 	case err != nil:
 		return page{}, err
 	}
+	argument := groups.Arguments()
 	for _, g := range groups.Result() {
-		selection := filter(message.Group{By: d.By, Key: g.Key})
-		d.addGroup(groupRow{ScheduledGroup: g, Commands: scheduledCommands(selection)})
+		d.addGroup(groupRow{ScheduledGroup: g, Commands: scheduledCommands("--group " + argument(g.Key))})
 	}
 	d.keepFirst(mostMessages)
 	d.Commands = scheduledCommands("")[:1]
 	if d.Group != nil {
-		d.Commands = scheduledCommands(filter(*d.Group))
+		d.Commands = scheduledCommands(filter(d.By, d.Group.Key))
 	}
 	return page{Template: "scheduled", Title: "Scheduled messages", Data: d}, nil
 }
@@ -202,8 +200,9 @@ func (c *Console) poison(ctx context.Context, q query) (page, error) {
 			}
 		}
 	}
+	argument := groups.Arguments()
 	for _, g := range groups.Result() {
-		selection := filter(message.Group{By: d.By, Key: g.Key}) + " " + strings.Join(queues, " ")
+		selection := "--group " + argument(g.Key) + " " + strings.Join(queues, " ")
 		row := groupRow{First: g.First, LastAt: g.Last, Commands: poisonCommands(selection)}
 		row.Key, row.Count = g.Key, g.Count
 		d.addGroup(row)
@@ -212,7 +211,7 @@ func (c *Console) poison(ctx context.Context, q query) (page, error) {
 	d.Messages = d.Messages[:len(d.Messages)-d.OtherMessages]
 	d.Commands = []string{"poison queues"}
 	if d.Group != nil {
-		d.Commands = poisonCommands(filter(*d.Group) + " " + strings.Join(queues, " "))
+		d.Commands = poisonCommands(filter(d.By, d.Group.Key) + " " + strings.Join(queues, " "))
 	}
 	return page{Template: "poison", Title: "Poison messages", Data: d}, nil
 }

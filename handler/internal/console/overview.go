@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/metrics"
@@ -313,10 +314,10 @@ func newTarget(s account.Status, host string) targetData {
 
 // targetCommands returns the commands for a target.
 func targetCommands(host string, settings []settingRow) []string {
-	selection := filter(message.Group{By: message.ByHost, Key: host})
+	selection := filter(message.ByHost, host)
 	commands := append(scheduledCommands(selection), "poison list "+selection)
 	name, err := targets.ParseHost(host)
-	if err != nil { // no command takes it
+	if err != nil || strings.HasPrefix(name, "-") { // no command takes it
 		return commands
 	}
 	isPaused := slices.ContainsFunc(settings, func(s settingRow) bool { return s.Member == setting.Pause })

@@ -320,6 +320,10 @@ func TestCallback(t *testing.T) {
 		callback.Call.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("the callback is not an envelope of its own: %+v", callback)
 	}
+	foreign := accept(t, `{"asyncCaller":1,"requestId":"r1.callback","call":{"url":"http://a","json":{"Id":"r2"}}}`)
+	if !callback.IsCallbackOf("r1") || callback.IsCallbackOf("r1.callback") || foreign.IsCallbackOf("r1") {
+		t.Error("the callback is not told from another call with its request id")
+	}
 }
 
 // TestCallbackPayload checks that the payload is cut to the available space, and not more.

@@ -167,18 +167,25 @@ func (n *native) encodeCallback(e *Envelope, r Report, context json.RawMessage) 
 
 	w := newObject()
 	w.raw(nativeMarker, []byte(nativeVersion))
-	w.text("requestId", callbackID(e.RequestID))
+	w.text("requestId", CallbackID(e.RequestID))
 	w.time("createdAt", r.At)
 	r.trace.write(w, r.trace.SpanID)
 	w.raw(string(partCall), call.end())
 	return w.end()
 }
 
-func callbackID(requestID string) string {
+// CallbackID returns the request id of the native callback of a call. A sender can give it to any other call.
+func CallbackID(requestID string) string {
 	if len(requestID)+len(CallbackSuffix) > maxRequestID {
 		requestID = hash(requestID)
 	}
 	return requestID + CallbackSuffix
+}
+
+// IsCallbackOf reports whether an envelope has the request id and the body of the native callback of a call.
+func (e *Envelope) IsCallbackOf(requestID string) bool {
+	var body struct{ ID string }
+	return e.RequestID == CallbackID(requestID) && json.Unmarshal(e.Call.Body, &body) == nil && body.ID == requestID
 }
 
 func (*native) names() strictjson.Names { return strictjson.ExactNames }

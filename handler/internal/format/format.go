@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Moment formats a time to the millisecond. The last one of the year 9999 is not rounded up.
@@ -101,12 +103,33 @@ func Plural(n int, noun string) string {
 // Messages formats a number of messages.
 func Messages(n int) string { return Plural(n, "message") }
 
-// ShellWord quotes a text for a shell if necessary. Every command that is shown with a text from elsewhere uses it.
+// plain are the characters that no shell treats specially, beside letters and digits, and quotable those that no shell
+// treats specially within double quotes.
+const (
+	plain    = "-_./:=+"
+	quotable = plain + " ,@#*?()[]{}~…"
+)
+
+// hasOnly reports whether a text has only letters and digits without marks, and others. Unicode has quotes and
+// letter-like quotes that PowerShell, or the conversion of a text on Windows, reads as the quotes of ASCII.
+func hasOnly(text, others string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return !unicode.In(r, unicode.Lu, unicode.Ll, unicode.Lt, unicode.Lo, unicode.Nd) &&
+			!strings.ContainsRune(others, r)
+	})
+}
+
+// IsShellSafe reports whether [ShellWord] gives a word that every shell reads as the text: POSIX shells, fish,
+// PowerShell and cmd. No command for copying has another text from elsewhere.
+func IsShellSafe(text string) bool { return utf8.ValidString(text) && hasOnly(text, quotable) }
+
+// ShellWord quotes a text for a shell if necessary. Only POSIX shells can read the word of a text that is not safe.
 func ShellWord(text string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
-	isPlain := strings.Trim(text, plain) == ""
-	if text != "" && isPlain {
+	switch {
+	case text != "" && hasOnly(text, plain):
 		return text
+	case IsShellSafe(text):
+		return `"` + text + `"`
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

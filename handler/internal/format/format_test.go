@@ -2,6 +2,7 @@ package format
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 )
@@ -63,11 +64,17 @@ func TestNumber(t *testing.T) {
 
 func TestShellWord(t *testing.T) {
 	for text, want := range map[string]string{
-		"reason=expired": "reason=expired", "": "''", "path=/orders/{n}": "'path=/orders/{n}'", "it's": `'it'\''s'`,
-		"$(reboot)": "'$(reboot)'", "a b": "'a b'", "`x`": "'`x`'",
+		"reason=expired": "reason=expired", "": `""`, "path=/orders/{n}": `"path=/orders/{n}"`, "it's": `'it'\''s'`,
+		"$(reboot)": "'$(reboot)'", "a b": `"a b"`, "`x`": "'`x`'", "a,--yes": `"a,--yes"`, "@x": `"@x"`, "é": "é",
 	} {
 		if got := ShellWord(text); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+	unsafe := []string{"\x00", "\n", "\x1b", "\xff", "“", "”", "„", "‘", "’", "‛", "\u2028", "\u202e", "ʺ", "＂", "\u00a0", "\u0301"}
+	for _, part := range append(unsafe, strings.Split("'\"\\`$%!&|<>^;", "")...) {
+		if IsShellSafe("a" + part + "b") {
+			t.Errorf("%q counts as safe", part)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func Beat(ctx context.Context, table storage.Table, app App, timer string) error
 	if timer == functionapp.KeeperTimer {
 		late = maxKeeperAge
 	}
-	callsAgain := last.Cause != "" && problem == ""
+	callsAgain := last.Cause != "" && app.Problem == ""
 	if found && !last.Since.IsZero() && row.Since.Sub(last.WrittenAt) <= late && !callsAgain {
 		row.Since = last.Since
 	}

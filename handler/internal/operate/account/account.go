@@ -37,6 +37,9 @@ type Account struct {
 	// Reached, unless nil, becomes true when [Account.Reach] has reached the account. Until then, Reach does not wait
 	// for an address at which nothing listens, because a person probably has to start or to correct something.
 	Reached *atomic.Bool
+	// Unsearched counts the messages that the latest reading with a text in its filter has left out although a part of
+	// them could not be searched. Only one goroutine may use such a filter.
+	Unsearched int
 	// OnScanned, unless nil, is told how many messages of a queue were read, and about how many it has. It may be
 	// called from several goroutines.
 	OnScanned func(queueName string, seen, total int)

@@ -54,7 +54,23 @@ func (a *Account) Read(s Source, queueName string, m storage.Message) (Found, bo
 	if found.Reason == message.HostGaveUp && slices.Contains(a.AppQueues, queueName) { // the app may have it in hand
 		found.Reason, found.Detail = message.Waiting, ""
 	}
-	return found, s.names(found.Message) && s.Filter.Match(found.Message, found.Content)
+	return found, s.names(found.Message) && a.match(s.Filter, found.Message, found.Content)
+}
+
+// beginSearch counts the messages of a further reading anew.
+func (a *Account) beginSearch(f message.Filter) {
+	if f.Text != "" {
+		a.Unsearched = 0
+	}
+}
+
+// match reports whether a filter selects a message, and counts a message that could not be searched.
+func (a *Account) match(f message.Filter, m message.Message, content []byte) bool {
+	selected, unsearched := f.Match(m, content)
+	if unsearched {
+		a.Unsearched++
+	}
+	return selected
 }
 
 // names reports whether one of the IDs, if there are any, identifies a message.
@@ -63,8 +79,9 @@ func (s Source) names(m message.Message) bool {
 }
 
 // QueuesOf returns the names of the source's queues. It refuses a queue that a function app reads, because a message
-// that is read is invisible for a moment, and its dequeue count increases.
+// that is read is invisible for a moment, and its dequeue count increases. A reading of the source begins with it.
 func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
+	a.beginSearch(s.Filter)
 	all, err := a.Reach(ctx)
 	if err != nil {
 		return nil, err
@@ -128,6 +145,37 @@ func (a *Account) List(ctx context.Context, s Source, visit func(Found)) (listed
 		}
 	}
 	return listed, nil
+}
+
+// ResolveGroup replaces the digest in a source's group by the key that has it. It refuses a digest of two keys.
+func (a *Account) ResolveGroup(ctx context.Context, s *Source, isScheduled bool) (err error) {
+	group := s.Filter.Group
+	if group == nil || group.Digest == "" {
+		return nil
+	}
+	named := Source{Queues: s.Queues, Force: s.Force, Filter: message.Filter{Group: group}}
+	var keys []string
+	see := func(m message.Message) {
+		if key := group.By.Key(m); len(keys) < 2 && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	if isScheduled {
+		_, err = a.ListScheduled(ctx, named, false, func(m message.Scheduled) error { see(m.Message); return nil })
+	} else {
+		_, err = a.List(ctx, named, func(f Found) { see(f.Message) })
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(keys) > 1:
+		name := group.By.Arguments(keys...)
+		return fmt.Errorf("--group %s=#%s %w of two groups: give `--group %s` or `--group %s`",
+			group.By, group.Digest, ErrAmbiguous, name(keys[0]), name(keys[1]))
+	case len(keys) == 1:
+		s.Filter.Group = &message.Group{By: group.By, Key: keys[0]}
+	}
+	return nil
 }
 
 // Find returns the one message with the given ID: its own, the beginning of its own, or its request ID.

@@ -21,9 +21,9 @@ var ErrNoTable = errors.New("the record of scheduled messages is not available: 
 	"the storage connection names no table service, or ASYNC_CALLER_SCHEDULED is off")
 
 // selects reports whether a scheduled message is one of the source.
-func (s Source) selects(m message.Scheduled) bool {
+func (a *Account) selects(s Source, m message.Scheduled) bool {
 	fromQueue := len(s.Queues) == 0 || slices.Contains(s.Queues, m.Queue)
-	return fromQueue && s.names(m.Message) && s.Filter.Match(m.Message, m.Row.Content)
+	return fromQueue && s.names(m.Message) && a.match(s.Filter, m.Searched(), m.Row.Content)
 }
 
 // CheckScheduledQueues returns a [storage.ErrNoQueue] for a queue of the source that does not exist and of which the
@@ -74,6 +74,7 @@ func (a *Account) ListScheduled(
 	if a.Table == nil {
 		return 0, ErrNoTable
 	}
+	a.beginSearch(s.Filter)
 	needsContent := s.Filter.NeedsContent()
 	query := record.ScheduledQuery{Content: content || needsContent, DueBefore: s.DueBefore}
 	if len(s.Queues) == 1 {
@@ -87,7 +88,7 @@ func (a *Account) ListScheduled(
 		if needsContent {
 			m.DescribeCall()
 		}
-		if !s.selects(m) {
+		if !a.selects(s, m) {
 			return nil
 		}
 		if s.Limit > 0 && matched == s.Limit {

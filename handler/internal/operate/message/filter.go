@@ -10,7 +10,6 @@ import (
 
 	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/text"
@@ -32,7 +31,7 @@ type Filter struct {
 	RequestID    string
 	// ID is an id for [MatchID].
 	ID string
-	// Text matches in any letter case in the content, decoded or not, and in Message.Detail.
+	// Text matches in any letter case in the content as its receivers would read it, and in Message.Detail.
 	Text  string
 	Group *Group
 }
@@ -41,8 +40,9 @@ type Filter struct {
 func (f Filter) NeedsContent() bool { return f.Text != "" || len(f.Paths) > 0 || len(f.Methods) > 0 }
 
 // Match reports whether the filter selects a message. Content is the result of [Rules.Content]; it may be nil if Text
-// is empty.
-func (f Filter) Match(m Message, content []byte) bool {
+// is empty. Unsearched says that the message would be selected if it had the text, and that a part of it could not be
+// searched.
+func (f Filter) Match(m Message, content []byte) (selected, unsearched bool) {
 	isMethod := func(method string) bool { return strings.EqualFold(method, m.Method) }
 	isHost := func(host string) bool { return matchHost(host, m.Host) }
 	isPath := func(path string) bool { return matchPath(path, m.Path) || matchPath(path, m.PathPattern) }
@@ -58,9 +58,11 @@ func (f Filter) Match(m Message, content []byte) bool {
 		f.RequestID != "" && f.RequestID != m.RequestID,
 		f.ID != "" && !MatchID(m, f.ID),
 		f.Group != nil && !f.Group.Match(m):
-		return false
+		return false, false
+	case f.Text == "":
+		return true, false
 	}
-	return f.Text == "" || contains(m, content, f.Text)
+	return contains(m, content, f.Text)
 }
 
 // minPrefix is so long that a prefix of a GUID hardly ever matches two messages.
@@ -109,32 +111,6 @@ func matchHost(pattern, host string) bool {
 func matchPath(wanted, path string) bool {
 	beginning, isOpen := strings.CutSuffix(wanted, "*")
 	return path == wanted || isOpen && path != "" && strings.HasPrefix(path, beginning)
-}
-
-// contains searches all parts of the message that a person may have seen. JSON escapes quotes, and a Nexus envelope has
-// the whole call in base64, so it also searches the parsed envelope.
-func contains(m Message, content []byte, text string) bool {
-	texts := []string{m.Detail, string(content)}
-	if e, err := envelope.Parse(content); err == nil && !m.Raw {
-		texts = append(texts, e.Call.URL, string(e.Call.Body), string(e.Context))
-		if e.Callback != nil {
-			texts = append(texts, e.Callback.URL)
-		}
-		if e.Latest != nil {
-			answer, _ := e.Latest.Text()
-			texts = append(texts, answer)
-		}
-		if e.DeadLetter != nil && e.DeadLetter.Answer != nil {
-			texts = append(texts, e.DeadLetter.Answer.Text)
-		}
-		for name, values := range e.Call.Header {
-			for _, value := range values {
-				texts = append(texts, name+": "+value)
-			}
-		}
-	}
-	wanted := strings.ToLower(text)
-	return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(strings.ToLower(s), wanted) })
 }
 
 // Reasons lists the reasons that messages on a poison queue have. A dead letter from elsewhere may have another one,

@@ -2,8 +2,11 @@ package message
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +14,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/fold"
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/text"
 )
 
@@ -117,9 +121,40 @@ func errorKey(m Message) string {
 type Group struct {
 	By  By
 	Key string
+	// Digest, unless empty, names the key in its place: the SHA-256 of the key in hex, or the first digits of it.
+	Digest string
 }
 
-// ParseGroup reads a group by one of some criteria, such as "reason=expired".
+// shortDigest is the number of digits of a digest that names a key, unless another key has the same ones.
+const shortDigest = 8
+
+func digest(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+// Arguments returns a function that gives the argument of --group for a key, as a word of a command. Senders and targets
+// write keys, so one that a shell could read otherwise is named by its digest. Keys are all of those it can be taken for.
+func (b By) Arguments(keys ...string) func(key string) string {
+	short := map[string]int{}
+	for _, key := range keys {
+		short[digest(key)[:shortDigest]]++
+	}
+	return func(key string) string {
+		if format.IsShellSafe(key) && !strings.HasPrefix(key, "#") {
+			return format.ShellWord(string(b) + "=" + key)
+		}
+		name := digest(key)
+		if short[name[:shortDigest]] <= 1 {
+			name = name[:shortDigest]
+		}
+		return string(b) + "=#" + name
+	}
+}
+
+var digestName = regexp.MustCompile(`^#([0-9a-f]{8}|[0-9a-f]{64})$`)
+
+// ParseGroup reads a group by one of some criteria, such as "reason=expired" or "answer=#3f9a01c2".
 func ParseGroup(argument string, criteria []By) (Group, error) {
 	criterion, key, ok := strings.Cut(argument, "=")
 	if !ok || key == "" {
@@ -127,11 +162,17 @@ func ParseGroup(argument string, criteria []By) (Group, error) {
 			text.Line(argument, maxReason))
 	}
 	by, err := ParseBy(criterion, criteria)
+	if name := digestName.FindStringSubmatch(key); name != nil {
+		return Group{By: by, Digest: name[1]}, err
+	}
 	return Group{By: by, Key: key}, err
 }
 
 // Match reports whether a message belongs to the group. No message belongs to "(others)".
-func (g Group) Match(m Message) bool { return g.By.Key(m) == g.Key }
+func (g Group) Match(m Message) bool {
+	key := g.By.Key(m)
+	return key == g.Key && g.Digest == "" || g.Digest != "" && strings.HasPrefix(digest(key), g.Digest)
+}
 
 // Row is one group of a list.
 type Row struct {
@@ -161,6 +202,11 @@ func (t *tally[R]) row(key string, begin func(key string) *R) *R {
 		t.rows[key] = begin(key)
 	}
 	return t.rows[key]
+}
+
+// arguments returns [By.Arguments] for all rows.
+func (t *tally[R]) arguments(by By) func(key string) string {
+	return by.Arguments(slices.Collect(maps.Keys(t.rows))...)
 }
 
 // result lists the rows, the largest count first, and those of the same count by key.
@@ -198,6 +244,9 @@ func (g *Groups) Add(m Message) {
 		row.Last, row.Sample = m.Since, m
 	}
 }
+
+// Arguments returns [By.Arguments] for the groups.
+func (g *Groups) Arguments() func(key string) string { return g.tally.arguments(g.by) }
 
 // Result lists the groups, the largest first, and groups of the same size by key.
 func (g *Groups) Result() []Row { return g.tally.result(func(r Row) int { return r.Count }) }

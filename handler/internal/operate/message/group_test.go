@@ -94,6 +94,9 @@ func TestParseBy(t *testing.T) {
 func TestParseGroup(t *testing.T) {
 	for text, want := range map[string]message.Group{
 		"reason=expired":       {By: message.ByReason, Key: "expired"},
+		"answer=#3f9a01c2":     {By: message.ByAnswer, Digest: "3f9a01c2"},
+		"answer=#3f9a01c":      {By: message.ByAnswer, Key: "#3f9a01c"},
+		"answer=#3F9A01C2":     {By: message.ByAnswer, Key: "#3F9A01C2"},
 		"path=/a=b/{n}":        {By: message.ByPath, Key: "/a=b/{n}"},
 		"status=(no answer)":   {By: message.ByStatus, Key: "(no answer)"},
 		"error=line {n}: a= b": {By: message.ByError, Key: "line {n}: a= b"},
@@ -110,6 +113,52 @@ func TestParseGroup(t *testing.T) {
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", text, err, want)
 		}
+	}
+}
+
+// sameName returns two keys that no shell command has, whose digests begin alike.
+func sameName() (first, second string) {
+	seen := map[string]string{}
+	for n := 0; ; n++ {
+		key := "$" + strconv.Itoa(n)
+		name := message.ByAnswer.Arguments()(key)
+		if seen[name] != "" {
+			return seen[name], key
+		}
+		seen[name] = key
+	}
+}
+
+// TestGroupArguments: a key that a shell could read otherwise is named by its digest, which selects it and no other.
+func TestGroupArguments(t *testing.T) {
+	first, second := sameName()
+	keys := []string{
+		"order {n} is locked", "a,--yes", "caf\u00e9", first, second, "#3f9a01c2", "“(calc)“", "e\u0301",
+		"it's", `a"b`, `a\b`, "`x`", "$x", "%x%", "a!b", "a&b", "a|b", "a<b", "a>b", "a^b", "a;b", "a\x01b", "a\nb", "a\u2028b",
+	}
+	argument := message.ByAnswer.Arguments(keys...)
+	for i, key := range keys {
+		word := argument(key)
+		isQuoted := i < 3
+		if strings.HasPrefix(word, "answer=#") == isQuoted {
+			t.Errorf("%q is shown as %s", key, word)
+		}
+		hasWhole := len(word) == len("answer=#")+64
+		if isLong := key == first || key == second; isLong != hasWhole {
+			t.Errorf("%q is shown as %s", key, word)
+		}
+		if isQuoted {
+			continue
+		}
+		group, err := message.ParseGroup(word, message.PoisonCriteria())
+		for _, other := range keys {
+			if matches := group.Match(message.Message{Answer: other}); matches != (other == key) || err != nil {
+				t.Errorf("%s of %q: %t for %q, %v", word, key, matches, other, err)
+			}
+		}
+	}
+	if got := message.ByAnswer.Arguments()("it's"); got != argument("it's") {
+		t.Errorf("another reader shows %s", got)
 	}
 }
 

@@ -31,6 +31,12 @@ func FromRow(r record.Scheduled) Scheduled {
 	}}
 }
 
+// Searched returns the message with the text that a search looks into beside the content.
+func (s Scheduled) Searched() Message {
+	s.Detail = s.Answered
+	return s.Message
+}
+
 // DescribeCall completes the description by the content of the row: the path, and the method, which rows of earlier
 // versions lack.
 func (s *Scheduled) DescribeCall() {

@@ -85,6 +85,9 @@ func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 	}
 }
 
+// Arguments returns [By.Arguments] for the groups.
+func (g *ScheduledGroups) Arguments() func(key string) string { return g.tally.arguments(g.By) }
+
 // Result lists the groups, the largest first, and groups of the same size by key.
 func (g *ScheduledGroups) Result() []ScheduledGroup {
 	return g.tally.result(func(r ScheduledGroup) int { return r.Count })

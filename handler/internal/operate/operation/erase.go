@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
@@ -22,32 +21,35 @@ import (
 
 // Erasure selects what is erased: by a request id, a text, or both. It is recorded nowhere.
 type Erasure struct {
-	// RequestID is the exact id of a call of Tenant. Its callbacks are meant, too.
+	// RequestID is the exact id of a call of Tenant. Its callbacks are meant, too, as far as they are known to be of it.
 	RequestID string
 	Tenant    envelope.Tenant
 	// Text matches as in [message.Filter].
 	Text string
 }
 
-// selects reports whether a message is to be erased. The texts of a description are cut, so the content counts if it is
-// an envelope.
-func (e Erasure) selects(m message.Message, content []byte) bool {
-	ids := []string{cmp.Or(m.RequestID, m.ID)}
+// selects reports whether a message is to be erased, or a part of it could not be searched for the text. The texts of a
+// description are cut, so the content counts if it is an envelope.
+func (e Erasure) selects(m message.Message, content []byte) (selected, unsearched bool) {
+	isNamed := e.names(cmp.Or(m.RequestID, m.ID))
 	tenant := envelope.Tenant{Organization: m.Organization, Environment: m.Environment}
 	if in, err := envelope.Parse(content); err == nil && !m.Raw {
-		ids = append(ids, in.RequestID, in.OriginalRequestID)
+		isNamed = isNamed || e.names(in.RequestID) || e.names(in.OriginalRequestID) || in.IsCallbackOf(e.RequestID)
 		tenant = in.Tenant
 	}
 	hasTenant := e.RequestID != "" || e.Tenant != envelope.Tenant{}
-	if hasTenant && tenant != e.Tenant {
-		return false
+	if hasTenant && tenant != e.Tenant || !isNamed {
+		return false, false
 	}
-	return slices.ContainsFunc(ids, e.names) && message.Filter{Text: e.Text}.Match(m, content)
+	return message.Filter{Text: e.Text}.Match(m, content)
 }
 
-// names reports whether a request id is that of the call, or of its callback.
-func (e Erasure) names(requestID string) bool {
-	return e.RequestID == "" || envelope.WithoutCallbackSuffix(requestID) == e.RequestID
+// names reports whether a request id is that of the call.
+func (e Erasure) names(requestID string) bool { return e.RequestID == "" || requestID == e.RequestID }
+
+// mayName reports whether a request id is that of the callback, which another call can have as well.
+func (e Erasure) mayName(requestID string) bool {
+	return e.RequestID != "" && requestID == envelope.CallbackID(e.RequestID)
 }
 
 // ErasedPlace is what was found and deleted in one place.
@@ -57,6 +59,10 @@ type ErasedPlace struct {
 	Deleted int    `json:"deleted"`
 	// Hidden is how many messages could not be read, because another client has received them.
 	Hidden int `json:"hidden,omitempty"`
+	// Unsearched is how many messages were left although a part of them could not be searched for the text.
+	Unsearched int `json:"unsearched,omitempty"`
+	// Unknown is how many were left that have the request id of the callback, and are not known to be of the call.
+	Unknown int `json:"unknown,omitempty"`
 	// Problem is why the place could not be searched, or not everything was deleted; empty if all is well.
 	Problem string `json:"problem,omitempty"`
 }
@@ -66,7 +72,8 @@ func (p ErasedPlace) Left() int { return p.Found - p.Deleted }
 
 // ErasedCopies are the copies in journals of this machine, which an erasure only names.
 type ErasedCopies struct {
-	// Runs are the runs whose journals have what is erased, and Unreadable those whose journals could not be read.
+	// Runs are the runs whose journals have what is erased, and Unreadable those whose journals could not be read, or
+	// have messages that cannot be searched.
 	Runs       []string `json:"runs"`
 	Unreadable []string `json:"unreadableRuns"`
 }
@@ -84,6 +91,18 @@ func (op *Operations) Erase(ctx context.Context, e Erasure, remove bool) ([]Eras
 	return places, nil
 }
 
+// selects is [Erasure.selects] for a message of the place, and counts one that could not be searched.
+func (p *ErasedPlace) selects(e Erasure, m message.Message, content []byte) bool {
+	selected, unsearched := e.selects(m, content)
+	switch {
+	case unsearched:
+		p.Unsearched++
+	case !selected && e.mayName(m.RequestID):
+		p.Unknown++
+	}
+	return selected
+}
+
 // problem is why the work on a place is not complete.
 func (p *ErasedPlace) problem(err error) {
 	if err != nil {
@@ -95,7 +114,7 @@ func (op *Operations) erasePoison(ctx context.Context, e Erasure, remove bool) E
 	p := ErasedPlace{Place: "poison messages"}
 	if !remove {
 		listed, err := op.Account.List(ctx, account.Source{}, func(f account.Found) {
-			if e.selects(f.Message, f.Content) {
+			if p.selects(e, f.Message, f.Content) {
 				p.Found++
 			}
 		})
@@ -133,7 +152,7 @@ func (op *Operations) eraseQueue(ctx context.Context, name string, e Erasure, p 
 			}
 			seen++
 			found, _ := op.Account.Read(account.Source{}, name, m.Message)
-			if !e.selects(found.Message, found.Content) {
+			if !p.selects(e, found.Message, found.Content) {
 				continue
 			}
 			take := &journal.Take{Queue: name, ID: m.ID, Receipt: m.PopReceipt, Until: b.Until, Text: m.Text}
@@ -168,7 +187,7 @@ func (op *Operations) eraseScheduled(ctx context.Context, e Erasure, remove bool
 		return err
 	}
 	_, err := op.Account.ListScheduled(ctx, account.Source{}, true, func(m message.Scheduled) error {
-		if !e.selects(m.Message, m.Row.Content) {
+		if !p.selects(e, m.Searched(), m.Row.Content) {
 			return nil
 		}
 		p.Found++
@@ -243,6 +262,9 @@ func (op *Operations) eraseOutcomes(ctx context.Context, e Erasure, remove bool)
 	keys := map[string][]storage.Key{}
 	err := rows.List(ctx, op.Outcomes, storage.Query{}, func(row record.Outcome) error {
 		isRun := row.Partition == record.RunsPartition || row.Partition == record.UndonePartition
+		if !isRun && e.mayName(row.RequestID) {
+			p.Unknown++
+		}
 		if !isRun && e.names(row.RequestID) {
 			p.Found++
 			keys[row.Partition] = append(keys[row.Partition], storage.Key{Partition: row.Partition, ID: row.ID})
@@ -267,8 +289,8 @@ func (op *Operations) eraseHistory(ctx context.Context, e Erasure, remove bool) 
 		p.Problem = "the storage connection names no table service"
 		return p
 	}
-	found, deleted, err := history.Erase(ctx, op.History, e.Tenant, e.RequestID, remove)
-	p.Found, p.Deleted = found, deleted
+	var err error
+	p.Found, p.Deleted, p.Unknown, err = history.Erase(ctx, op.History, e.Tenant, e.RequestID, remove)
 	p.problem(err)
 	return p
 }
@@ -290,6 +312,9 @@ func (op *Operations) FindCopies(e Erasure) (ErasedCopies, error) {
 	return copies, err
 }
 
+// errUnsearched means that a journal has messages that cannot be searched for a text.
+var errUnsearched = errors.New("it has messages that cannot be searched")
+
 func (op *Operations) hasCopy(id string, e Erasure) (bool, error) {
 	j, err := op.Journals.Read(id)
 	if err != nil {
@@ -299,27 +324,31 @@ func (op *Operations) hasCopy(id string, e Erasure) (bool, error) {
 	if j.Run.Account != op.Account.Name {
 		return false, nil
 	}
+	var unsearched ErasedPlace
 	for n := range j.Steps() {
 		s, err := j.Step(n)
 		if err != nil {
 			return false, err
 		}
-		if op.stepHas(s, e) {
+		if op.stepHas(s, e, &unsearched) {
 			return true, nil
 		}
+	}
+	if unsearched.Unsearched > 0 {
+		return false, errUnsearched
 	}
 	return false, nil
 }
 
 // stepHas reports whether a step names the request id, or has a message that an erasure selects.
-func (op *Operations) stepHas(s journal.Step, e Erasure) bool {
-	if e.RequestID != "" && e.names(s.RequestID) {
+func (op *Operations) stepHas(s journal.Step, e Erasure, p *ErasedPlace) bool {
+	if e.RequestID != "" && (e.names(s.RequestID) || e.mayName(s.RequestID)) {
 		return true
 	}
 	has := func(queue, id, text string) bool {
 		m := storage.Message{ID: id, Text: text}
 		found, _ := op.Account.Read(account.Source{}, queue, m)
-		return text != "" && e.selects(found.Message, found.Content)
+		return text != "" && p.selects(e, found.Message, found.Content)
 	}
 	isTaken := s.Take != nil && has(s.Take.Queue, s.Take.ID, s.Take.Text)
 	isPut := s.Put != nil && has(s.Put.Queue, "", s.Put.Text)

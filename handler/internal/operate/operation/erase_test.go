@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -70,7 +71,8 @@ func newErasable(t *testing.T) (*operation.Operations, *memory.Queues, *memory.T
 func TestErase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newErasable(t)
-		put(t, store, poisonQueue, deadLetter("r1.callback", mainQueue), 0)
+		put(t, store, poisonQueue, callbackOf("r1"), 0)
+		put(t, store, poisonQueue, deadLetter("r1.callback", mainQueue), 0) // another sender's
 		e := operation.Erasure{RequestID: "r1"}
 		want := "poison messages 0/2, scheduled messages 0/1, outcomes 0/1, history 0/1"
 		if got := erasedCounts(t, a, e, false); got != want {
@@ -86,14 +88,67 @@ func TestErase(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 		left := []int{len(store.All(poisonQueue)), len(store.All(mainQueue)), len(allRows(t, table))}
-		if !slices.Equal(left, []int{39, 39, 39}) {
+		if !slices.Equal(left, []int{40, 39, 39}) {
 			t.Errorf("%d poison messages, scheduled ones and rows are left", left)
+		}
+		if places, err := a.Erase(t.Context(), e, false); err != nil || places[0].Unknown != 1 {
+			t.Errorf("%+v, %v", places, err)
+		}
+		want = "poison messages 1/1, scheduled messages 0/0, outcomes 0/0, history 0/0"
+		if got := erasedCounts(t, a, operation.Erasure{RequestID: "r1.callback"}, true); got != want {
+			t.Errorf("by its own request id: %s, want %s", got, want)
 		}
 		if _, err := os.Stat(string(a.Journals)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("a folder for journals: %v", err)
 		}
 		if all := summaries(t, a); len(all) > 0 {
 			t.Errorf("%+v", all)
+		}
+	})
+}
+
+// callbackOf returns the callback of a call that the handler has given up.
+func callbackOf(requestID string) string {
+	return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s.callback",`+
+		`"call":{"url":"https://s.example/","json":{"Id":%q,"StatusCode":400}},"deadLetter":{"reason":"rejected"}}`,
+		requestID, requestID))
+}
+
+// TestEraseForeignCallback: in the history and among the outcomes, what only has the request id of a callback is left.
+func TestEraseForeignCallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, _ := newErasable(t)
+		tables, isMemory := a.History.(*memory.Tables)
+		if !isMemory {
+			t.Fatal("no history")
+		}
+		h := history.New(tables, week, zerolog.Nop())
+		for i, id := range []string{"r1", "r1.callback", "r1.callback"} {
+			e, err := envelope.Parse(plannedCall(id, later))
+			if err != nil {
+				t.Fatal(err)
+			}
+			entry := h.NewEntry(e, time.Now())
+			entry.Reason, entry.TraceID, entry.MessageID = history.Delivered, []string{"t", "t", "other"}[i], id+strconv.Itoa(i)
+			h.Acknowledge(t.Context(), entry, time.Now())
+		}
+		h.Close(time.Minute)
+		row := record.Outcome{Key: storage.Key{Partition: "TOKEN", ID: "r1.callback.1.called"}, RequestID: "r1.callback"}
+		if err := rows.Put(t.Context(), a.Outcomes, row); err != nil {
+			t.Fatal(err)
+		}
+		places, err := a.Erase(t.Context(), operation.Erasure{RequestID: "r1"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range places[2:] {
+			if p.Deleted != p.Found || p.Unknown != 1 {
+				t.Errorf("%+v", p)
+			}
+		}
+		const want = "poison messages 0/0, scheduled messages 0/0, outcomes 1/1, history 1/1"
+		if got := erasedCounts(t, a, operation.Erasure{RequestID: "r1.callback"}, true); got != want {
+			t.Errorf("by its own request id: %s, want %s", got, want)
 		}
 	})
 }

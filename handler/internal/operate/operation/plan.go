@@ -48,6 +48,8 @@ type Result struct {
 	Refused   int       `json:"refused"`
 	Refusals  []Refusal `json:"refusals,omitempty"`
 	Unmatched int       `json:"unmatched,omitempty"`
+	// Unsearched is how many messages were left out although a part of them could not be searched for a text.
+	Unsearched int `json:"unsearched,omitempty"`
 	// Warnings are those of the plan. A run that was resumed knows none.
 	Warnings []Warning `json:"warnings,omitempty"`
 	// Encodings counts the messages of the plan by what FixEncoding changes. A run that was resumed knows none.
@@ -85,6 +87,7 @@ func (op *Operations) plan(ctx context.Context, about journal.Run, s account.Sou
 			break
 		}
 	}
+	p.Unsearched = op.Account.Unsearched
 	err = errors.Join(err, context.Cause(ctx), p.checkIDs(s.IDs))
 	if err != nil {
 		p.Discard(ctx)

@@ -79,6 +79,7 @@ func (op *Operations) planScheduled(
 		p.count(m.Message)
 		return p.add(step)
 	})
+	p.Unsearched = op.Account.Unsearched
 	err = errors.Join(err, p.checkIDs(s.IDs))
 	if err != nil {
 		p.Discard(ctx)

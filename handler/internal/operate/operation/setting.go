@@ -243,7 +243,10 @@ func (op *Operations) Knows(ctx context.Context, host string) (bool, error) {
 	var filter message.Filter
 	filter.Hosts = []string{host}
 	isKnown := false
-	seeCall := func(of string) { isKnown = isKnown || filter.Match(message.Message{Host: of}, nil) }
+	seeCall := func(of string) {
+		isCalled, _ := filter.Match(message.Message{Host: of}, nil)
+		isKnown = isKnown || isCalled
+	}
 	seeHost := func(of string) { // without a port, it means all ports
 		isKnown = isKnown || of == host || of == targets.WithoutPort(host) || targets.WithoutPort(of) == host
 	}
