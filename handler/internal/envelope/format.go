@@ -55,16 +55,10 @@ var ErrNotEnvelope = errors.New(`asyncCaller: missing, and so is RawRequest: thi
 	`(every native envelope has "asyncCaller":1, every Nexus envelope a "RawRequest")`)
 
 // Parse reads an envelope in either format. Its errors name the invalid member, or the line and column where the text
-// stops being JSON. They never quote a header's value, a body or a URL. A [*WrappedError] names the form of an envelope
-// that is not JSON itself. The envelope shares the memory of content.
+// stops being JSON. They never quote a header's value, a body or a URL. A [*WrappedError] names the form around an
+// envelope. The envelope shares the memory of content.
 func Parse(content []byte) (*Envelope, error) {
 	members, err := strictjson.Object(content)
-	if err != nil {
-		if _, forms := Unwrap(content); forms != nil {
-			err = &WrappedError{forms}
-		}
-		return nil, err
-	}
 	native, nexus := markers(members)
 	var e *Envelope
 	switch {
@@ -76,7 +70,10 @@ func Parse(content []byte) (*Envelope, error) {
 	case nexus:
 		e, err = parseNexus(members)
 	default:
-		return nil, ErrNotEnvelope
+		if _, forms := Unwrap(content); forms != nil {
+			return nil, &WrappedError{forms}
+		}
+		err = cmp.Or(err, ErrNotEnvelope)
 	}
 	if err != nil {
 		return nil, err

@@ -5,8 +5,10 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +31,9 @@ const (
 	formPython     = "a Python bytes literal"
 	formGzip       = "gzip"
 	formUTF16      = "UTF-16"
+	formXML        = "a <QueueMessage> element" // of the REST API of queues
+	formEntities   = "XML entities"
+	formContent    = "a $content object" // of Logic Apps
 )
 
 const (
@@ -38,20 +43,20 @@ const (
 	maxUnwrapped = 64 << 10
 )
 
-// Unwrap returns the envelope inside a content, and the forms around it. If the content is a JSON object, or if nothing
-// in it is recognizable as an envelope, it returns the content itself and no forms.
+// Unwrap returns the envelope inside a content, and the forms around it. If the content is an envelope, or if nothing in
+// it is recognizable as one, it returns the content itself and no forms.
 func Unwrap(content []byte) (inner []byte, forms Wrapping) {
 	inner = content
 	for len(forms) <= maxForms {
 		members, err := strictjson.Object(inner)
-		if err == nil {
-			native, nexus := markers(members)
-			if native || nexus {
-				return inner, forms
-			}
-			break
+		native, nexus := markers(members)
+		if native || nexus {
+			return inner, forms
 		}
-		unwrapped, form := unwrapOne(inner)
+		unwrapped, form := unwrapContent(members)
+		if err != nil {
+			unwrapped, form = unwrapOne(inner)
+		}
 		if form == "" {
 			break
 		}
@@ -84,13 +89,13 @@ func (w Wrapping) String() string {
 	return strings.Join(layers, " in ")
 }
 
-// WrappedError says that a content is an envelope, but not in the form that the handler reads.
+// WrappedError says that a content has an envelope, but not in the form that the handler reads.
 type WrappedError struct {
 	Wrapping Wrapping
 }
 
 func (e *WrappedError) Error() string {
-	return fmt.Sprintf("an envelope in %s, not JSON in UTF-8", e.Wrapping)
+	return fmt.Sprintf("an envelope in %s, not the envelope itself", e.Wrapping)
 }
 
 // unwrapOne removes the outermost form of a content. The form is empty if there is none that is known.
@@ -117,6 +122,16 @@ func unwrapOne(content []byte) (inner []byte, form string) {
 		form = formPython
 		text, err = unquotePython(text)
 		inner = []byte(text)
+	case strings.HasPrefix(text, "<"):
+		form = formXML
+		message := queueMessage.FindStringSubmatch(text)
+		if message == nil {
+			return nil, ""
+		}
+		inner, err = unescapeXML(message[1])
+	case strings.Contains(text, "&") && !strings.ContainsAny(text, `"<`): // else not all of it is escaped
+		form = formEntities
+		inner, err = unescapeXML(text)
 	default:
 		inner, form, err = decodeBase64(text)
 	}
@@ -124,6 +139,39 @@ func unwrapOne(content []byte) (inner []byte, form string) {
 		return nil, ""
 	}
 	return inner, form
+}
+
+// unwrapContent returns the content of the object in which Logic Apps writes what is no JSON to them, which is base64 or
+// text, or JSON.
+func unwrapContent(members []strictjson.Member) (inner []byte, form string) {
+	var content json.RawMessage
+	isTyped := false
+	for _, m := range members {
+		switch m.Name {
+		case "$content":
+			content = m.Value
+		case "$content-type":
+			isTyped = true
+		}
+	}
+	if len(members) != 2 || content == nil || !isTyped {
+		return nil, ""
+	}
+	text, err := strictjson.Bytes(content)
+	if err != nil {
+		return content, formContent
+	}
+	return text, formContent
+}
+
+// queueMessage matches the XML of the REST API of queues. Its text has no elements.
+var queueMessage = regexp.MustCompile(`^(?:<\?xml[^<>]*>\s*)?` +
+	`<QueueMessage[^<>]*>\s*<MessageText[^<>]*>([^<]*)</MessageText>\s*</QueueMessage>$`)
+
+// unescapeXML reads a text of XML without elements. It refuses an & that begins none of XML's own entities.
+func unescapeXML(text string) (inner []byte, err error) {
+	err = xml.Unmarshal([]byte("<a>"+text+"</a>"), &inner)
+	return inner, err
 }
 
 // gunzip decompresses a content that is not large.

@@ -44,6 +44,8 @@ func inJSONString(t *testing.T, text string) string {
 	return string(quoted)
 }
 
+var entities = strings.NewReplacer(`"`, "&quot;", "&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&apos;")
+
 // TestWrapping checks that the error names the form of an envelope that is not JSON, and that the envelope inside and
 // its request id are found.
 func TestWrapping(t *testing.T) {
@@ -83,11 +85,35 @@ func TestWrapping(t *testing.T) {
 		"utf16_marked":   {inUTF16(binary.LittleEndian, "\ufeff"+native), native, "UTF-16"},
 		"utf16_base64":   {inBase64Text(inUTF16(binary.LittleEndian, native)), native, "UTF-16 in base64"},
 		"base64_utf16":   {inUTF16(binary.LittleEndian, inBase64Text(native)), native, "base64 in UTF-16"},
-		"object_inside":  {inBase64Text(`{"asyncCaller":7,"requestId":"r-1"}`), `{"asyncCaller":7,"requestId":"r-1"}`, "base64"},
+		"xml_base64":     {"<QueueMessage><MessageText>" + inBase64Text(native) + "</MessageText></QueueMessage>", native, "base64 in a <QueueMessage> element"},
+		"xml_json": {
+			"\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?>\r\n<QueueMessage>\n  <MessageText>" + entities.Replace(native) +
+				"</MessageText>\n</QueueMessage>\n", native, "a <QueueMessage> element",
+		},
+		"xml_base64_outside": {
+			inBase64Text("<QueueMessage><MessageText>" + inBase64Text(native) + "</MessageText></QueueMessage>"), native,
+			"base64 in a <QueueMessage> element in base64",
+		},
+		"xml_twice": {
+			"<QueueMessage><MessageText>" + entities.Replace(entities.Replace(native)) + "</MessageText></QueueMessage>",
+			native, "XML entities in a <QueueMessage> element",
+		},
+		"entities":        {entities.Replace(native), native, "XML entities"},
+		"entities_base64": {inBase64Text(entities.Replace(native)), native, "XML entities in base64"},
+		"entities_numbers": {
+			" " + strings.ReplaceAll(strings.ReplaceAll(nexus, `"`, "&#34;"), "{", "&#x7B;") + "\n", nexus, "XML entities",
+		},
+		"entities_quotes":   {strings.ReplaceAll(nexus, `"`, "&quot;"), nexus, "XML entities"},
+		"content_object":    {`{"$content-type":"application/json","$content":` + native + `}`, native, "a $content object"},
+		"content_base64":    {`{"$content":"` + inBase64Text(native) + `","$content-type":"a/b"}`, native, "base64 in a $content object"},
+		"content_text":      {`{"$content-type":"text/plain","$content":` + inJSONString(t, native) + `}`, native, "a $content object"},
+		"content_in_base64": {inBase64Text(`{"$content-type":"a/b","$content":` + nexus + `}`), nexus, "a $content object in base64"},
+		"content_marked":    {"\ufeff" + `{"$content-type":"a/b","$content":` + nexus + `}`, nexus, "a $content object"},
+		"object_inside":     {inBase64Text(`{"asyncCaller":7,"requestId":"r-1"}`), `{"asyncCaller":7,"requestId":"r-1"}`, "base64"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := envelope.Parse([]byte(test.content))
-			want := "an envelope in " + test.want + ", not JSON in UTF-8"
+			want := "an envelope in " + test.want + ", not the envelope itself"
 			if err == nil || err.Error() != want {
 				t.Errorf("error %v, want %s", err, want)
 			}
@@ -109,7 +135,22 @@ func TestNotWrapped(t *testing.T) {
 		deep = inBase64Text(deep)
 	}
 	for name, content := range map[string]string{
-		"empty": "", "blank": " \n", "word": "hello", "base64_of_text": inBase64Text("hello there"),
+		"xml_other_element": "<a><MessageText>" + inBase64Text(`{"asyncCaller":1}`) + "</MessageText></a>",
+		"xml_two_texts":     "<QueueMessage><MessageText>e30=</MessageText><MessageText>e30=</MessageText></QueueMessage>",
+		"xml_element_inside": "<QueueMessage><MessageText>{&quot;asyncCaller&quot;:1,&quot;a&quot;:&quot;<b>x</b>&quot;}" +
+			"</MessageText></QueueMessage>",
+		"xml_after":        "<QueueMessage><MessageText>{&quot;asyncCaller&quot;:1}</MessageText></QueueMessage><a/>",
+		"xml_broken":       "<QueueMessage><MessageText>{&quot;asyncCaller&quot;:1}</MessageText>",
+		"xml_entity":       `<!DOCTYPE a [<!ENTITY b "x">]><QueueMessage><MessageText>{&quot;asyncCaller&quot;:1,&quot;a&quot;:&quot;&b;&quot;}</MessageText></QueueMessage>`,
+		"entities_bare":    "{&quot;asyncCaller&quot;:1,&quot;call&quot;:{&quot;url&quot;:&quot;http://t.example/?a=1&b=2&quot;}}",
+		"entities_unknown": "{&quot;asyncCaller&quot;:1,&quot;a&quot;:&quot;&copy;&quot;}",
+		"entities_mixed":   `{"asyncCaller":1,&quot;a&quot;:1}`,
+		"entities_element": "{&quot;asyncCaller&quot;:1,&quot;a&quot;:&quot;<b/>&quot;}",
+		"content_alone":    `{"$content":{"asyncCaller":1}}`,
+		"content_more":     `{"$content-type":"a/b","$content":{"asyncCaller":1},"x":1}`,
+		"content_null":     `{"$content-type":"a/b","$content":null}`,
+		"content_other":    `{"$content-type":"application/xml","$content":"PG9yZGVyIGlkPSI0MiIvPg=="}`,
+		"empty":            "", "blank": " \n", "word": "hello", "base64_of_text": inBase64Text("hello there"),
 		"base64_of_object": inBase64Text(`{"a":1}`), "base64_of_array": inBase64Text(`[{"asyncCaller":1}]`),
 		"array": `[{"asyncCaller":1}]`, "string": `"hello"`, "half_string": `"eyJ`, "quote": `"`, "b_quote": `b'`,
 		"python_open": `b'eyJ`, "padding": "====", "percent": "100%", "percents": "%7B%", "html": "{&", "gzip": "\x1f\x8b",

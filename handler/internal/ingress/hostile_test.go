@@ -145,7 +145,7 @@ func TestHostileJSON(t *testing.T) {
 		"utf16":            {content: "\xff\xfe{\x00}\x00", malformed: "the text is UTF-16: save it as UTF-8"},
 		"twice_marked":     {content: "\ufeff\ufeff" + nativeCall(""), malformed: "not JSON: line 1, column 1"},
 		"marked_malformed": {content: "\ufeff{}", malformed: "asyncCaller: missing"},
-		"wrapped":          {content: in64(nativeCall("")), malformed: "an envelope in base64, not JSON in UTF-8"},
+		"wrapped":          {content: in64(nativeCall("")), malformed: "an envelope in base64, not the envelope itself"},
 		"nul":              {content: "\x00", malformed: "not JSON: line 1, column 1"},
 		"invalid_utf8": {
 			content:   nativeCall(`,"body":"` + "\xc3\x28" + `"`),
