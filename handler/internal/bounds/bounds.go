@@ -75,7 +75,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	var sum time.Duration
 	for _, parts := range durationOf.FindAllStringSubmatch(rest, -1) {
 		unit := cmp.Or(units[parts[2]], units[strings.TrimSuffix(parts[2], "s")])
-		times := time.Duration(1)
+		times := int64(1)
 		switch unit {
 		case "":
 			return 0, fmt.Errorf("%.40q is not a duration", text)
@@ -85,10 +85,10 @@ func ParseDuration(text string) (time.Duration, error) {
 			unit, times = "h", 7*24
 		}
 		part, err := time.ParseDuration(parts[1] + unit)
-		if err != nil || part > (math.MaxInt64-sum)/times { // the form is right
+		if err != nil || int64(part) > (math.MaxInt64-int64(sum))/times { // the form is right
 			return 0, ErrTooLong
 		}
-		sum += part * times
+		sum += time.Duration(int64(part) * times)
 	}
 	if isNegative {
 		sum = -sum

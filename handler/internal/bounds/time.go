@@ -11,19 +11,19 @@ import (
 // lastMoment is the last time of the year 9999 that .NET has: DateTimeOffset.MaxValue.
 var lastMoment = time.Date(9999, time.December, 31, 23, 59, 59, 999_999_900, time.UTC)
 
-// timestamps matches what RFC 3339 allows, in upper case, and the forms beside it that [ParseTime] reads, except for the
-// days of a month. time.Parse and UnmarshalText accept more: an hour of one digit, a comma before the fraction.
+// timestamps matches the forms that [ParseTime] reads, in upper case, except for the days of a month and the hours.
+// time.Parse and UnmarshalText accept more of RFC 3339: an hour of one digit, a comma before the fraction.
 var timestamps = regexp.MustCompile(`^(\d{4})(-\d\d-\d\d)[T ](\d\d:\d\d)(?::(\d\d)(\.\d+)?)?` +
 	` ?(?:Z|UTC|GMT|([+-](?:[01]\d|2[0-3]))(?::?([0-5]\d))?)$`)
 
 var errTime = errors.New(`want a time such as "2026-01-31T12:00:00Z"`)
 
 // ParseTime reads a time in the format of RFC 3339, of which it keeps nanoseconds and the offset. Letters may be in
-// lower case. T may be a space, and one may stand before the offset, which may have no colon or no minutes, or be UTC or
-// GMT; seconds may be missing. A leap second at the end of a month is the second after it.
+// lower case. It also reads a space for T and before the offset, an offset without colon or minutes, UTC or GMT as
+// offset, and no seconds. A leap second at the end of a month is the second after it.
 //
-// A time in the year 0 or 1, where it was written or in UTC, is the zero time: many serializers write their default date
-// instead of nothing, with the offset of their machine. A time that is in the year 10000 in UTC, such as .NET's
+// A time in the year 0 or 1, where it was written or in UTC, is the zero time: many serializers write their default
+// date instead of nothing, with the offset of their machine. A time that is in the year 10000 in UTC, such as .NET's
 // DateTime.MaxValue in the west, is the end of the year 9999 in UTC. So every program can read the times that we write.
 func ParseTime(text string) (time.Time, error) {
 	parts := timestamps.FindStringSubmatch(strings.ToUpper(text))

@@ -119,7 +119,8 @@ var farWaits = []string{
 // unreadableWaits are in no known form, or ambiguous.
 var unreadableWaits = []string{
 	"soon", "-1", "-0.5", "+5", "0x10", "1e3", "NaN", "inf", "Infinity", "1_000", ".", "٣٠", "12 0", "\"120", `1"2"0`,
-	",", ";w=60", "120, soon", "soon, 120", "-1, 120", "120\nsoon", `"120, "`, "30x", "30 parsecs", "-30s", "+30s", "1h-30m",
+	",", ";w=60", "120, soon", "soon, 120", "-1, 120", "120\nsoon", `"120, "`, "30x", "30 parsecs", "-30s", "1h-30m",
+	"+30s",
 	"s", "PT", "P", "P1DT", "P1M", "P1Y", "-PT30S", "PT-30S", "PT30", "P30S", "Sat, 31 Jan 2026 12:05:00 EST",
 	"Sat, 31 Jan 2026 12:05:00 CET", "Sat Jan 31 12:05:00 PST 2026", "2026-01-31 12:05:00 CEST",
 	"Sat Jan 31 2026 12:05:00 (Central European Time)", "Sat, 31 Jan 2026 12:05:00 A", "Sat, 31 Jan 2026", "Sat,",

@@ -236,8 +236,8 @@ var tooFarAhead = regexp.MustCompile(`:.*[+-](?:1[5-9]|2|14:?(?:0[1-9]|[1-5]))`)
 
 var errTime = errors.New("not a date as .NET writes it, like 2021-01-28T14:34:50.1234567+01:00")
 
-// ParseTime reads a time in ISO 8601 as .NET does, and returns it in UTC. It accepts what [bounds.ParseTime] accepts, and
-// no offset, which means UTC, because the clocks of Azure's servers are in UTC.
+// ParseTime reads a time in ISO 8601 as .NET does, and returns it in UTC. It accepts what [bounds.ParseTime] accepts,
+// and no offset, which means UTC, because the clocks of Azure's servers are in UTC.
 func ParseTime(text string) (time.Time, error) {
 	t, err := bounds.ParseTime(text)
 	if err != nil {

@@ -43,8 +43,8 @@ const (
 	maxUnwrapped = 64 << 10
 )
 
-// Unwrap returns the envelope inside a content, and the forms around it. If the content is an envelope, or if nothing in
-// it is recognizable as one, it returns the content itself and no forms.
+// Unwrap returns the envelope inside a content, and the forms around it. If the content is an envelope, or if nothing
+// in it is recognizable as one, it returns the content itself and no forms.
 func Unwrap(content []byte) (inner []byte, forms Wrapping) {
 	inner = content
 	for len(forms) <= maxForms {
@@ -141,8 +141,7 @@ func unwrapOne(content []byte) (inner []byte, form string) {
 	return inner, form
 }
 
-// unwrapContent returns the content of the object in which Logic Apps writes what is no JSON to them, which is base64 or
-// text, or JSON.
+// unwrapContent returns the content of the object in which Logic Apps keep a body with its type: base64, text or JSON.
 func unwrapContent(members []strictjson.Member) (inner []byte, form string) {
 	var content json.RawMessage
 	isTyped := false

@@ -87,21 +87,22 @@ func TestWrapping(t *testing.T) {
 		"base64_utf16":   {inUTF16(binary.LittleEndian, inBase64Text(native)), native, "base64 in UTF-16"},
 		"xml_base64":     {"<QueueMessage><MessageText>" + inBase64Text(native) + "</MessageText></QueueMessage>", native, "base64 in a <QueueMessage> element"},
 		"xml_json": {
-			"\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?>\r\n<QueueMessage>\n  <MessageText>" + entities.Replace(native) +
-				"</MessageText>\n</QueueMessage>\n", native, "a <QueueMessage> element",
+			"\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?>\r\n<QueueMessage>\n  <MessageText>" +
+				entities.Replace(native) + "</MessageText>\n</QueueMessage>\n", native, "a <QueueMessage> element",
 		},
 		"xml_base64_outside": {
-			inBase64Text("<QueueMessage><MessageText>" + inBase64Text(native) + "</MessageText></QueueMessage>"), native,
-			"base64 in a <QueueMessage> element in base64",
+			inBase64Text("<QueueMessage><MessageText>" + inBase64Text(native) + "</MessageText></QueueMessage>"),
+			native, "base64 in a <QueueMessage> element in base64",
 		},
 		"xml_twice": {
-			"<QueueMessage><MessageText>" + entities.Replace(entities.Replace(native)) + "</MessageText></QueueMessage>",
-			native, "XML entities in a <QueueMessage> element",
+			"<QueueMessage><MessageText>" + entities.Replace(entities.Replace(native)) +
+				"</MessageText></QueueMessage>", native, "XML entities in a <QueueMessage> element",
 		},
 		"entities":        {entities.Replace(native), native, "XML entities"},
 		"entities_base64": {inBase64Text(entities.Replace(native)), native, "XML entities in base64"},
 		"entities_numbers": {
-			" " + strings.ReplaceAll(strings.ReplaceAll(nexus, `"`, "&#34;"), "{", "&#x7B;") + "\n", nexus, "XML entities",
+			" " + strings.ReplaceAll(strings.ReplaceAll(nexus, `"`, "&#34;"), "{", "&#x7B;") + "\n", nexus,
+			"XML entities",
 		},
 		"entities_quotes":   {strings.ReplaceAll(nexus, `"`, "&quot;"), nexus, "XML entities"},
 		"content_object":    {`{"$content-type":"application/json","$content":` + native + `}`, native, "a $content object"},

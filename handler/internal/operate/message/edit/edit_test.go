@@ -242,7 +242,8 @@ func TestFixEncoding(t *testing.T) {
 				"a <QueueMessage> element removed, 1 layer of base64 added",
 			},
 			"xml_in_base64": {
-				storage.Base64, inBase64("<QueueMessage><MessageText>" + escapeXML(content) + "</MessageText></QueueMessage>"),
+				storage.Base64,
+				inBase64("<QueueMessage><MessageText>" + escapeXML(content) + "</MessageText></QueueMessage>"),
 				"a <QueueMessage> element removed",
 			},
 			"entities":      {storage.Base64, escapeXML(content), "XML entities removed, 1 layer of base64 added"},
@@ -252,7 +253,8 @@ func TestFixEncoding(t *testing.T) {
 				"a $content object removed, 1 layer of base64 removed",
 			},
 			"logic_apps_json": {
-				storage.None, `{"$content-type":"application/json","$content":` + content + `}`, "a $content object removed",
+				storage.None, `{"$content-type":"application/json","$content":` + content + `}`,
+				"a $content object removed",
 			},
 			"mark_before": {storage.Base64, "\ufeff" + inBase64(content), "characters around base64 removed"},
 			"python_none": {
