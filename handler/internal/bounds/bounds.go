@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -33,42 +32,66 @@ func (r Range[T]) Parse(text string, parse func(string) (T, error)) (T, bool) {
 func (r Range[T]) String() string { return fmt.Sprintf("from %v to %v", r.lowest, r.highest) }
 
 // ErrTooLong says that a text is a duration, but longer than the longest that a program can hold, 292 years.
-var ErrTooLong = errors.New("the duration is too long: at most 106750d, 292 years")
+var ErrTooLong = errors.New("the duration is too long: at most 106751d, 292 years")
 
-// goDuration matches a part of a Go duration, and durations the form of a duration, whatever its length.
-const goDuration = `(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h)`
+const number = `(?:\d+\.?\d*|\.\d+)`
 
-var durations = regexp.MustCompile(`^[+-]?(?:\d+d|` + goDuration + `)(?:` + goDuration + `)*$`)
+var (
+	seconds = regexp.MustCompile(`^` + number + `$`)
+	// timeSpan matches .NET's TimeSpan, and the same of Python and PostgreSQL. .NET reads 24:00:00 as 24 days.
+	timeSpan    = regexp.MustCompile(`^(?:(\d+)(?:\.| days?,? ))?([01]?\d|2[0-3]):([0-5]\d):([0-5]\d(?:\.\d+)?)$`)
+	isoDuration = regexp.MustCompile(`^p((?:` + number + `[dw])*)(?:t((?:` + number + `[hms])+))?$`)
+	durations   = regexp.MustCompile(`^(?:` + number + ` ?[a-zµμ]+ ?)+$`)
+	durationOf  = regexp.MustCompile(`(` + number + `) ?([a-zµμ]+)`)
+)
 
-// ParseDuration reads a Go duration that may begin with days of 24 hours, as our output does: 7d, 1d12h. Envelopes, our
-// files, settings and flags have such durations. The error is [ErrTooLong] if the text is one but for its length.
+// units has Go's units of durations by their names in lower case and singular, and our d and w.
+var units = map[string]string{
+	"ns": "ns", "us": "us", "µs": "us", "μs": "us", "ms": "ms", "msec": "ms", "millisecond": "ms",
+	"s": "s", "sec": "s", "second": "s", "m": "m", "min": "m", "minute": "m", "h": "h", "hr": "h", "hour": "h",
+	"d": "d", "day": "d", "w": "w", "week": "w",
+}
+
+// ParseDuration reads a duration of Go, also with days of 24 hours and weeks (90s, 1d12h), of ISO 8601 without months
+// and years (PT30S), as a TimeSpan (00:00:30), as a number of seconds, or in words (30 seconds). Letter case does not
+// matter. The error is [ErrTooLong] if the text is one but for its length.
 func ParseDuration(text string) (time.Duration, error) {
-	const day = 24 * time.Hour
-	days, rest, found := strings.Cut(text, "d")
-	if !found {
-		d, err := time.ParseDuration(text)
-		if err != nil && durations.MatchString(text) {
-			err = ErrTooLong
-		}
-		return d, err
+	rest, isNegative := strings.CutPrefix(strings.ToLower(text), "-")
+	if !isNegative {
+		rest = strings.TrimPrefix(rest, "+")
 	}
-	const most = int(math.MaxInt64/day) - 1 // leaves room for the rest
-	n, valid := New(-most, most).Parse(days, strconv.Atoi)
-	if !valid && durations.MatchString(text) {
-		return 0, ErrTooLong
+	if seconds.MatchString(rest) {
+		rest += "s"
 	}
-	part := time.Duration(0)
-	if rest != "" {
-		var err error
-		part, err = time.ParseDuration(rest)
-		hasSign := strings.ContainsAny(rest, "+-")
-		valid = valid && err == nil && part < day && !hasSign
+	if parts := timeSpan.FindStringSubmatch(rest); parts != nil {
+		rest = cmp.Or(parts[1], "0") + "d" + parts[2] + "h" + parts[3] + "m" + parts[4] + "s"
 	}
-	if !valid {
+	if parts := isoDuration.FindStringSubmatch(rest); parts != nil {
+		rest = parts[1] + parts[2]
+	}
+	if !durations.MatchString(rest) {
 		return 0, fmt.Errorf("%.40q is not a duration", text)
 	}
-	if strings.HasPrefix(days, "-") {
-		part = -part
+	var sum time.Duration
+	for _, parts := range durationOf.FindAllStringSubmatch(rest, -1) {
+		unit := cmp.Or(units[parts[2]], units[strings.TrimSuffix(parts[2], "s")])
+		times := int64(1)
+		switch unit {
+		case "":
+			return 0, fmt.Errorf("%.40q is not a duration", text)
+		case "d":
+			unit, times = "h", 24
+		case "w":
+			unit, times = "h", 7*24
+		}
+		part, err := time.ParseDuration(parts[1] + unit)
+		if err != nil || int64(part) > (math.MaxInt64-int64(sum))/times { // the form is right
+			return 0, ErrTooLong
+		}
+		sum += time.Duration(int64(part) * times)
 	}
-	return time.Duration(n)*day + part, nil
+	if isNegative {
+		sum = -sum
+	}
+	return sum, nil
 }

@@ -85,6 +85,18 @@ func TestLoad(t *testing.T) {
 			[]string{"ASYNC_CALLER_CALL_TIMEOUT=270s"},
 			func(s *settings) { s.CallTimeout = 270 * time.Second },
 		},
+		"call_timeout_seconds": {
+			[]string{"ASYNC_CALLER_CALL_TIMEOUT=90"},
+			func(s *settings) { s.CallTimeout = 90 * time.Second },
+		},
+		"call_timeout_span": {
+			[]string{"ASYNC_CALLER_CALL_TIMEOUT=00:01:30"},
+			func(s *settings) { s.CallTimeout = 90 * time.Second },
+		},
+		"call_timeout_iso": {
+			[]string{"ASYNC_CALLER_CALL_TIMEOUT=PT1M30S"},
+			func(s *settings) { s.CallTimeout = 90 * time.Second },
+		},
 		"expiration": {
 			[]string{"ASYNC_CALLER_EXPIRATION=720h"},
 			func(s *settings) { s.Expiration = 720 * time.Hour },
@@ -231,7 +243,7 @@ func TestLoadRefuses(t *testing.T) {
 		variable string
 		want     []string
 	}{
-		"call_timeout_number": {"ASYNC_CALLER_CALL_TIMEOUT=120", []string{`"120"`, "90s", "from 1s to 4m30s"}},
+		"call_timeout_number": {"ASYNC_CALLER_CALL_TIMEOUT=0x78", []string{`"0x78"`, "90s", "from 1s to 4m30s"}},
 		"call_timeout_word":   {"ASYNC_CALLER_CALL_TIMEOUT=soon", []string{`"soon"`, "90s"}},
 		"call_timeout_quote":  {`ASYNC_CALLER_CALL_TIMEOUT="120s`, []string{`"\"120s"`, "90s"}},
 		"call_timeout_break":  {"ASYNC_CALLER_CALL_TIMEOUT=120\ns", []string{`"120\ns"`, "90s"}},
@@ -250,7 +262,7 @@ func TestLoadRefuses(t *testing.T) {
 			[]string{"to 4m30s", "renews its lease", "5m", "deliver"},
 		},
 		"call_timeout_negative": {"ASYNC_CALLER_CALL_TIMEOUT=-5s", []string{`"-5s"`}},
-		"call_timeout_timespan": {"ASYNC_CALLER_CALL_TIMEOUT=00:02:00", []string{`"00:02:00"`}},
+		"call_timeout_timespan": {"ASYNC_CALLER_CALL_TIMEOUT=24:00:00", []string{`"24:00:00"`}},
 		"expiration_days":       {"ASYNC_CALLER_EXPIRATION=3651d", []string{`"3651d"`, "7d"}},
 		"expiration_short":      {"ASYNC_CALLER_EXPIRATION=1ms", []string{"from 1s"}},
 		"expiration_long":       {"ASYNC_CALLER_EXPIRATION=87601h", []string{"to 87600h"}},

@@ -2,11 +2,14 @@ package decision
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"asynccaller/handler/internal/bounds"
 )
 
 // Why a wait does not count, after the name of its header.
@@ -115,7 +118,7 @@ func readElement(text string, now time.Time) (time.Duration, bool) {
 	case isNumber && n >= epochSeconds:
 		return sinceEpoch(n * 1000).Sub(now), true
 	case isNumber:
-		return multiple(n, time.Second), true
+		return bounds.Seconds(n), true
 	case isDuration:
 		return wait, true
 	}
@@ -127,14 +130,7 @@ func sinceEpoch(milliseconds float64) time.Time {
 	return time.UnixMilli(int64(math.Round(min(milliseconds, farFuture))))
 }
 
-// multiple returns n times a unit of time, but little more than a year.
-func multiple(n float64, unit time.Duration) time.Duration {
-	return time.Duration(min(n*float64(unit), float64(2*MaxAskedWait)))
-}
-
-const number = `(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)`
-
-var numberForm = regexp.MustCompile(`^` + number + `$`)
+var numberForm = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)$`)
 
 // parseNumber reads a plain decimal number. One that is too large is infinite.
 func parseNumber(text string) (float64, bool) {
@@ -145,43 +141,13 @@ func parseNumber(text string) (float64, bool) {
 	return n, true
 }
 
-var (
-	durationForm = regexp.MustCompile(`^(?:` + number + ` ?[a-zµ]+ ?)+$`)
-	durationPart = regexp.MustCompile(`(` + number + `) ?([a-zµ]+)`)
-	isoDuration  = regexp.MustCompile(`^p((?:` + number + `[dw])*)(?:t((?:` + number + `[hms])+))?$`)
-)
-
-// units are the units of durations, in lower case and singular.
-var units = map[string]time.Duration{
-	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond,
-	"ms": time.Millisecond, "msec": time.Millisecond, "millisecond": time.Millisecond,
-	"s": time.Second, "sec": time.Second, "second": time.Second,
-	"m": time.Minute, "min": time.Minute, "minute": time.Minute,
-	"h": time.Hour, "hr": time.Hour, "hour": time.Hour,
-	"d": 24 * time.Hour, "day": 24 * time.Hour,
-	"w": 7 * 24 * time.Hour, "week": 7 * 24 * time.Hour,
-}
-
-// parseDuration reads a duration of Go, of ISO 8601 without months and years, or in words. It does not use
-// [bounds.ParseDuration], which accepts signs and no words.
-func parseDuration(text string) (sum time.Duration, ok bool) {
-	text = strings.ToLower(text)
-	iso := isoDuration.FindStringSubmatch(text)
-	if iso != nil {
-		text = iso[1] + iso[2]
+// parseDuration reads a duration without a sign. One that is too long is longer than any that counts.
+func parseDuration(text string) (time.Duration, bool) {
+	d, err := bounds.ParseDuration(text)
+	if errors.Is(err, bounds.ErrTooLong) {
+		d, err = math.MaxInt64, nil
 	}
-	if !durationForm.MatchString(text) {
-		return 0, false
-	}
-	for _, part := range durationPart.FindAllStringSubmatch(text, -1) {
-		n, _ := parseNumber(part[1])
-		unit := cmp.Or(units[part[2]], units[strings.TrimSuffix(part[2], "s")])
-		if unit == 0 {
-			return 0, false
-		}
-		sum = min(sum+multiple(n, unit), 2*MaxAskedWait)
-	}
-	return sum, true
+	return d, err == nil && !strings.ContainsAny(text[:1], "+-")
 }
 
 // dateForm matches the day of the week, the date and time, and the offset from UTC: hours and minutes. Names of zones
@@ -192,11 +158,10 @@ var dateForm = regexp.MustCompile(
 		` ?(?:GMT|UTC?|Z|(?:GMT|UTC)?([+-][0-9]{2}):?([0-9]{2})?` +
 		`(?: (?:[A-Z]{1,5}|[+-][0-9]{2,4}|M=[+-][0-9.]+|\(.*\)))*)?$`)
 
-// dateLayouts are the forms of a date and time, in capitals, with single spaces.
+// dateLayouts are the forms of a date and time beside those of [bounds.ParseTime], in capitals, with single spaces.
 var dateLayouts = []string{
 	"2 Jan 2006 15:04:05", "2 Jan 06 15:04:05", "2-Jan-2006 15:04:05", "2-Jan-06 15:04:05",
 	"Jan 2 15:04:05 2006", "Jan 2 15:04:05 GMT 2006", "Jan 2 15:04:05 UTC 2006", "Jan 2 2006 15:04:05",
-	"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04",
 }
 
 // parseDate reads a date and time of HTTP, ISO 8601, Go and JavaScript. Without an offset it is in UTC.
@@ -207,11 +172,9 @@ func parseDate(text string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	zone := cmp.Or(parts[2], "+00") + cmp.Or(parts[3], "00")
-	for _, layout := range dateLayouts {
-		at, err := time.Parse(layout+" -0700", parts[1]+" "+zone)
-		if err == nil {
-			return at, true
-		}
+	at, err := bounds.ParseTime(parts[1] + zone)
+	for i := 0; err != nil && i < len(dateLayouts); i++ {
+		at, err = time.Parse(dateLayouts[i]+" -0700", parts[1]+" "+zone)
 	}
-	return time.Time{}, false
+	return at, err == nil
 }

@@ -63,6 +63,10 @@ var readableWaits = map[string]map[string]time.Duration{
 		"PT0.5S": time.Second, "P1DT12H": 36 * time.Hour, "P1W": 7 * 24 * time.Hour, "PT0S": 0,
 		`"PT30S"`: 30 * time.Second,
 	},
+	"time_span": {
+		"00:00:30": 30 * time.Second, "1.00:00:00": 24 * time.Hour, "00:00:00.5000000": time.Second,
+		`"12:05:00"`: 12*time.Hour + 5*time.Minute, "00:00:30, 10": 30 * time.Second,
+	},
 	"http_date": {
 		"Sat, 31 Jan 2026 12:05:00 GMT": 5 * time.Minute, "Saturday, 31-Jan-26 12:05:00 GMT": 5 * time.Minute,
 		"Sat Jan 31 12:05:00 2026": 5 * time.Minute, "Sat, 31 Jan 2026 12:05:00 UTC": 5 * time.Minute,
@@ -88,6 +92,7 @@ var readableWaits = map[string]map[string]time.Duration{
 		"2026-01-31 12:05:00 UTC": 5 * time.Minute, "2026-01-31T12:05:00": 5 * time.Minute,
 		"2026-01-31t12:05:00z": 5 * time.Minute, "2026-01-31 12:05:00.123456+00:00": 301 * time.Second,
 		"2026-01-31 12:05:00+00": 5 * time.Minute, "2026-01-31 12:05:00 GMT": 5 * time.Minute,
+		"2026-01-31T13:05:00+01":     5 * time.Minute,
 		"2026-01-31T12:05:00 +00:00": 5 * time.Minute, "2026-01-31T12:05:00.999999999": 301 * time.Second,
 	},
 	"go_time": {
@@ -101,6 +106,7 @@ var readableWaits = map[string]map[string]time.Duration{
 var pastWaits = []string{
 	"Sat, 31 Jan 2026 11:59:00 GMT", "2026-01-31T11:00:00Z", "1769860000", "1769860000000",
 	"Sat, 01 Jan 0000 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", "2026-01-31 12:59:00 +0100 CET",
+	"0000-00-00 00:00:00", "0001-01-01T00:00:00Z",
 }
 
 // farWaits can be read, and are too long.
@@ -114,10 +120,11 @@ var farWaits = []string{
 var unreadableWaits = []string{
 	"soon", "-1", "-0.5", "+5", "0x10", "1e3", "NaN", "inf", "Infinity", "1_000", ".", "٣٠", "12 0", "\"120", `1"2"0`,
 	",", ";w=60", "120, soon", "soon, 120", "-1, 120", "120\nsoon", `"120, "`, "30x", "30 parsecs", "-30s", "1h-30m",
+	"+30s",
 	"s", "PT", "P", "P1DT", "P1M", "P1Y", "-PT30S", "PT-30S", "PT30", "P30S", "Sat, 31 Jan 2026 12:05:00 EST",
 	"Sat, 31 Jan 2026 12:05:00 CET", "Sat Jan 31 12:05:00 PST 2026", "2026-01-31 12:05:00 CEST",
 	"Sat Jan 31 2026 12:05:00 (Central European Time)", "Sat, 31 Jan 2026 12:05:00 A", "Sat, 31 Jan 2026", "Sat,",
-	"31/01/2026 12:05:00", "01/31/2026 12:05:00 PM", "12:05:00", "Sat, 32 Jan 2026 12:05:00 GMT",
+	"31/01/2026 12:05:00", "01/31/2026 12:05:00 PM", "12:05", "24:00:00", "-00:00:30", "Sat, 32 Jan 2026 12:05:00 GMT",
 	"Sat, 31 Foo 2026 12:05:00 GMT", "2026-01-31T25:00:00Z", "2026-01-31T12:05:00+99:00",
 	strings.Repeat("1,", 5000) + "1",
 	"\x840", "120;\n\"", "2026-01-31", "in 30 seconds", "30 s 10", "1.2.3", "1.5.s", "30s ago",

@@ -226,33 +226,24 @@ func appendLine(content []byte, text string) []byte {
 
 // Bounds of DateTimeOffset. Its year has four digits, in UTC too.
 const (
-	earliest  = "0001-01-01T00:00:00+00:00"         // DateTimeOffset.MinValue, its default
-	latest    = "9999-12-31T23:59:59.9999999+00:00" // DateTimeOffset.MaxValue
-	maxYear   = 9999
-	maxOffset = "14:00"
+	earliest = "0001-01-01T00:00:00+00:00"         // DateTimeOffset.MinValue, its default
+	latest   = "9999-12-31T23:59:59.9999999+00:00" // DateTimeOffset.MaxValue
+	maxYear  = 9999
 )
+
+// tooFarAhead matches an offset of more than 14 hours, after a time.
+var tooFarAhead = regexp.MustCompile(`:.*[+-](?:1[5-9]|2|14:?(?:0[1-9]|[1-5]))`)
 
 var errTime = errors.New("not a date as .NET writes it, like 2021-01-28T14:34:50.1234567+01:00")
 
 // ParseTime reads a time in ISO 8601 as .NET does, and returns it in UTC. It accepts what [bounds.ParseTime] accepts,
-// and also the offsets "+hhmm", "+hh" and none. None means UTC, because the clocks of Azure's servers are in UTC.
+// and no offset, which means UTC, because the clocks of Azure's servers are in UTC.
 func ParseTime(text string) (time.Time, error) {
-	const clock = len("2006-01-02T15:04:05")
-	if len(text) < clock {
-		return time.Time{}, errTime
+	t, err := bounds.ParseTime(text)
+	if err != nil {
+		t, err = bounds.ParseTime(text + "Z")
 	}
-	offset := strings.TrimLeft(text[clock:], ".0123456789")
-	text = strings.TrimSuffix(text, offset)
-	switch len(offset) {
-	case len(""):
-		offset = "Z"
-	case len("+hh"):
-		offset += ":00"
-	case len("+hhmm"):
-		offset = offset[:len("+hh")] + ":" + offset[len("+hh"):]
-	}
-	t, err := bounds.ParseTime(text + offset)
-	if err != nil || offset[1:] > maxOffset {
+	if err != nil || tooFarAhead.MatchString(text) {
 		return time.Time{}, errTime
 	}
 	return t.UTC(), nil

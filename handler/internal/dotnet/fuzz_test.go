@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,15 @@ func sameRequest(t *testing.T, want dotnet.Request) {
 		t.Fatalf("%q: %v", formatted, err)
 	}
 	want.Header = joined(want.Header)
+	for name, values := range want.Header {
+		once := dotnet.Rewritten(name, values)
+		again := dotnet.Rewritten(name, once)
+		afterwards := dotnet.Rewritten(name, got.Header[name])
+		if !slices.Equal(again, once) || !slices.Equal(afterwards, once) {
+			t.Errorf("%s: %q is rewritten as %q, then as %q, and once it was written as %q", name, values, once, again,
+				afterwards)
+		}
+	}
 	if diff := cmp.Diff(want, got, sameSpelling); diff != "" {
 		t.Errorf("formatted and parsed (-want +got):\n%s", diff)
 	}

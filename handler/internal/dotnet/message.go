@@ -344,6 +344,43 @@ func IsReadable(name string, values []string) bool {
 	return !slices.ContainsFunc(joined(name, values), func(value string) bool { return !accepts(value) })
 }
 
+var (
+	// spaced matches what .NET spaces anew in a value, and quoted texts, which it keeps.
+	spaced  = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[ \t]*[,;=][ \t]*|[ \t]+`)
+	quality = regexp.MustCompile(`(?i); q=([0-9.]+)`)
+)
+
+// Rewritten returns a header, one value per line, in a form that stays the same when .NET reads it and writes it again.
+// The name is canonical. .NET joins lines and, in headers whose values it parses, writes spaces, qualities and the
+// directives of Cache-Control anew.
+func Rewritten(name string, values []string) []string {
+	lines := slices.Clone(joined(name, values))
+	if _, isParsed := parsed[name]; !isParsed {
+		return lines
+	}
+	for i, line := range lines {
+		line = spaced.ReplaceAllStringFunc(line, func(part string) string {
+			switch trimmed := strings.Trim(part, space); trimmed {
+			case ",", ";", "":
+				return trimmed + " "
+			default:
+				return trimmed
+			}
+		})
+		line = quality.ReplaceAllStringFunc(line, func(part string) string {
+			n, _ := strconv.ParseFloat(part[len("; q="):], 64) // .NET refuses what is no number
+			return "; q=" + strconv.FormatFloat(n, 'f', -1, 64)
+		})
+		if name == "Cache-Control" {
+			directives := strings.Split(strings.ToLower(line), ", ")
+			slices.Sort(directives)
+			line = strings.Join(directives, ", ")
+		}
+		lines[i] = line
+	}
+	return lines
+}
+
 // isDate accepts the only form that a sender may generate (RFC 9110, 5.6.7). The comparison finds a wrong weekday,
 // which http.ParseTime does not see.
 func isDate(value string) bool {

@@ -283,13 +283,20 @@ func (e *Envelope) Memory() int {
 }
 
 // Fingerprint returns the hash of what the sender chooses of a call: two envelopes have the same only if the target
-// receives the same but for its trace, and so does the receiver of a callback but for the report.
+// receives the same but for its trace, and so does the receiver of a callback but for the report. How the C# app spells
+// a Nexus message anew does not count.
 func (e *Envelope) Fingerprint() [sha256.Size]byte {
 	sum := sha256.New()
-	hashCall(sum, e.Call)
+	calls := []Call{e.Call}
 	if e.Callback != nil {
 		callback, _ := e.format.callbackCall() // it was parsed before
-		hashCall(sum, callback)
+		calls = append(calls, callback)
+	}
+	for _, call := range calls {
+		if e.Format() == FormatNexus {
+			call = rewritten(call)
+		}
+		hashCall(sum, call)
 	}
 	return [sha256.Size]byte(sum.Sum(nil)) // a hash never fails
 }

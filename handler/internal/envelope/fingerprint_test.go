@@ -1,6 +1,7 @@
 package envelope_test
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -53,18 +54,83 @@ func TestFingerprint(t *testing.T) {
 		"nexus_cb_header":   {nexusBase, nexus(callOut, "POST /cb HTTP/1.1|Host: s.example|X-A: 2||"), false},
 		"nexus_cb_method":   {nexusBase, nexus(callOut, "PUT /cb HTTP/1.1|Host: s.example|X-A: 1||"), false},
 		"nexus_cb_host":     {nexusBase, nexus(callOut, "POST /cb HTTP/1.1|Host: r.example|X-A: 1||"), false},
+		"nexus_cb_same":     {nexusBase, nexus(callOut, "POST /cb HTTP/1.1|Host: s.example|x-a:1||"), true},
 		"nexus_no_callback": {nexusBase, strings.Split(nexusBase, `,"CallBack"`)[0] + "}}", false},
 	} {
-		one, err := envelope.Parse([]byte(test.one))
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		other, err := envelope.Parse([]byte(test.other))
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		if got := one.Fingerprint() == other.Fingerprint(); got != test.same {
+		if got := fingerprint(t, test.one) == fingerprint(t, test.other); got != test.same {
 			t.Errorf("%s: the same is %t", name, got)
 		}
 	}
+}
+
+// TestFingerprintAfterDotnet: the C# app, which reads a message and writes it again, does not change the fingerprint of
+// a Nexus message, and a call that says something else has another one. That of a native envelope is over the sender's
+// own text.
+func TestFingerprintAfterDotnet(t *testing.T) {
+	request := func(target, headers string) string {
+		text := strings.ReplaceAll("POST "+target+" HTTP/1.1|Host: t.example|"+headers+"|", "|", "\r\n")
+		return `{"RawRequest":{"Id":"1","CallOut":"` + base64.StdEncoding.EncodeToString([]byte(text)) + `"}}`
+	}
+	header := func(line string) string { return request("/", line+"|") }
+	for name, test := range map[string]struct {
+		one, other string
+		same       bool
+	}{
+		"media_type":       {header("Content-Type: application/json;charset=UTF-8"), header("Content-Type: application/json; charset=UTF-8"), true},
+		"media_type_space": {header("Content-Type: a/b ;  c = d"), header("Content-Type: a/b; c=d"), true},
+		"media_type_quote": {header(`Content-Type: a/b;c="d;e , f"`), header(`Content-Type: a/b; c="d;e , f"`), true},
+		"accept":           {header("Accept: text/html;q=0.8,*/*"), header("Accept: text/html; q=0.8, */*"), true},
+		"accept_lines":     {header("Accept: text/html|Accept: */*"), header("Accept: text/html, */*"), true},
+		"unknown_lines":    {header("X-A: 1|X-A: 2"), header("X-A: 1, 2"), true},
+		"encodings":        {header("Accept-Encoding: gzip;q=1,br;q=0.50"), header("Accept-Encoding: gzip; q=1.0, br; q=0.5"), true},
+		"language":         {header("Accept-Language: sv,en;Q=.8"), header("Accept-Language: sv, en; q=0.8"), true},
+		"cache":            {header("Cache-Control: Max-Age=0,no-cache"), header("Cache-Control: no-cache, max-age=0"), true},
+		"agent":            {header("User-Agent: a/1  (b;c)"), header("User-Agent: a/1 (b;c)"), true},
+		"agent_lines":      {header("User-Agent: a/1|User-Agent: b/2"), header("User-Agent: a/1 b/2"), true},
+		"credentials":      {header("Authorization: Bearer  abc=="), header("Authorization: Bearer abc=="), true},
+		"etags":            {header(`If-Match: "a,b","c"`), header(`If-Match: "a,b", "c"`), true},
+		"referer":          {header("Referer: https://a.example"), header("Referer: https://a.example/"), true},
+		"tilde":            {request("/%7ea/%41?x=%7E", ""), request("/~a/A?x=~", ""), true},
+		"escapes":          {request("/%c3%a5/%2f", ""), request("/%C3%A5/%2F", ""), true},
+		"characters":       {request("/å", ""), request("/%C3%A5", ""), true},
+		"dots":             {request("/a/../b/./c?d=/../e", ""), request("/b/c?d=/../e", ""), true},
+		"escaped_dots":     {request("/a/%2e%2E/b", ""), request("/b", ""), true},
+		"fragment":         {request("/a?b#c", ""), request("/a?b", ""), true},
+
+		"other_charset":  {header("Content-Type: a/b;charset=x"), header("Content-Type: a/b; charset=y"), false},
+		"other_quality":  {header("Accept: a/b;q=0.8"), header("Accept: a/b;q=0.7"), false},
+		"other_quoted":   {header(`If-Match: "a,b"`), header(`If-Match: "a, b"`), false},
+		"other_order":    {header("Accept: a/b, c/d"), header("Accept: c/d, a/b"), false},
+		"other_unknown":  {header("X-A: 1;2"), header("X-A: 1; 2"), false},
+		"other_case":     {header("Authorization: Bearer A"), header("Authorization: Bearer a"), false},
+		"other_age":      {header("Cache-Control: max-age=0"), header("Cache-Control: max-age=1"), false},
+		"other_cookies":  {header("Cookie: a=1|Cookie: b=2"), header("Cookie: a=1, b=2"), false},
+		"escaped_slash":  {request("/a%2Fb", ""), request("/a/b", ""), false},
+		"escaped_amp":    {request("/?a%26b", ""), request("/?a&b", ""), false},
+		"double_slash":   {request("/a//b", ""), request("/a/b", ""), false},
+		"letter_case":    {request("/A", ""), request("/a", ""), false},
+		"no_query":       {request("/a?", ""), request("/a?b", ""), false},
+		"escape_escaped": {request("/%257e", ""), request("/~", ""), false},
+		"native": {
+			`{"asyncCaller":1,"call":{"url":"https://t.example/%7e"}}`,
+			`{"asyncCaller":1,"call":{"url":"https://t.example/~"}}`, false,
+		},
+		"native_header": {
+			`{"asyncCaller":1,"call":{"url":"https://t.example/","headers":{"Accept":"a/b,c/d"}}}`,
+			`{"asyncCaller":1,"call":{"url":"https://t.example/","headers":{"Accept":"a/b, c/d"}}}`, false,
+		},
+	} {
+		if got := fingerprint(t, test.one) == fingerprint(t, test.other); got != test.same {
+			t.Errorf("%s: the same is %t", name, got)
+		}
+	}
+}
+
+func fingerprint(t *testing.T, content string) [sha256.Size]byte {
+	t.Helper()
+	e, err := envelope.Parse([]byte(content))
+	if err != nil {
+		t.Fatal(content, err)
+	}
+	return e.Fingerprint()
 }

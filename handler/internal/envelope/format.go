@@ -55,20 +55,11 @@ var ErrNotEnvelope = errors.New(`asyncCaller: missing, and so is RawRequest: thi
 	`(every native envelope has "asyncCaller":1, every Nexus envelope a "RawRequest")`)
 
 // Parse reads an envelope in either format. Its errors name the invalid member, or the line and column where the text
-// stops being JSON. They never quote a header's value, a body or a URL. A [*WrappedError] names the form of an envelope
-// that is not JSON itself. The envelope shares the memory of content.
+// stops being JSON. They never quote a header's value, a body or a URL. A [*WrappedError] names the form around an
+// envelope. The envelope shares the memory of content.
 func Parse(content []byte) (*Envelope, error) {
 	members, err := strictjson.Object(content)
 	native, nexus := markers(members)
-	if err == nil && !native && !nexus {
-		err = ErrNotEnvelope
-	}
-	if err != nil {
-		if _, forms := Unwrap(content); forms != nil {
-			err = &WrappedError{forms}
-		}
-		return nil, err
-	}
 	var e *Envelope
 	switch {
 	case native && nexus:
@@ -76,8 +67,13 @@ func Parse(content []byte) (*Envelope, error) {
 			errors.New("appears together with RawRequest: an envelope is either native or Nexus"))
 	case native:
 		e, err = parseNative(members)
-	default:
+	case nexus:
 		e, err = parseNexus(members)
+	default:
+		if _, forms := Unwrap(content); forms != nil {
+			return nil, &WrappedError{forms}
+		}
+		err = cmp.Or(err, ErrNotEnvelope)
 	}
 	if err != nil {
 		return nil, err

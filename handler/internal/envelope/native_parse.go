@@ -22,7 +22,7 @@ import (
 
 const (
 	// nativeVersion is the value of the marker.
-	nativeVersion = "1"
+	nativeVersion = 1
 	maxRequestID  = 128
 	jsonMediaType = "application/json"
 	// maxContextDepth leaves room for the levels that a callback adds: JSON readers accept 10,000.
@@ -73,8 +73,9 @@ var errMissing = errors.New("missing")
 func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	switch m.Name {
 	case nativeMarker:
-		if string(m.Value) != nativeVersion {
-			err = fmt.Errorf("want %s, the only version there is", nativeVersion)
+		_, err = strictjson.Int(m.Value, nativeVersion, nativeVersion)
+		if err != nil {
+			err = fmt.Errorf("want %d, the only version there is", nativeVersion)
 		}
 	case "requestId":
 		e.RequestID, err = parseRequestID(m.Value)

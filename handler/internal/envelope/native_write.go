@@ -82,7 +82,7 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 	has := func(name string) bool { return n.has(name, l) }
 	w := newObject()
 	w.Grow(e.size + comfortableRoom)
-	w.raw(nativeMarker, []byte(nativeVersion))
+	w.number(nativeMarker, nativeVersion)
 	w.text("requestId", e.RequestID)
 	for _, m := range n.members {
 		if n.keeps(e, m.Name, l) {
@@ -166,7 +166,7 @@ func (n *native) encodeCallback(e *Envelope, r Report, context json.RawMessage) 
 	call.raw("json", body.end())
 
 	w := newObject()
-	w.raw(nativeMarker, []byte(nativeVersion))
+	w.number(nativeMarker, nativeVersion)
 	w.text("requestId", CallbackID(e.RequestID))
 	w.time("createdAt", r.At)
 	r.trace.write(w, r.trace.SpanID)

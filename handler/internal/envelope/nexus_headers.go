@@ -1,6 +1,10 @@
 package envelope
 
 import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -37,6 +41,47 @@ func NexusWarnings(content []byte) (warnings []string) {
 	}
 	slices.Sort(warnings)
 	return warnings
+}
+
+// rewritten returns a call in a form that stays the same when the C# app reads the message and puts it back, with URLs
+// and headers as .NET writes them.
+func rewritten(c Call) Call {
+	header := http.Header{}
+	for name, values := range c.Header {
+		switch name {
+		case "Referer", "Content-Location":
+			header[name] = []string{rewrittenURL(strings.Join(values, ", "))}
+		default:
+			header[name] = dotnet.Rewritten(name, values)
+		}
+	}
+	c.URL, c.Header = rewrittenURL(c.URL), header
+	return c
+}
+
+var (
+	escapes    = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+	unreserved = regexp.MustCompile(`^[A-Za-z0-9._~-]$`) // RFC 3986, 2.3
+)
+
+// rewrittenURL returns a URL like .NET's Uri.AbsoluteUri: characters that need no escape without one, other escapes in
+// upper case, no dots as segments. It has no fragment, which no call has.
+func rewrittenURL(text string) string {
+	text = escapes.ReplaceAllStringFunc(EscapeURL(text), func(escape string) string {
+		plain, _ := url.PathUnescape(escape) // it is an escape
+		if unreserved.MatchString(plain) {
+			return plain
+		}
+		return strings.ToUpper(escape)
+	})
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	u = u.ResolveReference(u)
+	u.Path = cmp.Or(u.Path, "/")
+	u.Fragment, u.RawFragment = "", ""
+	return u.String()
 }
 
 func isASCII(values []string) bool {

@@ -45,6 +45,9 @@ var vitalMembers = []string{
 // a native one, but only members that are probably misspelt are named: the others may be anything, also a secret.
 func UnknownMembers(content []byte) []Unknown {
 	members, _ := strictjson.Object(content)
+	if _, form := unwrapContent(members); form != "" {
+		return nil // the members are those of the wrapper
+	}
 	objects, same := nativeObjects(), strictjson.ExactNames
 	isNative, isNexus := markers(members)
 	if isNexus && !isNative {

@@ -53,6 +53,8 @@ func TestUnknownMembers(t *testing.T) {
 			`{"asynccaler":1,"call":{"url":"http://a","C4nary":1},"C4nary":1}`,
 			[]string{"asynccaler -> asyncCaller"},
 		},
+		"logic_apps": {`{"$content-type":"a/b","$content":{"asyncCaller":1}}`, nil},
+		"content":    {`{"$content":{"asyncCaller":1}}`, []string{"$content -> context"}},
 		"nexus": {
 			`{"organization":"o","DeadlinAt":"x","RawRequest":{"ID":"1","CallOut":"","Prioriti":1},"Trail":[]}`,
 			[]string{"DeadlinAt -> DeadlineAt", "RawRequest.Prioriti -> RawRequest.Priority"},

@@ -6,9 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/xml"
-	"errors"
 	"fmt"
-	"html"
 	"io"
 	"regexp"
 	"slices"
@@ -33,9 +31,9 @@ const (
 	formPython     = "a Python bytes literal"
 	formGzip       = "gzip"
 	formUTF16      = "UTF-16"
-	formXML        = "a QueueMessage element"
-	formEntities   = "HTML entities"
-	formLogicApps  = "$content of Logic Apps"
+	formXML        = "a <QueueMessage> element" // of the REST API of queues
+	formEntities   = "XML entities"
+	formContent    = "a $content object" // of Logic Apps
 )
 
 const (
@@ -45,19 +43,20 @@ const (
 	maxUnwrapped = 64 << 10
 )
 
-// Unwrap returns the envelope inside a content, and the forms around it. If the content is an envelope, or if nothing in
-// it is recognizable as one, it returns the content itself and no forms.
+// Unwrap returns the envelope inside a content, and the forms around it. If the content is an envelope, or if nothing
+// in it is recognizable as one, it returns the content itself and no forms.
 func Unwrap(content []byte) (inner []byte, forms Wrapping) {
 	inner = content
 	for len(forms) <= maxForms {
 		members, err := strictjson.Object(inner)
-		if err == nil {
-			native, nexus := markers(members)
-			if native || nexus {
-				return inner, forms
-			}
+		native, nexus := markers(members)
+		if native || nexus {
+			return inner, forms
 		}
-		unwrapped, form := unwrapOne(inner, members)
+		unwrapped, form := unwrapContent(members)
+		if err != nil {
+			unwrapped, form = unwrapOne(inner)
+		}
 		if form == "" {
 			break
 		}
@@ -90,21 +89,17 @@ func (w Wrapping) String() string {
 	return strings.Join(layers, " in ")
 }
 
-// WrappedError says that a content is an envelope, but not in the form that the handler reads.
+// WrappedError says that a content has an envelope, but not in the form that the handler reads.
 type WrappedError struct {
 	Wrapping Wrapping
 }
 
 func (e *WrappedError) Error() string {
-	return fmt.Sprintf("an envelope in %s, not JSON in UTF-8", e.Wrapping)
+	return fmt.Sprintf("an envelope in %s, not the envelope itself", e.Wrapping)
 }
 
-// unwrapOne removes the outermost form of a content, which has members if it is an object. The form is empty if there is
-// none that is known.
-func unwrapOne(content []byte, members []strictjson.Member) (inner []byte, form string) {
-	if members != nil {
-		return contentOf(members)
-	}
+// unwrapOne removes the outermost form of a content. The form is empty if there is none that is known.
+func unwrapOne(content []byte) (inner []byte, form string) {
 	trimmed, wide := bom.Text(bytes.TrimSpace(content))
 	text := string(trimmed)
 	var err error
@@ -123,16 +118,20 @@ func unwrapOne(content []byte, members []strictjson.Member) (inner []byte, form 
 		form = formString
 		err = json.Unmarshal(trimmed, &text)
 		inner = []byte(text)
-	case strings.HasPrefix(text, "<"):
-		form = formXML
-		inner, err = messageText(trimmed)
-	case entityJSON.MatchString(text):
-		form = formEntities
-		inner = []byte(html.UnescapeString(text))
 	case strings.HasPrefix(text, `b'`), strings.HasPrefix(text, `b"`):
 		form = formPython
 		text, err = unquotePython(text)
 		inner = []byte(text)
+	case strings.HasPrefix(text, "<"):
+		form = formXML
+		message := queueMessage.FindStringSubmatch(text)
+		if message == nil {
+			return nil, ""
+		}
+		inner, err = unescapeXML(message[1])
+	case strings.Contains(text, "&") && !strings.ContainsAny(text, `"<`): // else not all of it is escaped
+		form = formEntities
+		inner, err = unescapeXML(text)
 	default:
 		inner, form, err = decodeBase64(text)
 	}
@@ -142,37 +141,37 @@ func unwrapOne(content []byte, members []strictjson.Member) (inner []byte, form 
 	return inner, form
 }
 
-// contentOf returns the content that Logic Apps passes on in an object with its media type: base64, or a JSON value.
-func contentOf(members []strictjson.Member) (inner []byte, form string) {
-	if len(members) != 2 || members[0].Name != "$content-type" || members[1].Name != "$content" {
+// unwrapContent returns the content of the object in which Logic Apps keep a body with its type: base64, text or JSON.
+func unwrapContent(members []strictjson.Member) (inner []byte, form string) {
+	var content json.RawMessage
+	isTyped := false
+	for _, m := range members {
+		switch m.Name {
+		case "$content":
+			content = m.Value
+		case "$content-type":
+			isTyped = true
+		}
+	}
+	if len(members) != 2 || content == nil || !isTyped {
 		return nil, ""
 	}
-	inner, err := strictjson.Bytes(members[1].Value)
+	text, err := strictjson.Bytes(content)
 	if err != nil {
-		inner = members[1].Value
+		return content, formContent
 	}
-	return inner, formLogicApps
+	return text, formContent
 }
 
-// messageText returns the text of a message as the REST API of Queue Storage has it in XML.
-func messageText(document []byte) ([]byte, error) {
-	var message struct {
-		XMLName xml.Name `xml:"QueueMessage"`
-		Text    []string `xml:"MessageText"`
-	}
-	err := xml.Unmarshal(document, &message)
-	if err == nil && (len(message.Text) != 1 || !bytes.HasSuffix(document, []byte("</QueueMessage>"))) {
-		err = errors.New("it is not one message")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return []byte(message.Text[0]), nil
-}
+// queueMessage matches the XML of the REST API of queues. Its text has no elements.
+var queueMessage = regexp.MustCompile(`^(?:<\?xml[^<>]*>\s*)?` +
+	`<QueueMessage[^<>]*>\s*<MessageText[^<>]*>([^<]*)</MessageText>\s*</QueueMessage>$`)
 
-// entityJSON matches an object in which all characters that have an entity of XML have been replaced by it, so that it
-// is certain what the text was.
-var entityJSON = regexp.MustCompile(`^\{\s*&(?:quot|#34|#x22);(?:[^&"<>]|&(?:quot|amp|lt|gt|apos|#34|#39|#x22|#x27);)*\}$`)
+// unescapeXML reads a text of XML without elements. It refuses an & that begins none of XML's own entities.
+func unescapeXML(text string) (inner []byte, err error) {
+	err = xml.Unmarshal([]byte("<a>"+text+"</a>"), &inner)
+	return inner, err
+}
 
 // gunzip decompresses a content that is not large.
 func gunzip(content []byte) ([]byte, error) {

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"html"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -44,6 +43,8 @@ func inJSONString(t *testing.T, text string) string {
 	}
 	return string(quoted)
 }
+
+var entities = strings.NewReplacer(`"`, "&quot;", "&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&apos;")
 
 // TestWrapping checks that the error names the form of an envelope that is not JSON, and that the envelope inside and
 // its request id are found.
@@ -84,30 +85,36 @@ func TestWrapping(t *testing.T) {
 		"utf16_marked":   {inUTF16(binary.LittleEndian, "\ufeff"+native), native, "UTF-16"},
 		"utf16_base64":   {inBase64Text(inUTF16(binary.LittleEndian, native)), native, "UTF-16 in base64"},
 		"base64_utf16":   {inUTF16(binary.LittleEndian, inBase64Text(native)), native, "base64 in UTF-16"},
-		"queue_message": {
-			`<?xml version="1.0"?><QueueMessage>` + "\n<MessageText>" + html.EscapeString(nexus) +
-				"</MessageText></QueueMessage>\n", nexus, "a QueueMessage element",
+		"xml_base64":     {"<QueueMessage><MessageText>" + inBase64Text(native) + "</MessageText></QueueMessage>", native, "base64 in a <QueueMessage> element"},
+		"xml_json": {
+			"\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?>\r\n<QueueMessage>\n  <MessageText>" +
+				entities.Replace(native) + "</MessageText>\n</QueueMessage>\n", native, "a <QueueMessage> element",
 		},
-		"queue_message_base64": {
-			"<QueueMessage><MessageText>" + inBase64Text(native) + "</MessageText></QueueMessage>", native,
-			"base64 in a QueueMessage element",
+		"xml_base64_outside": {
+			inBase64Text("<QueueMessage><MessageText>" + inBase64Text(native) + "</MessageText></QueueMessage>"),
+			native, "base64 in a <QueueMessage> element in base64",
 		},
-		"entities":        {html.EscapeString(native), native, "HTML entities"},
-		"entities_of_xml": {inBase64Text(strings.ReplaceAll(nexus, `"`, "&quot;")), nexus, "HTML entities in base64"},
-		"logic_apps": {
-			`{"$content-type":"a/b","$content":"` + inBase64Text(native) + `"}`, native,
-			"base64 in $content of Logic Apps",
+		"xml_twice": {
+			"<QueueMessage><MessageText>" + entities.Replace(entities.Replace(native)) +
+				"</MessageText></QueueMessage>", native, "XML entities in a <QueueMessage> element",
 		},
-		"logic_apps_json": {`{"$content-type": "application/json", "$content": ` + nexus + `}`, nexus, "$content of Logic Apps"},
-		"logic_apps_text": {
-			inBase64Text(`{"$content-type":"text/plain","$content":` + inJSONString(t, native) + `}`), native,
-			"$content of Logic Apps in base64",
+		"entities":        {entities.Replace(native), native, "XML entities"},
+		"entities_base64": {inBase64Text(entities.Replace(native)), native, "XML entities in base64"},
+		"entities_numbers": {
+			" " + strings.ReplaceAll(strings.ReplaceAll(nexus, `"`, "&#34;"), "{", "&#x7B;") + "\n", nexus,
+			"XML entities",
 		},
-		"object_inside": {inBase64Text(`{"asyncCaller":7,"requestId":"r-1"}`), `{"asyncCaller":7,"requestId":"r-1"}`, "base64"},
+		"entities_quotes":   {strings.ReplaceAll(nexus, `"`, "&quot;"), nexus, "XML entities"},
+		"content_object":    {`{"$content-type":"application/json","$content":` + native + `}`, native, "a $content object"},
+		"content_base64":    {`{"$content":"` + inBase64Text(native) + `","$content-type":"a/b"}`, native, "base64 in a $content object"},
+		"content_text":      {`{"$content-type":"text/plain","$content":` + inJSONString(t, native) + `}`, native, "a $content object"},
+		"content_in_base64": {inBase64Text(`{"$content-type":"a/b","$content":` + nexus + `}`), nexus, "a $content object in base64"},
+		"content_marked":    {"\ufeff" + `{"$content-type":"a/b","$content":` + nexus + `}`, nexus, "a $content object"},
+		"object_inside":     {inBase64Text(`{"asyncCaller":7,"requestId":"r-1"}`), `{"asyncCaller":7,"requestId":"r-1"}`, "base64"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := envelope.Parse([]byte(test.content))
-			want := "an envelope in " + test.want + ", not JSON in UTF-8"
+			want := "an envelope in " + test.want + ", not the envelope itself"
 			if err == nil || err.Error() != want {
 				t.Errorf("error %v, want %s", err, want)
 			}
@@ -129,18 +136,26 @@ func TestNotWrapped(t *testing.T) {
 		deep = inBase64Text(deep)
 	}
 	for name, content := range map[string]string{
-		"empty": "", "blank": " \n", "word": "hello", "base64_of_text": inBase64Text("hello there"),
+		"xml_other_element": "<a><MessageText>" + inBase64Text(`{"asyncCaller":1}`) + "</MessageText></a>",
+		"xml_two_texts":     "<QueueMessage><MessageText>e30=</MessageText><MessageText>e30=</MessageText></QueueMessage>",
+		"xml_element_inside": "<QueueMessage><MessageText>{&quot;asyncCaller&quot;:1,&quot;a&quot;:&quot;<b>x</b>&quot;}" +
+			"</MessageText></QueueMessage>",
+		"xml_after":        "<QueueMessage><MessageText>{&quot;asyncCaller&quot;:1}</MessageText></QueueMessage><a/>",
+		"xml_broken":       "<QueueMessage><MessageText>{&quot;asyncCaller&quot;:1}</MessageText>",
+		"xml_entity":       `<!DOCTYPE a [<!ENTITY b "x">]><QueueMessage><MessageText>{&quot;asyncCaller&quot;:1,&quot;a&quot;:&quot;&b;&quot;}</MessageText></QueueMessage>`,
+		"entities_bare":    "{&quot;asyncCaller&quot;:1,&quot;call&quot;:{&quot;url&quot;:&quot;http://t.example/?a=1&b=2&quot;}}",
+		"entities_unknown": "{&quot;asyncCaller&quot;:1,&quot;a&quot;:&quot;&copy;&quot;}",
+		"entities_mixed":   `{"asyncCaller":1,&quot;a&quot;:1}`,
+		"entities_element": "{&quot;asyncCaller&quot;:1,&quot;a&quot;:&quot;<b/>&quot;}",
+		"content_alone":    `{"$content":{"asyncCaller":1}}`,
+		"content_more":     `{"$content-type":"a/b","$content":{"asyncCaller":1},"x":1}`,
+		"content_null":     `{"$content-type":"a/b","$content":null}`,
+		"content_other":    `{"$content-type":"application/xml","$content":"PG9yZGVyIGlkPSI0MiIvPg=="}`,
+		"empty":            "", "blank": " \n", "word": "hello", "base64_of_text": inBase64Text("hello there"),
 		"base64_of_object": inBase64Text(`{"a":1}`), "base64_of_array": inBase64Text(`[{"asyncCaller":1}]`),
 		"array": `[{"asyncCaller":1}]`, "string": `"hello"`, "half_string": `"eyJ`, "quote": `"`, "b_quote": `b'`,
 		"python_open": `b'eyJ`, "padding": "====", "percent": "100%", "percents": "%7B%", "html": "{&", "gzip": "\x1f\x8b",
-		"xml": `<order id="1"/>`, "other_element": `<Message><MessageText>{"asyncCaller":1}</MessageText></Message>`,
-		"two_texts": "<QueueMessage><MessageText>{&quot;asyncCaller&quot;:1}</MessageText><MessageText/></QueueMessage>",
-		"cut_xml":   `<QueueMessage><MessageText>{"asyncCaller":1}</MessageText>`, "text_after_xml": `<QueueMessage><MessageText>{"asyncCaller":1}</MessageText></QueueMessage>{}`,
-		"some_entities":       `{&quot;asyncCaller&quot;:1,"a":2}`,
-		"other_entity":        `{&quot;asyncCaller&quot;:1,&quot;a&quot;:&copy;}`,
-		"logic_apps_of_other": `{"$content-type":"application/xml","$content":"` + inBase64Text("<order/>") + `"}`,
-		"logic_apps_and_more": `{"$content-type":"a/b","$content":{"asyncCaller":1},"b":1}`,
-		"five_layers":         deep, "envelope_inside": `{"a":"` + inBase64Text(`{"asyncCaller":1}`) + `"}`,
+		"five_layers": deep, "envelope_inside": `{"a":"` + inBase64Text(`{"asyncCaller":1}`) + `"}`,
 		"second_object": `{"asyncCaller":1}{}`, "twice": `{"asyncCaller":1,"asyncCaller":1}`,
 		"gzip_bomb": inGzip(t, `{"asyncCaller":1,"a":"`+strings.Repeat("x", 1<<20)+`"}`), "utf32": "{\x00\x00\x00",
 	} {

@@ -90,7 +90,7 @@ func TestParsePoliciesRefuses(t *testing.T) {
 		"unknown_kind":      {`{"slow":{"policy":"linear"}}`, []string{"slow.policy: ", "cycles"}},
 		"unknown_parameter": {`{"slow":{"jitter":1}}`, []string{"slow.jitter: ", "unknown"}},
 		"schedule":          {`{"slow":{"schedule":[2,1]}}`, []string{"slow.schedule[1]: ", "shorter"}},
-		"schedule_days":     {`{"slow":{"schedule":["1d","1d1d"]}}`, []string{"slow.schedule[1]: ", `"1d12h"`}},
+		"schedule_days":     {`{"slow":{"schedule":["1d","1d1y"]}}`, []string{"slow.schedule[1]: ", `"1d12h"`}},
 		"days":              {`{"slow":{"maxDelay":"1e300d"}}`, []string{"slow.maxDelay: ", `"1d12h"`}},
 	}
 	for name, test := range tests {

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -92,10 +93,11 @@ func (r Route) Envelope(a Arrival) []byte {
 
 // typeOf returns the content type of a content of which nothing is known.
 func typeOf(content []byte) string {
+	unmarked, _ := bom.Text(content) // UTF-16 is binary
 	switch {
 	case !utf8.Valid(content):
 		return typeBinary
-	case json.Valid(content):
+	case json.Valid(unmarked):
 		return typeJSON
 	}
 	return typeText

@@ -313,10 +313,20 @@ func Bytes(value json.RawMessage) ([]byte, error) {
 	return text, nil
 }
 
-// Int reads a whole number from lowest to highest.
+// maxExact is the largest number up to which every whole number is a float64.
+const maxExact = 1 << 53
+
+// Int reads a whole number from lowest to highest. Its value counts: 1.0 and 1e2 are whole.
 func Int(value json.RawMessage, lowest, highest int) (int, error) {
 	allowed := bounds.New(lowest, highest)
 	n, err := strconv.Atoi(string(value))
+	if err != nil {
+		real, notNumber := Number(value)
+		n, err = int(real), notNumber
+		if math.Abs(real) > maxExact || real != math.Trunc(real) {
+			err = strconv.ErrRange
+		}
+	}
 	if err != nil || !allowed.Contains(n) {
 		return 0, fmt.Errorf("want a whole number %v", allowed)
 	}

@@ -140,6 +140,7 @@ func TestMembers(t *testing.T) {
 			`{"statuses":{"reject":[999]}}`, func(p *targets.Profile) { p.Statuses = map[int]bool{999: false} },
 		},
 		"timeout":          {`{"timeout":"4m30s"}`, func(p *targets.Profile) { p.Timeout = 270 * time.Second }},
+		"timeout_span":     {`{"timeout":"00:00:30"}`, func(p *targets.Profile) { p.Timeout = 30 * time.Second }},
 		"timeout_number":   {`{"timeout":1}`, func(p *targets.Profile) { p.Timeout = time.Second }},
 		"breaker_off":      {`{"breaker":"off"}`, func(p *targets.Profile) { p.Breaker.Off = true }},
 		"breaker_failures": {`{"breaker":{"failures":9}}`, func(p *targets.Profile) { p.Breaker.Failures = 9 }},

@@ -109,7 +109,8 @@ func TestPresenceOfLongDue(t *testing.T) {
 				if i > 0 {
 					advance(time.Minute)
 				}
-				if err := record.Beat(t.Context(), table, "app", "v1", "AC-monitor", problem); err != nil {
+				app := record.App{Name: "app", Problem: problem}
+				if err := record.Beat(t.Context(), table, app, "AC-monitor"); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -203,6 +203,10 @@ func TestEncoding(t *testing.T) {
 	}
 }
 
+func escapeXML(text string) string {
+	return strings.NewReplacer(`"`, "&quot;", "&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
+}
+
 // TestFixEncoding checks what is said about a repair, and that it gives the bytes of the envelope.
 func TestFixEncoding(t *testing.T) {
 	twice := func(text string) string { return inBase64(inBase64(text)) }
@@ -228,6 +232,29 @@ func TestFixEncoding(t *testing.T) {
 			},
 			"quoted_twice": {
 				storage.Base64, `"` + twice(content) + `"`, "a quoted JSON string removed, 1 layer of base64 removed",
+			},
+			"xml": {
+				storage.Base64, "<QueueMessage><MessageText>" + inBase64(content) + "</MessageText></QueueMessage>",
+				"a <QueueMessage> element removed",
+			},
+			"xml_text": {
+				storage.Base64, "<QueueMessage><MessageText>" + escapeXML(content) + "</MessageText></QueueMessage>",
+				"a <QueueMessage> element removed, 1 layer of base64 added",
+			},
+			"xml_in_base64": {
+				storage.Base64,
+				inBase64("<QueueMessage><MessageText>" + escapeXML(content) + "</MessageText></QueueMessage>"),
+				"a <QueueMessage> element removed",
+			},
+			"entities":      {storage.Base64, escapeXML(content), "XML entities removed, 1 layer of base64 added"},
+			"entities_none": {storage.None, escapeXML(content), "XML entities removed"},
+			"logic_apps": {
+				storage.Base64, inBase64(`{"$content-type":"a/b","$content":"` + inBase64(content) + `"}`),
+				"a $content object removed, 1 layer of base64 removed",
+			},
+			"logic_apps_json": {
+				storage.None, `{"$content-type":"application/json","$content":` + content + `}`,
+				"a $content object removed",
 			},
 			"mark_before": {storage.Base64, "\ufeff" + inBase64(content), "characters around base64 removed"},
 			"python_none": {
