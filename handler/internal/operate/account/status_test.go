@@ -119,7 +119,7 @@ func TestPresenceOfLongDue(t *testing.T) {
 		ended, old := beat("hold mode: x"), beat("hold mode: x")
 		for range 59 {
 			advance(time.Minute)
-			if err := record.Beat(t.Context(), ended, "app", "v1", "AC-monitor", ""); err != nil {
+			if err := record.Beat(t.Context(), ended, record.App{Name: "app"}, "AC-monitor"); err != nil {
 				t.Fatal(err)
 			}
 		}
