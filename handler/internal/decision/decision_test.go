@@ -202,13 +202,15 @@ func TestSettlementTable(t *testing.T) {
 			decision.DeadLetter, "redirected", 0, 1, 302, true,
 		},
 		"redirected_later": {
-			``, decision.Outcome{
+			``,
+			decision.Outcome{
 				Failure: decision.FailureRedirected, Status: 302, Header: http.Header{"Retry-After": {"120"}},
 			},
 			decision.Reschedule, "redirected", 2 * time.Minute, 1, 302, false,
 		},
 		"redirected_unreadable": {
-			``, decision.Outcome{
+			``,
+			decision.Outcome{
 				Failure: decision.FailureRedirected, Status: 302, Header: http.Header{"Retry-After": {"soon"}},
 			},
 			decision.DeadLetter, "redirected", 0, 1, 302, true,

@@ -310,8 +310,8 @@ func ParseURL(text string) (*url.URL, error) {
 }
 
 // EscapeURL percent-encodes those bytes of a URL's path and query that neither can hold (RFC 3986, 3.3 and 3.4), such
-// as those of å, and a percent sign that begins no escape. .NET does the same. All other bytes stay: the host, escapes, and the characters for which ParseURL
-// refuses a URL.
+// as those of å, and a percent sign that begins no escape. .NET does the same. All other bytes stay: the host, escapes,
+// and the characters for which ParseURL refuses a URL.
 func EscapeURL(text string) string {
 	path := 0
 	scheme, rest, found := strings.Cut(text, "//")

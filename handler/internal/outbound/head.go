@@ -27,8 +27,8 @@ var (
 	errHeadTooLarge = errors.New("the answer's headers are too large")
 )
 
-// targetConn is a connection to a target. It limits the head of each answer, leaves out the lines that net/http refuses,
-// and tells net/http in a form that net/http accepts where the body ends.
+// targetConn is a connection to a target. It limits the head of each answer, leaves out the lines that net/http
+// refuses, and tells net/http in a form that net/http accepts where the body ends.
 type targetConn struct {
 	net.Conn
 	// requested is set while a request has begun, whose answer comes next. It is set to true if lines are left out.
@@ -229,11 +229,11 @@ func fieldName(text string) string { return strings.ToLower(strings.TrimRight(te
 // fieldValues returns the values of the headers that say where a body ends, one for each.
 func fieldValues(fields []string) (encodings, lengths []string) {
 	for _, field := range fields {
-		unfolded := ""
+		var lines []string
 		for line := range strings.Lines(field) {
-			unfolded += strings.TrimRight(line, "\r\n")
+			lines = append(lines, strings.TrimRight(line, "\r\n"))
 		}
-		name, value, _ := strings.Cut(unfolded, ":")
+		name, value, _ := strings.Cut(strings.Join(lines, ""), ":")
 		value = strings.Trim(value, " \t\r\n")
 		switch fieldName(name) {
 		case transferEncoding:
