@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -99,8 +101,9 @@ func Run(ctx context.Context, args []string, env Env) int {
 
 	started := false
 	root := newRoot(env) //nolint:contextcheck // ExecuteContextC passes it to the commands
-	root.PersistentPreRunE = func(command *cobra.Command, _ []string) error {
+	root.PersistentPreRunE = func(command *cobra.Command, args []string) error {
 		err := errors.Join(command.ValidateRequiredFlags(), command.ValidateFlagGroups()) // cobra does it too late
+		err = errors.Join(err, checkDashes(args))
 		started = err == nil
 		return err
 	}
@@ -135,6 +138,19 @@ func Run(ctx context.Context, args []string, env Env) int {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// checkDashes refuses arguments that begin with a dash that programs put in the place of a hyphen, as in a flag that was
+// copied from a document. No id, host or queue begins with one.
+func checkDashes(args []string) error {
+	for _, arg := range args {
+		first, _ := utf8.DecodeRuneInString(arg)
+		isDash := unicode.Is(unicode.Pd, first) || first == '−' // the minus is no dash in Unicode
+		if first != '-' && isDash {
+			return fmt.Errorf("%q begins with %q, which is not the hyphen of a flag: type it again", arg, first)
+		}
+	}
+	return nil
 }
 
 func newRoot(env Env) *cobra.Command {

@@ -110,20 +110,32 @@ func (s *session) readEdited(path string, original []byte) ([]byte, error) {
 	return restored, nil
 }
 
-// runEditor runs the editor. VISUAL and EDITOR may contain arguments, as for git. Ctrl-C reaches the editor
-// only.
+// runEditor runs the editor. As for git, VISUAL and EDITOR are commands for the shell. Where there is none, as on Windows,
+// they are a program, perhaps in double quotes, and arguments. Ctrl-C reaches the editor only.
 func (s *session) runEditor(ctx context.Context, path string) error {
 	s.progress.clear()
 	visual, editor := strings.TrimSpace(s.env.getenv("VISUAL")), strings.TrimSpace(s.env.getenv("EDITOR"))
-	words := strings.Fields(cmp.Or(visual, editor, "vi"))
-	arguments := append(words[1:], path)
-	command := exec.CommandContext(context.WithoutCancel(ctx), words[0], arguments...) //nolint:gosec // the operator's
+	editor = cmp.Or(visual, editor, "vi")
+	words := []string{"sh", "-c", editor + ` "$@"`, editor, path}
+	if _, err := exec.LookPath("sh"); err != nil {
+		words = append(splitQuoted(editor), path)
+	}
+	command := exec.CommandContext(context.WithoutCancel(ctx), words[0], words[1:]...) //nolint:gosec // the operator's
 	command.Stdin = s.env.Stdin
 	command.Stdout = s.env.Stdout
 	command.Stderr = s.env.Stderr
 	command.Env = s.env.Environ
 	if err := command.Run(); err != nil {
-		return fmt.Errorf("editor %s: %w; nothing was changed", words[0], err)
+		return fmt.Errorf("editor %s: %w; nothing was changed", editor, err)
 	}
 	return nil
+}
+
+// splitQuoted returns the words of a command whose program may be in double quotes.
+func splitQuoted(command string) []string {
+	program, arguments, isQuoted := strings.Cut(strings.TrimPrefix(command, `"`), `"`)
+	if !isQuoted {
+		program, arguments, _ = strings.Cut(command, " ")
+	}
+	return append([]string{program}, strings.Fields(arguments)...)
 }

@@ -20,9 +20,9 @@ func newErase(env Env) *cobra.Command {
 		Use:   shared.group,
 		Short: "Delete what the account has about a call or a text, for good",
 		Long: `Delete the poison messages and scheduled messages of a request id or with a text, and for a request
-id its callbacks, as far as they are known to be of the call, its outcomes of runs and its history. No callback is sent. There is no journal and
-no undo, and the arguments are recorded nowhere. A Nexus tenant needs both --organization and
---environment.
+id its callbacks, as far as they are known to be of the call, its outcomes of runs and its history.
+No callback is sent. There is no journal and no undo, and the arguments are recorded nowhere. A
+Nexus tenant needs both --organization and --environment.
 
 It names the runs of this machine whose journals have copies ("runs delete" removes a journal), and
 what it cannot reach: messages that wait on a main queue or are in flight (run it again), messages

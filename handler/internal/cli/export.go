@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -119,10 +118,7 @@ func (s *session) writeExport(ctx context.Context, source account.Source, list e
 		return s.nothingMatched(listed.Hidden)
 	}
 	s.summarize(listed)
-	if len(missing) > 0 {
-		return &codeError{exitPartly, fmt.Errorf("not found: %.300s", strings.Join(missing, ", "))}
-	}
-	return nil
+	return notFound(missing)
 }
 
 // writeRaw writes the content of the only message of a source.

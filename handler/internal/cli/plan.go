@@ -276,7 +276,7 @@ func (s *session) incomplete(ctx context.Context, r operation.Result, err error)
 	case !r.Finished():
 		err = fmt.Errorf("not all messages are done\ncontinue: %s", resume)
 	case r.Unmatched > 0:
-		err = fmt.Errorf("ids that match no message: at least %s", format.Number(r.Unmatched))
+		err = notFound(r.UnmatchedIDs)
 	case r.Command == "undo" && r.Skipped > 0 && r.Done+r.Unknown == 0:
 		code = exitNothing
 		err = fmt.Errorf("nothing was undone; delivered, received or moved since: %s", format.Messages(r.Skipped))

@@ -170,8 +170,8 @@ func TestResultError(t *testing.T) {
 		},
 		"unmatched": {
 			t.Context(),
-			operation.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1},
-			nil, exitPartly, "ids that match no message: at least 1",
+			operation.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1, UnmatchedIDs: []string{"r9"}},
+			nil, exitPartly, "not found: r9",
 		},
 		"in_both_places": {
 			t.Context(),
@@ -389,4 +389,15 @@ func TestCompleteRuns(t *testing.T) {
 			t.Errorf("after a run: %q", got)
 		}
 	})
+}
+
+// TestSplitQuoted: without a shell, the program of an editor may be in double quotes.
+func TestSplitQuoted(t *testing.T) {
+	for command, want := range map[string]string{
+		"vi": "vi", "code -w": "code|-w", `"C:\My Editor\ed.exe" -w  -n`: `C:\My Editor\ed.exe|-w|-n`, `"C:\a b\ed.exe"`: `C:\a b\ed.exe`,
+	} {
+		if got := strings.Join(splitQuoted(command), "|"); got != want {
+			t.Errorf("%s: %s, want %s", command, got, want)
+		}
+	}
 }

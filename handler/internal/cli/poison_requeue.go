@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -119,7 +120,9 @@ func (s *session) dryRun(
 	ctx context.Context, source account.Source, request operation.Requeue, secrets mask.Secrets,
 ) error {
 	refused := 0
+	missing := slices.Clone(s.ids)
 	show := func(f account.Found, to string, after []byte, reason error) {
+		missing = slices.DeleteFunc(missing, func(id string) bool { return message.MatchID(f.Message, id) })
 		r := dryRunResult{Account: s.account.Name, Message: f.Message}
 		if reason != nil {
 			refused++
@@ -159,7 +162,7 @@ func (s *session) dryRun(
 	if listed.Hidden > 0 {
 		s.progress.printf("%s", hiddenText(listed.Hidden))
 	}
-	return nil
+	return notFound(missing)
 }
 
 // editFound lets a person edit a poison message until requeue accepts it. It stores the content in the request if it

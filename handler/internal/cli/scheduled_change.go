@@ -105,9 +105,9 @@ func (s *session) showPreview(plan *operation.Plan) error {
 	}
 	s.progress.printf("dry run: nothing was changed")
 	if s.json {
-		return printJSON(s.out, previewResult{planResult(plan), plan.Counts, plan.Untold})
+		_ = printJSON(s.out, previewResult{planResult(plan), plan.Counts, plan.Untold}) // output keeps the error
 	}
-	return nil
+	return notFound(plan.UnmatchedIDs)
 }
 
 // previewResult is the result of a dry run, with the numbers of messages by reason and by host.

@@ -205,10 +205,21 @@ func (s *session) summarize(listed account.Listed) {
 // nothingMatched returns the error of a command that found no message.
 func (s *session) nothingMatched(hidden int) error {
 	err := fmt.Errorf("%w in %s%s", account.ErrNothing, s.account.Name, message.ShortIDHint(s.ids...))
+	if len(s.ids) > 0 {
+		err = fmt.Errorf("%w\n%w", err, notFound(s.ids))
+	}
 	if hidden > 0 {
 		err = fmt.Errorf("%w; %s", err, hiddenText(hidden))
 	}
 	return &codeError{exitNothing, err}
+}
+
+// notFound names ids that match no message. It returns nil if there are none.
+func notFound(ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return &codeError{exitPartly, fmt.Errorf("not found: %.300s", strings.Join(ids, ", "))}
 }
 
 // unsearchedText explains that messages were left out.

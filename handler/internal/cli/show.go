@@ -95,13 +95,14 @@ func (s *session) show(ctx context.Context, id string, o showOptions) error {
 		return &codeError{exitFailed, err}
 	}
 	page, notes := call.Describe(ctx, s.operations, one, found.Unread, mask.Secrets(o.reveal), now)
-	for _, note := range notes {
-		s.progress.printf("%s", note)
-	}
 	if s.json {
-		return printJSON(s.out, page)
+		_ = printJSON(s.out, page) // output keeps the error
+	} else {
+		printPage(s.out, page, now)
 	}
-	printPage(s.out, page, now)
+	if len(notes) > 0 {
+		return &codeError{exitPartly, errors.New("incomplete: " + strings.Join(notes, "\n"))}
+	}
 	return nil
 }
 

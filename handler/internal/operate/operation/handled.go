@@ -36,9 +36,6 @@ func (op *Operations) HandledBy(
 	defer cancel()
 	var latest time.Time
 	for _, id := range ids {
-		if ctx.Err() != nil {
-			return found, latest, missing
-		}
 		j, err := op.Journals.Read(id)
 		if err != nil {
 			missing = cmp.Or(missing, err)
@@ -46,22 +43,28 @@ func (op *Operations) HandledBy(
 		}
 		latest = j.Run.At
 		if j.Run.Account == op.Account.Name && j.Agreed {
-			found = append(found, handledIn(ctx, j, concerns)...)
+			handled, err := handledIn(ctx, j, concerns)
+			found, missing = append(found, handled...), cmp.Or(missing, err)
 		}
-		_ = j.Close() // nothing was written
+		_ = j.Close()         // nothing was written
+		if ctx.Err() != nil { // perhaps within the journal
+			return found, latest, missing
+		}
 	}
 	return found, time.Time{}, missing
 }
 
-// handledIn returns what one run did to the messages.
+// handledIn returns what one run did to the messages, as far as there is time. Steps that cannot be read are left out, and
+// missing says why.
 func handledIn(
 	ctx context.Context, j *journal.Journal, concerns func(journal.Step, journal.Progress) bool,
-) (found []Handled) {
+) (found []Handled, missing error) {
 	for n, p := range j.Steps() {
 		if ctx.Err() != nil {
 			break
 		}
 		s, err := j.Step(n)
+		missing = cmp.Or(missing, err)
 		if err != nil || p.State == journal.Planned || !concerns(s, p) {
 			continue
 		}
@@ -74,7 +77,7 @@ func handledIn(
 		}
 		found = append(found, handled)
 	}
-	return found
+	return found, missing
 }
 
 // handledResult says how far a run has come with a message.

@@ -17,7 +17,7 @@ import (
 // cannot be read is not taken for one that has nothing of it.
 func TestHandledBy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAccount(t, newQueues(t, 2))
+		a := newAccount(t, newQueues(t, 4))
 		a.Operator = journal.Operator{User: "ada", Machine: "vm"}
 		other := accountIn(newQueues(t, 1), string(a.Journals))
 		other.Account.Name = "other"
@@ -42,6 +42,16 @@ func TestHandledBy(t *testing.T) {
 			if got.Run != want.Run || got.Command != want.Command || got.User != "ada" || got.Result != "done" {
 				t.Errorf("%+v, want %+v", got, want)
 			}
+		}
+		both := func(s journal.Step, _ journal.Progress) bool {
+			advance(2 * time.Second) // the search breaks off within the last journal
+			return true
+		}
+		alone := *a
+		alone.Journals = journal.Folder(t.TempDir())
+		execute(t, mustPlan(t)(alone.PlanMove(t.Context(), account.Source{}, parking)))
+		if handled, since, err := alone.HandledBy(t.Context(), both); len(handled) != 2 || since.IsZero() || err != nil {
+			t.Errorf("a search that breaks off: %d, since %v, %v", len(handled), since, err)
 		}
 		damaged := filepath.Join(string(a.Journals), "20260101-000000-move-abcd.jsonl")
 		if err := os.WriteFile(damaged, []byte("{}\n"), 0o600); err != nil {

@@ -48,6 +48,8 @@ type Result struct {
 	Refused   int       `json:"refused"`
 	Refusals  []Refusal `json:"refusals,omitempty"`
 	Unmatched int       `json:"unmatched,omitempty"`
+	// UnmatchedIDs are these.
+	UnmatchedIDs []string `json:"unmatchedIds,omitempty"`
 	// Unsearched is how many messages were left out although a part of them could not be searched for a text.
 	Unsearched int `json:"unsearched,omitempty"`
 	// Warnings are those of the plan. A run that was resumed knows none.
@@ -195,6 +197,7 @@ func (p *Plan) checkIDs(ids []string) error {
 		switch {
 		case len(matches) == 0:
 			p.Unmatched++
+			p.UnmatchedIDs = append(p.UnmatchedIDs, id)
 		case len(matches) > 1:
 			return fmt.Errorf("%.80q %w: %s and %s; give the whole ID of each",
 				id, account.ErrAmbiguous, matches[0], matches[1])
