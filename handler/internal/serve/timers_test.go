@@ -369,7 +369,8 @@ func TestKeeperSweeps(t *testing.T) {
 		app.put(t, "busy", fmt.Sprintf(`{"asyncCaller":1,"nextAttemptAt":%q,"call":{"url":"https://t.example/"}}`,
 			time.Now().Add(time.Hour).Format(time.RFC3339)))
 		<-time.After(4 * time.Hour)
-		err := record.Beat(t.Context(), &app.rows, "other", "v1", functionapp.MonitorTimer, "hold mode: x")
+		err := record.Beat(t.Context(), &app.rows, record.App{Name: "other", Problem: "hold mode: x"},
+			functionapp.MonitorTimer)
 		if err != nil {
 			t.Fatal(err)
 		}
