@@ -382,7 +382,8 @@ func TestKeeperSweeps(t *testing.T) {
 			func(r storage.Entity) error { left = append(left, r.ID); return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-monitor,other AC-poison-keeper,local]" {
+		const want = "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-monitor,other AC-poison-keeper,local]"
+		if got := fmt.Sprint(left); got != want {
 			t.Errorf("rows left: %s", got)
 		}
 	})
