@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/operation"
@@ -215,6 +216,11 @@ func question(plan *operation.Plan) string {
 
 // report prints the result of a run and returns its error. Final says that the run cannot be undone.
 func (s *session) report(ctx context.Context, r operation.Result, final bool, err error) error {
+	isLeft := r.Run == "" || !r.Finished() && r.Stopped == ""
+	isWaiting := slices.Contains([]string{"expedite", "edit", "cancel"}, r.Command) // invisible until they are due
+	if isLeft && !isWaiting {
+		s.progress.printf("%s", operation.Hidden(time.Now()))
+	}
 	if r.Run == "" { // it did not begin
 		return err
 	}

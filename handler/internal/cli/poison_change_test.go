@@ -229,6 +229,25 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestReportHidden: a run that is not finished says until when its messages are invisible, unless they wait anyway.
+func TestReportHidden(t *testing.T) {
+	for command, want := range map[string]bool{"move": true, "requeue": true, "delete": true, "cancel": false} {
+		for state, result := range map[string]run.Result{
+			"interrupted": {Run: "RUN", Command: command, Total: 2, Done: 1, Left: 1},
+			"both":        {Run: "RUN", Command: command, Total: 2, Done: 1, NotDeleted: 1},
+			"finished":    {Run: "RUN", Command: command, Total: 1, Done: 1},
+			"stopped":     {Run: "RUN", Command: command, Total: 2, Left: 2, Stopped: "they wait"},
+		} {
+			d := newTestSession(t)
+			_ = d.report(t.Context(), operation.Result{Result: result}, false, nil)
+			isLeft := state == "interrupted" || state == "both"
+			if strings.Contains(d.err.String(), "are invisible until 2") != (want && isLeft) {
+				t.Errorf("%s %s: %s", command, state, d.err.String())
+			}
+		}
+	}
+}
+
 func TestPlanText(t *testing.T) {
 	type counts = map[string]int
 	change := func(command string, total int) operation.Result {

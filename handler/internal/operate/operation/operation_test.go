@@ -220,6 +220,25 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
+// TestPlanInterrupted: a plan that Ctrl-C ends says until when the messages are invisible that it has received.
+func TestPlanInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		said := &notes{}
+		a := newAccount(t, &tap{Queues: newQueues(t, 100), after: func(operation string) error {
+			if operation == "receive" {
+				cancel()
+			}
+			return nil
+		}})
+		a.Observer = said
+		_, err := a.PlanMove(ctx, account.Source{Queues: []string{poisonQueue}}, parking)
+		if err == nil || !strings.Contains(strings.Join(said.said, "\n"), "invisible until 2000-01-01T00:0") {
+			t.Errorf("%v: %q", err, said.said)
+		}
+	})
+}
+
 // TestTakenMeanwhile checks that a run skips messages that somebody else receives after the plan.
 func TestTakenMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
@@ -93,9 +95,17 @@ func (op *Operations) plan(ctx context.Context, about journal.Run, s account.Sou
 	err = errors.Join(err, context.Cause(ctx), p.checkIDs(s.IDs))
 	if err != nil {
 		p.Discard(ctx)
+		if !errors.Is(err, account.ErrAmbiguous) {
+			op.observer().Note(Hidden(time.Now()))
+		}
 		return nil, err
 	}
 	return p, nil
+}
+
+// Hidden says until when messages are invisible that a plan or a run has claimed before now and has not released.
+func Hidden(now time.Time) string {
+	return "messages that it has claimed are invisible until " + format.Moment(now.Add(run.ClaimTime)) + " at the latest"
 }
 
 func (op *Operations) newPlan(about journal.Run) (*Plan, error) {
