@@ -140,8 +140,8 @@ func Run(ctx context.Context, args []string, env Env) int {
 	return exitFailed
 }
 
-// checkDashes refuses arguments that begin with a dash that programs put in the place of a hyphen, as in a flag that was
-// copied from a document. No id, host or queue begins with one.
+// checkDashes refuses arguments that begin with a dash that programs put in the place of a hyphen, as in a flag that
+// was copied from a document. No id, host or queue begins with one.
 func checkDashes(args []string) error {
 	for _, arg := range args {
 		first, _ := utf8.DecodeRuneInString(arg)

@@ -110,8 +110,8 @@ func (s *session) readEdited(path string, original []byte) ([]byte, error) {
 	return restored, nil
 }
 
-// runEditor runs the editor. As for git, VISUAL and EDITOR are commands for the shell. Where there is none, as on Windows,
-// they are a program, perhaps in double quotes, and arguments. Ctrl-C reaches the editor only.
+// runEditor runs the editor. As for git, VISUAL and EDITOR are commands for the shell. Where there is none, as on
+// Windows, they are a program, perhaps in double quotes, and arguments. Ctrl-C reaches the editor only.
 func (s *session) runEditor(ctx context.Context, path string) error {
 	s.progress.clear()
 	visual, editor := strings.TrimSpace(s.env.getenv("VISUAL")), strings.TrimSpace(s.env.getenv("EDITOR"))

@@ -163,8 +163,8 @@ func (s *session) endErasure(r erasure, found int) error {
 			problems = append(problems, p.Place+": "+unsearchedText(p.Unsearched))
 		}
 		if p.Unknown > 0 {
-			problems = append(problems, fmt.Sprintf("%s with the request id of its callback, which may be another call's: "+
-				"%s; --request-id ID.callback erases them", p.Place, format.Number(p.Unknown)))
+			problems = append(problems, fmt.Sprintf("%s with the request id of its callback, which may be another "+
+				"call's: %s; --request-id ID.callback erases them", p.Place, format.Number(p.Unknown)))
 		}
 	}
 	for _, id := range r.Runs {

@@ -456,8 +456,8 @@ func TestProblems(t *testing.T) {
 			"poison?by=queue":                {http.StatusNotFound, "cannot group by"},
 		} {
 			status, content := f.get(path)
-			isUnsafe := strings.Contains(content, "show --reveal") || strings.Contains(content, "async-caller show &#39;") ||
-				strings.Contains(content, "--queue=&#39;")
+			isUnsafe := strings.Contains(content, "show --reveal") ||
+				strings.Contains(content, "async-caller show &#39;") || strings.Contains(content, "--queue=&#39;")
 			if status != want.status || !strings.Contains(content, want.text) || isUnsafe {
 				t.Errorf("%s: status %d, without %q:\n%s", path, status, want.text, content)
 			}

@@ -71,7 +71,9 @@ func TestShellWord(t *testing.T) {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
-	unsafe := []string{"\x00", "\n", "\x1b", "\xff", "“", "”", "„", "‘", "’", "‛", "\u2028", "\u202e", "ʺ", "＂", "\u00a0", "\u0301"}
+	unsafe := []string{
+		"\x00", "\n", "\x1b", "\xff", "“", "”", "„", "‘", "’", "‛", "\u2028", "\u202e", "ʺ", "＂", "\u00a0", "\u0301",
+	}
 	for _, part := range append(unsafe, strings.Split("'\"\\`$%!&|<>^;", "")...) {
 		if IsShellSafe("a" + part + "b") {
 			t.Errorf("%q counts as safe", part)

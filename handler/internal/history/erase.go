@@ -28,7 +28,8 @@ func Erase(
 			err := listSubject(ctx, tables.Table(name), subject, func(row entryRow) {
 				e := row.entry(name)
 				isCallback := e.RequestID == envelope.CallbackID(requestID)
-				isOf := e.RequestID == requestID || e.OriginalRequestID == requestID || isCallback && e.TraceID != "" && traces[e.TraceID]
+				isOf := e.RequestID == requestID || e.OriginalRequestID == requestID ||
+					isCallback && e.TraceID != "" && traces[e.TraceID]
 				switch {
 				case isOf:
 					found++

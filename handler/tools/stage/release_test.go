@@ -406,7 +406,8 @@ func TestRefusedRelease(t *testing.T) {
 		"new_file":         {files{"new.txt": "x"}, "v1.2.3", "commit or stash these changes\n?? new.txt"},
 		"not_in_changelog": {nil, "v1.2.4", "CHANGELOG.md has nothing about the tag v1.2.4: add a section ## [1.2.4]"},
 		"older_compiler": {
-			files{"go.mod": "module asynccaller\n\ngo 1.26.0\n\ntoolchain go1.999.1\n", "commit": ""}, "v1.2.3",
+			files{"go.mod": "module asynccaller\n\ngo 1.26.0\n\ntoolchain go1.999.1\n", "commit": ""},
+			"v1.2.3",
 			"but go.mod names go1.999.1 for a release: install that version or a later one",
 		},
 		"code_with_mistakes": {

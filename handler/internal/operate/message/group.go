@@ -133,8 +133,9 @@ func digest(key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Arguments returns a function that gives the argument of --group for a key, as a word of a command. Senders and targets
-// write keys, so one that a shell could read otherwise is named by its digest. Keys are all of those it can be taken for.
+// Arguments returns a function that gives the argument of --group for a key, as a word of a command. Senders and
+// targets write keys, so one that a shell could read otherwise is named by its digest. Keys are all of those it can be
+// taken for.
 func (b By) Arguments(keys ...string) func(key string) string {
 	short := map[string]int{}
 	for _, key := range keys {

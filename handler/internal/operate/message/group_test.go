@@ -134,7 +134,8 @@ func TestGroupArguments(t *testing.T) {
 	first, second := sameName()
 	keys := []string{
 		"order {n} is locked", "a,--yes", "caf\u00e9", first, second, "#3f9a01c2", "“(calc)“", "e\u0301",
-		"it's", `a"b`, `a\b`, "`x`", "$x", "%x%", "a!b", "a&b", "a|b", "a<b", "a>b", "a^b", "a;b", "a\x01b", "a\nb", "a\u2028b",
+		"it's", `a"b`, `a\b`, "`x`", "$x", "%x%", "a!b", "a&b", "a|b", "a<b", "a>b", "a^b", "a;b",
+		"a\x01b", "a\nb", "a\u2028b",
 	}
 	argument := message.ByAnswer.Arguments(keys...)
 	for i, key := range keys {

@@ -21,7 +21,7 @@ import (
 
 // Erasure selects what is erased: by a request id, a text, or both. It is recorded nowhere.
 type Erasure struct {
-	// RequestID is the exact id of a call of Tenant. Its callbacks are meant, too, as far as they are known to be of it.
+	// RequestID is the exact id of a call of Tenant. Its callbacks are meant, too, as far as they are known as such.
 	RequestID string
 	Tenant    envelope.Tenant
 	// Text matches as in [message.Filter].

@@ -129,11 +129,13 @@ func TestEraseForeignCallback(t *testing.T) {
 				t.Fatal(err)
 			}
 			entry := h.NewEntry(e, time.Now())
-			entry.Reason, entry.TraceID, entry.MessageID = history.Delivered, []string{"t", "t", "other"}[i], id+strconv.Itoa(i)
+			entry.Reason, entry.TraceID = history.Delivered, []string{"t", "t", "other"}[i]
+			entry.MessageID = id + strconv.Itoa(i)
 			h.Acknowledge(t.Context(), entry, time.Now())
 		}
 		h.Close(time.Minute)
-		row := record.Outcome{Key: storage.Key{Partition: "TOKEN", ID: "r1.callback.1.called"}, RequestID: "r1.callback"}
+		key := storage.Key{Partition: "TOKEN", ID: "r1.callback.1.called"}
+		row := record.Outcome{Key: key, RequestID: "r1.callback"}
 		if err := rows.Put(t.Context(), a.Outcomes, row); err != nil {
 			t.Fatal(err)
 		}

@@ -54,8 +54,8 @@ func (op *Operations) HandledBy(
 	return found, time.Time{}, missing
 }
 
-// handledIn returns what one run did to the messages, as far as there is time. Steps that cannot be read are left out, and
-// missing says why.
+// handledIn returns what one run did to the messages, as far as there is time. Steps that cannot be read are left out,
+// and missing says why.
 func handledIn(
 	ctx context.Context, j *journal.Journal, concerns func(journal.Step, journal.Progress) bool,
 ) (found []Handled, missing error) {

@@ -50,7 +50,8 @@ func TestHandledBy(t *testing.T) {
 		alone := *a
 		alone.Journals = journal.Folder(t.TempDir())
 		execute(t, mustPlan(t)(alone.PlanMove(t.Context(), account.Source{}, parking)))
-		if handled, since, err := alone.HandledBy(t.Context(), both); len(handled) != 2 || since.IsZero() || err != nil {
+		handled, since, err = alone.HandledBy(t.Context(), both)
+		if len(handled) != 2 || since.IsZero() || err != nil {
 			t.Errorf("a search that breaks off: %d, since %v, %v", len(handled), since, err)
 		}
 		damaged := filepath.Join(string(a.Journals), "20260101-000000-move-abcd.jsonl")

@@ -105,7 +105,8 @@ func (op *Operations) plan(ctx context.Context, about journal.Run, s account.Sou
 
 // Hidden says until when messages are invisible that a plan or a run has claimed before now and has not released.
 func Hidden(now time.Time) string {
-	return "messages that it has claimed are invisible until " + format.Moment(now.Add(run.ClaimTime)) + " at the latest"
+	until := format.Moment(now.Add(run.ClaimTime))
+	return "messages that it has claimed are invisible until " + until + " at the latest"
 }
 
 func (op *Operations) newPlan(about journal.Run) (*Plan, error) {
