@@ -116,7 +116,8 @@ func (c *Console) call(ctx context.Context, q query) (page, error) {
 }
 
 // showCommand returns the command that shows the same, and reads whole queues. An id that looks like a flag has none,
-// and neither has a text that a shell could read otherwise: the commands of a message name it by the id that storage gives.
+// and neither has a text that a shell could read otherwise: the commands of a message name it by the id that storage
+// gives.
 func showCommand(q query) string {
 	id := q.get("id")
 	isSafe := !strings.HasPrefix(id, "-") && format.IsShellSafe(id)

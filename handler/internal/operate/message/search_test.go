@@ -107,8 +107,8 @@ func TestUnsearchedText(t *testing.T) {
 		"binary":           {nativeWith("application/pdf", pdf), true},
 		"binary_in_string": {`{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` + inBase64(pdf) + `"}}`, true},
 		"hash_in_string": {
-			`{"asyncCaller":1,"call":{"url":"https://t.example/","body":"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="}}`,
-			false,
+			`{"asyncCaller":1,"call":{"url":"https://t.example/","body":` +
+				`"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="}}`, false,
 		},
 		"gzip":            {encodedWith("gzip", gzipped("a")), false},
 		"gzip_unnamed":    {nativeWith("text/plain", gzipped("a")), true},
