@@ -1,7 +1,7 @@
 "use strict";
 
-// Refreshes the page every 10 seconds while somebody looks at it, until the console has ended. It changes only what differs, so that the focus,
-// open details and the places of all scroll bars stay.
+// Refreshes the page every 10 seconds while somebody looks at it, until the console has ended. It changes only what
+// differs, so that the focus, open details and the places of all scroll bars stay.
 const interval = 10_000;
 
 // sync makes a node the same as another one of the same kind. The content of a field, and whether details are open, are
