@@ -57,7 +57,7 @@ test-race: needs-go
 	go list ./... | grep -v /tools/browser | $(call select,-v) | nice $(gotest) -race
 
 test-browser: needs-go needs-chromium $(AZURITE) $(AXE) ## test the console in chromium
-	go test -count=1 -timeout 10m ./handler/tools/browser/...
+	go test -count=1 -timeout 15m ./handler/tools/browser/...
 
 test-long: $(AZURITE) ## the tests of many messages at full size, and more schedules of faults (15 minutes)
 	go test -tags long -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation
