@@ -141,9 +141,9 @@ needs-go:
 	https://go.dev/dl; it says: $$problem" >&2; exit 1; }
 
 needs-node:
-	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install Node.js 22 or later, \
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install Node.js 21 or later, \
 	which includes both, and put it on the PATH" >&2; exit 1; }
-	@node -e 'if (parseInt(process.versions.node) < 22) console.error("warning: Azurite requires Node.js 22 or later, and \
+	@node -e 'if (parseInt(process.versions.node) < 21) console.error("warning: Azurite requires Node.js 21 or later, and \
 	this is " + process.version + "; if it fails, install a newer one")'
 
 needs-chromium:
