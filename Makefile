@@ -41,10 +41,9 @@ start: needs-go needs-func ## func start in dist (needs Azure Functions Core Too
 # The race detector makes a test ten times slower. It finds nothing in packages without goroutines, nor in tests of
 # executables, which are built without it. The tests of executables, of which e2e takes longest, wait more than they
 # compute: the others run beside them, and give way to them. test-browser has those that need Chromium.
-race_free = admission bounds config decision dotnet envelope explain fold functionapp guard mask nearest \
-	operate/message operate/message/edit retry route secret strictjson targets text \
-	tools/e2e tools/quickstart tools/simulation tools/stage
-select = grep $(1) $(foreach package,$(race_free),-e '/$(package)$$')
+race_free = internal/plain/ internal/rules/ operate/message app/config app/functionapp gates/admission tools/e2e \
+	tools/quickstart tools/simulation tools/stage
+select = grep $(1) $(foreach package,$(race_free),-e '/$(package)')
 gotest = xargs go test -shuffle=on -count=1 -timeout 10m -parallel 8
 
 test: $(AZURITE) $(SAMPLES) ## run all tests but test-browser, Azurite included (4 minutes on two processors)
@@ -92,7 +91,7 @@ faults-long: $(AZURITE) ## 50,000 messages while handler and host are killed eve
 	go run ./handler/tools/faults -long 50000 $(FLAGS)
 
 bench: needs-go ## measure the processor time and the allocations of a message (FLAGS=-count=5)
-	go test -run '^$$' -bench . $(FLAGS) ./handler/internal/ingress
+	go test -run '^$$' -bench . $(FLAGS) ./handler/internal/app/ingress
 
 size: ## lines of Go per package that are neither blank nor only a comment, tests apart
 	@find handler -name '*.go' ! -name '*_test.go' | sort | xargs awk ' \

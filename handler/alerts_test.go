@@ -162,8 +162,8 @@ func TestWorkbook(t *testing.T) {
 // example as its tenant: JSON escapes the quotes of what a sender writes. It reads fields that exist. One query shows
 // whether a delivery objective is met.
 func TestQueries(t *testing.T) {
-	code := product(t, "internal/*/*.go")
-	fields := append(group(product(t, "internal/logs/logs.go"), `(?m)^\t\w+ += "(\w+)"$`), "message")
+	code := product(t, "internal/*/*/*.go")
+	fields := append(group(product(t, "internal/deliver/logs/logs.go"), `(?m)^\t\w+ += "(\w+)"$`), "message")
 	queries := map[string][]string{}
 	for _, page := range []string{
 		template, "../deploy/README.md", "../docs/operating.md", "../docs/log.md", "../docs/poison.md",

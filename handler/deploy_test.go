@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/route"
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/route"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -265,7 +265,7 @@ func TestTemplateRoles(t *testing.T) {
 	for variable := range strings.SplitSeq(onStorage, ", ") {
 		got = append(got, role(variable)+" | the storage account")
 	}
-	asked := group(product(t, "internal/doctor/*.go"), `"role (Storage [\w ]+)"`)
+	asked := group(product(t, "internal/operate/doctor/*.go"), `"role (Storage [\w ]+)"`)
 	for _, name := range append(asked, storage.QueueRole, storage.TableRole) {
 		if !slices.Contains(got, name+" | the storage account") {
 			t.Errorf("the identity does not get the role %s, which the handler asks for", name)

@@ -6,7 +6,7 @@ import (
 	"context"
 	"os"
 
-	"asynccaller/handler/internal/cli"
+	"asynccaller/handler/internal/program/cli"
 )
 
 func main() {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/azurite/azuritetest"
 	"asynccaller/handler/tools/browser"

@@ -15,9 +15,9 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
-	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/tools/browser"

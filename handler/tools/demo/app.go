@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/app/functionapp"
 )
 
 const (

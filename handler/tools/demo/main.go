@@ -17,9 +17,9 @@ import (
 	"syscall"
 	"time"
 
-	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/logview"
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/program/logview"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/testbed"
 )

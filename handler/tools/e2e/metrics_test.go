@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/metrics"
+	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"

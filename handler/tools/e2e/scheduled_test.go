@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/storage/rows"

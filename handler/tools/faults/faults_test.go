@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"

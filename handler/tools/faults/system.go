@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"

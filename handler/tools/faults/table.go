@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"

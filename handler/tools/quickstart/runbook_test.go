@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/storage/rows"

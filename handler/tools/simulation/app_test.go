@@ -11,12 +11,12 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/admission"
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/delivery"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/retry"
-	"asynccaller/handler/internal/targets"
+	"asynccaller/handler/internal/deliver/delivery"
+	"asynccaller/handler/internal/gates/admission"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/retry"
+	"asynccaller/handler/internal/rules/targets"
 )
 
 // The durations that the Functions host and the storage account need, and the host's polling intervals. An instance

@@ -9,9 +9,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/credential"
-	"asynccaller/handler/internal/delivery"
-	"asynccaller/handler/internal/targets"
+	"asynccaller/handler/internal/deliver/delivery"
+	"asynccaller/handler/internal/gates/credential"
+	"asynccaller/handler/internal/rules/targets"
 )
 
 // TestTokenServerDown: a token server is down for an hour, while calls wait for it. They lose no attempt, and come back

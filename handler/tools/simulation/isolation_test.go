@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/rules/decision"
 )
 
 // quick is how fast a target answers that is well.

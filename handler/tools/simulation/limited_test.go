@@ -19,18 +19,18 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/delivery"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/history"
-	"asynccaller/handler/internal/limit"
-	"asynccaller/handler/internal/retry"
-	"asynccaller/handler/internal/route"
-	"asynccaller/handler/internal/serve"
-	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/deliver/delivery"
+	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/gates/limit"
+	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/program/serve"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/retry"
+	"asynccaller/handler/internal/rules/route"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
-	"asynccaller/handler/internal/targets"
 )
 
 // demand is what a limited target is asked to do.

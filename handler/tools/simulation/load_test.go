@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/rules/decision"
 )
 
 // In the outage, 100,000 envelopes, sent evenly over its first minute, wait for a target that is down for six hours.

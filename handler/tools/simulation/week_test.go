@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/storage"
 )
 

@@ -21,8 +21,8 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/app/functionapp"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/app/functionapp"
 )
 
 // projectRoot is this project's folder.

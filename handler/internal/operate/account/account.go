@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"asynccaller/handler/internal/metrics"
+	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/socket"
+	"asynccaller/handler/internal/plain/socket"
 	"asynccaller/handler/internal/storage"
 )
 

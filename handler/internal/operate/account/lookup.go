@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/bounds"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/format"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/plain/bounds"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/storage"
 )
 

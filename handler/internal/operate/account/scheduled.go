@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/nearest"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/plain/nearest"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/bounds"
-	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/plain/bounds"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )

@@ -10,14 +10,14 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/bounds"
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/limit"
-	"asynccaller/handler/internal/metrics"
+	"asynccaller/handler/internal/gates/limit"
+	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/setting"
+	"asynccaller/handler/internal/plain/bounds"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 )
 

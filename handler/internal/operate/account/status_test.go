@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/setting"
+	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"asynccaller/handler/internal/metrics"
+	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/setting"
-	"asynccaller/handler/internal/text"
+	"asynccaller/handler/internal/plain/text"
 )
 
 // TargetStatus has the scheduled messages for a host, and how it fails in the eyes of each app that calls it.

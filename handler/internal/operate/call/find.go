@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/format"
-	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )

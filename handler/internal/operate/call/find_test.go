@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/rules/mask"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )

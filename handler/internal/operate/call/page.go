@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/explain"
-	"asynccaller/handler/internal/format"
-	"asynccaller/handler/internal/history"
-	"asynccaller/handler/internal/mask"
+	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/text"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/explain"
+	"asynccaller/handler/internal/rules/mask"
 )
 
 // Page describes a call, for a person or as JSON. A list of several calls has only the members before Timeline, History

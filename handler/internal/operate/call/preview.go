@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/explain"
-	"asynccaller/handler/internal/format"
+	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/setting"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/rules/explain"
 )
 
 // Preview describes how requeue would process a message.

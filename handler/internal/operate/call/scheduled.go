@@ -3,9 +3,9 @@ package call
 import (
 	"time"
 
-	"asynccaller/handler/internal/format"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/plain/format"
 )
 
 // The states of a call. In lists, a scheduled message that is not due has the state waiting.

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/explain"
-	"asynccaller/handler/internal/format"
-	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/rules/explain"
+	"asynccaller/handler/internal/rules/mask"
 	"asynccaller/handler/internal/storage"
 )
 

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/format"
-	"asynccaller/handler/internal/history"
-	"asynccaller/handler/internal/mask"
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/text"
+	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/mask"
 )
 
 // mostShown is the length of the longest text of a row that is shown. A row can be anyone's who writes to the table.

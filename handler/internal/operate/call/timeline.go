@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/format"
-	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/text"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
 // Event is something that happened to a call, or will happen.

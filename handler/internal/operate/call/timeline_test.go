@@ -3,7 +3,7 @@ package call
 import (
 	"testing"
 
-	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/observers/history"
 )
 
 func TestAttemptEvents(t *testing.T) {

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/mask"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/text"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/mask"
 )
 
 // answered returns the dead letter that the handler writes for this answer.

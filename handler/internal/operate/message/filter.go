@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/bounds"
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/guard"
-	"asynccaller/handler/internal/nearest"
-	"asynccaller/handler/internal/text"
+	"asynccaller/handler/internal/plain/bounds"
+	"asynccaller/handler/internal/plain/nearest"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/guard"
 )
 
 // Filter selects the messages that match all of its fields. A zero field matches every message; a list matches if one

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/plain/bounds"
 )
 
 func TestFilter(t *testing.T) {

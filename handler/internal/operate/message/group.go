@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/fold"
-	"asynccaller/handler/internal/format"
-	"asynccaller/handler/internal/text"
+	"asynccaller/handler/internal/plain/fold"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/decision"
 )
 
 // By is a criterion for groups.

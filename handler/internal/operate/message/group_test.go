@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/fold"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/plain/fold"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
 //go:embed testdata/keys.golden

@@ -13,13 +13,13 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/fold"
-	"asynccaller/handler/internal/guard"
-	"asynccaller/handler/internal/mask"
+	"asynccaller/handler/internal/plain/fold"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/guard"
+	"asynccaller/handler/internal/rules/mask"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/text"
 )
 
 // The reasons of messages that carry no reason. All other reasons come from the dead letter, see decision.Reason.

@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/plain/strictjson"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/retry"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
-	"asynccaller/handler/internal/text"
 )
 
 var (

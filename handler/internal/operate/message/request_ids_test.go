@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
 // TestManyRequestIDs: a list remembers a bounded number of request ids, and says that it has compared no others.

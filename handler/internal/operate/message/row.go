@@ -3,10 +3,10 @@ package message
 import (
 	"strings"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/mask"
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/text"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/mask"
 )
 
 // Scheduled is a scheduled message as its row describes it.

@@ -3,8 +3,8 @@ package message
 import (
 	"time"
 
-	"asynccaller/handler/internal/bounds"
-	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/plain/bounds"
+	"asynccaller/handler/internal/rules/decision"
 )
 
 // ScheduledGroup counts the scheduled messages with the same key.

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/text/encoding/ianaindex"
 	"golang.org/x/text/unicode/norm"
 
-	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
 const (

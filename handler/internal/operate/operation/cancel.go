@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/rules/decision"
 )
 
 // cancelCommand is the command of a run that deletes scheduled messages.

@@ -6,10 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )

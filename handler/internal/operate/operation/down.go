@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/targets"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/targets"
 )
 
 // hosts are the targets of a plan's messages, by host.

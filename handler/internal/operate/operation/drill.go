@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/send"
-	"asynccaller/handler/internal/text"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/send"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
 const (

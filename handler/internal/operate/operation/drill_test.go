@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )

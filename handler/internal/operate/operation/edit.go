@@ -8,13 +8,13 @@ import (
 
 	"github.com/google/uuid"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
 // Edit says how scheduled messages are edited.

@@ -13,11 +13,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/history"
+	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"

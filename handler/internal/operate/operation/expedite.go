@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/setting"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
 // PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are down or paused:

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"io"
 
-	"asynccaller/handler/internal/bom"
 	"asynccaller/handler/internal/operate/account"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/plain/bom"
+	"asynccaller/handler/internal/plain/strictjson"
 )
 
 // maxRecord exceeds a text of 64 KiB, each byte taking up to six in JSON, with its description.

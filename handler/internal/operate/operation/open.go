@@ -5,11 +5,11 @@ import (
 	"io/fs"
 	"sync/atomic"
 
-	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/metrics"
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/operate/operation"
 )
 

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/text"
 )
 
 // ErrNoOutcomes means that a run or a drill cannot know what becomes of its messages.

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"

@@ -13,13 +13,13 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"time"
 
-	"asynccaller/handler/internal/format"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/storage"
 )
 

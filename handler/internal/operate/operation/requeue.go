@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/plain/nearest"
 	"asynccaller/handler/internal/storage"
 )
 

@@ -10,13 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/format"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/text"
 )
 
 // RunSummary describes a run of this machine by its journal, or one of another machine by its row.

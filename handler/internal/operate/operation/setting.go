@@ -8,18 +8,18 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/bounds"
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/limit"
+	"asynccaller/handler/internal/gates/limit"
+	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/setting"
+	"asynccaller/handler/internal/plain/bounds"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/targets"
 )
 
 // ScheduledCalls are the scheduled messages for a target. Those that wait on a queue, due, are not among them.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
-	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 )
 

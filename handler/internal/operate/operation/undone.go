@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/run"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/internal/text"
 )
 
 // errUndoneElsewhere means that a command with other journals has undone the run.

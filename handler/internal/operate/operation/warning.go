@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run"
-	"asynccaller/handler/internal/record"
 )
 
 // Name identifies a message.

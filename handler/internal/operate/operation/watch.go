@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 )
 

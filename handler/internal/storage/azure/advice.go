@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
-	"asynccaller/handler/internal/socket"
+	"asynccaller/handler/internal/plain/socket"
 	"asynccaller/handler/internal/storage"
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
-	"asynccaller/handler/internal/secret"
+	"asynccaller/handler/internal/plain/secret"
 	"asynccaller/handler/internal/storage"
 )
 

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"unicode"
 
-	"asynccaller/handler/internal/nearest"
-	"asynccaller/handler/internal/secret"
+	"asynccaller/handler/internal/plain/nearest"
+	"asynccaller/handler/internal/plain/secret"
 )
 
 // Connection is the address of a Queue Storage account and the credential for it: AccountKey if it is set, else SAS,

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/secret"
+	"asynccaller/handler/internal/plain/secret"
 	"asynccaller/handler/internal/storage/azure"
 )
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/socket"
+	"asynccaller/handler/internal/plain/socket"
 	"asynccaller/handler/internal/storage"
 )
 

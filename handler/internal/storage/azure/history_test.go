@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/history"
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"

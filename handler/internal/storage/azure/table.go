@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/plain/strictjson"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"

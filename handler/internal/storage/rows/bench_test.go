@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )

@@ -18,13 +18,13 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"asynccaller/handler/internal/bom"
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/plain/bom"
+	"asynccaller/handler/internal/plain/strictjson"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/guard"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
 )
 
 // Options says how to send a message again. The zero value restarts it and changes nothing else.

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/operate/message/edit"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/plain/strictjson"
 )
 
 func TestEditable(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/itchyny/gojq"
 
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/plain/strictjson"
 )
 
 const (

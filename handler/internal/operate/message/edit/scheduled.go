@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
 // Reasons to refuse an edit of a scheduled message.

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
-	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/guard"
+	"asynccaller/handler/internal/rules/retry"
 	"asynccaller/handler/internal/storage"
 )
 

@@ -19,8 +19,8 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/plain/strictjson"
 )
 
 // version is the version of the format.

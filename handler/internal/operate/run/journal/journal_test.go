@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 )
 

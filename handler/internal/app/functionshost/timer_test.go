@@ -1,0 +1,167 @@
+package functionshost
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/storage"
+)
+
+const hourly = "0 0 * * * *"
+
+// clockTest is a clock in a synctest bubble, and the runs that it began.
+type clockTest struct {
+	*clock
+	begin    time.Time
+	stopping chan struct{}
+	cut      context.CancelFunc
+	running  sync.WaitGroup
+	log      *recorder
+	do       work
+
+	mu       sync.Mutex
+	at       []time.Duration // since begin
+	together int             // runs in flight
+}
+
+// newClockTest returns a clock whose bubble begins at 2000-01-01, a Saturday.
+func newClockTest(t *testing.T, schedule string, do work) *clockTest {
+	t.Helper()
+	c := &clockTest{begin: time.Now(), stopping: make(chan struct{}), log: newRecorder(), do: do}
+	all, err := clocks([]functionapp.Timer{{Name: "TimerFn", Binding: "timer", Schedule: schedule}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.clock = all[0]
+	c.invoke = func(ctx context.Context, _ invocation) result { return c.invoked(ctx, t) }
+	c.clock.log = zerolog.New(c.log)
+	return c
+}
+
+func (c *clockTest) invoked(ctx context.Context, t *testing.T) result {
+	t.Helper()
+	c.mu.Lock()
+	c.at = append(c.at, time.Since(c.begin))
+	c.together++
+	if c.together > 1 {
+		t.Errorf("%d runs at a time", c.together)
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.together--
+	}()
+	return c.do(ctx, storage.Message{})
+}
+
+func (c *clockTest) start() {
+	ctx, cut := context.WithCancel(context.Background())
+	c.cut = cut
+	c.running.Go(func() { c.run(ctx, c.stopping) })
+}
+
+func (c *clockTest) stop() {
+	close(c.stopping)
+	c.running.Wait()
+	c.cut()
+}
+
+func TestClock(t *testing.T) {
+	const second, minute, hour, day = time.Second, time.Minute, time.Hour, 24 * time.Hour
+	for name, test := range map[string]struct {
+		schedule  string
+		onStartup bool
+		do        work
+		during    time.Duration
+		want      []time.Duration
+	}{
+		"hourly":           {hourly, false, takes(minute), 3*hour + minute, []time.Duration{hour, 2 * hour, 3 * hour}},
+		"not_at_the_start": {"0 0 0 * * *", false, takes(0), 2*day + minute, []time.Duration{day, 2 * day}},
+		"on_startup":       {hourly, true, takes(minute), hour + minute, []time.Duration{0, hour}},
+		"quick":            {"*/30 * * * * *", false, takes(0), 61 * second, []time.Duration{30 * second, 60 * second}},
+		"five_fields": {
+			"*/10 * * * *", false, takes(minute), 31 * minute,
+			[]time.Duration{10 * minute, 20 * minute, 30 * minute},
+		},
+		"names":      {"0 0 0 * Jan Tue", false, takes(0), 8 * day, []time.Duration{3 * day}},
+		"long_names": {"0 0 0 * January tuesday", false, takes(0), 8 * day, []time.Duration{3 * day}},
+		"both_days_match": {
+			"0 0 12 1-7 * Mon", false, takes(0), 40 * day,
+			[]time.Duration{2*day + 12*hour, 37*day + 12*hour},
+		},
+		"long_wait":          {"0 0 0 1 1 *", false, takes(0), 366*day + hour, []time.Duration{366 * day}},
+		"never":              {"0 0 0 30 2 *", false, takes(0), 400 * day, nil},
+		"longer_than_a_turn": {hourly, false, takes(70 * minute), 4 * hour, []time.Duration{hour, 3 * hour}},
+		"exactly_a_turn":     {hourly, false, takes(hour), 4*hour + minute, []time.Duration{hour, 3 * hour}},
+		"much_longer": {
+			"0 */10 * * * *", false, takes(25 * minute), 79 * minute,
+			[]time.Duration{10 * minute, 40 * minute, 70 * minute},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newClockTest(t, test.schedule, test.do)
+				c.timer.RunOnStartup = test.onStartup
+				c.start()
+				pass(test.during)
+				c.stop()
+				if diff := cmp.Diff(test.want, c.at); diff != "" {
+					t.Errorf("runs (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A run that fails is logged and not repeated before its next time.
+func TestClockFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		c := newClockTest(t, hourly, func(context.Context, storage.Message) result {
+			runs++
+			if runs == 1 {
+				return failed
+			}
+			return succeeded
+		})
+		c.start()
+		pass(2*time.Hour + time.Minute)
+		c.stop()
+		if diff := cmp.Diff([]time.Duration{time.Hour, 2 * time.Hour}, c.at); diff != "" {
+			t.Errorf("runs (-want +got):\n%s", diff)
+		}
+		if got := c.log.text(); strings.Count(got, `"level":"warn"`) != 1 {
+			t.Errorf("log:\n%s", got)
+		}
+	})
+}
+
+// withTimer adds a timer that runs at the start of the host and then on 29 February.
+func withTimer(t *testing.T, name string) func(*Host) {
+	t.Helper()
+	timer := functionapp.Timer{Name: name, Binding: "timer", Schedule: "0 0 0 29 2 *", RunOnStartup: true}
+	return func(h *Host) { h.options.App.Timers = []functionapp.Timer{timer} }
+}
+
+func TestRunTimer(t *testing.T) {
+	h := startHost(t, "serve", withTimer(t, "ok"))
+	h.log.waitFor(t, `"result":"Succeeded"`, 1)
+	h.put("ok")
+	h.log.waitFor(t, `"result":"Succeeded"`, 2)
+	h.stop()
+	if got, want := h.summary(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
+		t.Errorf("stats %+v, want those of messages alone: %+v", got, want)
+	}
+	for _, text := range []string{`"timers":["ok <- 0 0 0 29 2 *"]`, `"reason":"Timer fired at `} {
+		h.log.waitFor(t, text, 1)
+	}
+}

@@ -1,0 +1,329 @@
+package outbound_test
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/deliver/outbound"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/guard"
+)
+
+// newPublic starts a target that represents one on the public network: its address belongs to this machine but is not
+// 127.0.0.1. The same port of 127.0.0.1 has a target that must not be called.
+func newPublic(tb testing.TB, answer http.HandlerFunc) (public *testServer, addr, port string) {
+	tb.Helper()
+	for range 20 { // the port may be in use on one of the two
+		for _, addr := range []string{"127.0.0.2", "::1"} { // some systems lack the first one
+			listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort(addr, "0"))
+			if err != nil {
+				continue
+			}
+			_, port, _ := net.SplitHostPort(listener.Addr().String())
+			private, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort("127.0.0.1", port))
+			if err != nil {
+				_ = listener.Close()
+				continue
+			}
+			forbidden := newTestServerAt(tb, private, nil)
+			tb.Cleanup(func() {
+				if n := len(forbidden.all()); n != 0 {
+					tb.Errorf("the target on 127.0.0.1 was called %d times", n)
+				}
+			})
+			return newTestServerAt(tb, listener, answer), addr, port
+		}
+	}
+	tb.Fatal("this machine has no second address")
+	return nil, "", ""
+}
+
+func newTestServerAt(tb testing.TB, listener net.Listener, answer http.HandlerFunc) *testServer {
+	tb.Helper()
+	s := newUnstartedServer(tb, answer)
+	_ = s.Listener.Close()
+	s.Listener = listener
+	s.Start()
+	return s
+}
+
+// newGuarded returns a client whose rules treat 127.0.0.2 and ::1 as public addresses.
+func newGuarded(tb testing.TB, n *names, allow, deny string) *outbound.Client {
+	tb.Helper()
+	client := outbound.New(longTimeout, mustRules(tb, strings.TrimPrefix(allow+",127.0.0.2,::1,*", ","), deny),
+		outbound.Proxy{})
+	tb.Cleanup(client.Close)
+	client.Resolve(n.resolver())
+	return client
+}
+
+func wantRefused(tb testing.TB, o decision.Outcome, rule string) {
+	tb.Helper()
+	if o.Failure != decision.FailureTargetRefused || !strings.Contains(o.Detail, rule) || o.Status != 0 {
+		tb.Errorf("got failure %q (%s), status %d, want it refused: %s", o.Failure, o.Detail, o.Status, rule)
+	}
+	if strings.Contains(o.Detail, canary) {
+		tb.Errorf("the detail contains a secret: %s", o.Detail)
+	}
+}
+
+const loopback = "127.0.0.1 is refused: loopback addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can allow it)"
+
+// A name cannot become private after its check, because the client checks the address that it connects to.
+func TestRebinding(t *testing.T) {
+	public, addr,
+		port := newPublic(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
+	n := newNames(t, map[string][]string{"rebind.example": {addr, "127.0.0.1"}})
+	client := newGuarded(t, n, "", "")
+	e := secretCall(t, "http", "rebind.example:"+port)
+
+	wantAnswer(t, client.Do(t.Context(), e), 200)
+	wantRefused(t, client.Do(t.Context(), e), loopback)
+	wantRefused(t, client.Do(t.Context(), e), loopback)
+	public.one(t)
+}
+
+// These targets are refused without a setting.
+func TestBuiltInRefusals(t *testing.T) {
+	n := newNames(
+		t,
+		map[string][]string{
+			"inner.example": {"127.0.0.1"},
+			"meta.example":  {"169.254.169.254"},
+			"six.example":   {"::1 fe80::1"},
+			"nat.example":   {"64:ff9b::a9fe:a9fe"},
+		},
+	)
+	client := outbound.New(longTimeout, guard.Rules{}, outbound.Proxy{})
+	t.Cleanup(client.Close)
+	client.Resolve(n.resolver())
+	for host, rule := range map[string]string{
+		"inner.example": loopback,
+		"meta.example":  "169.254.169.254 is refused: link-local and metadata addresses (built in",
+		"six.example":   " is refused: l",
+		"nat.example":   "64:ff9b::a9fe:a9fe (which stands for 169.254.169.254) is refused",
+		"localhost":     " is refused: loopback", "127.0.0.1": loopback, "[::1]": "::1 is refused",
+		"[::ffff:127.0.0.1]": loopback, "[::ffff:7f00:1]": loopback,
+		"169.254.169.254": "metadata", "168.63.129.16": "the Azure host", "0.0.0.0": "unspecified",
+		"[::]": "unspecified", "[fe80::1%25eth0]": "fe80::1 is refused",
+		"[fd00:ec2::254]": "metadata", "224.0.0.1": "multicast", "255.255.255.255": "broadcast",
+		"[2002:7f00:1::]": "which stands for " +
+			"127.0.0.1", "127.0.0.1.": loopback,
+		"１２７.0.0.1": loopback,
+	} {
+		for _, scheme := range []string{"http", "https"} {
+			wantRefused(t, client.Do(t.Context(), secretCall(t, scheme, host)), rule)
+		}
+	}
+}
+
+// The addresses of this machine are refused, also after they change.
+func TestOwnAddresses(t *testing.T) {
+	for name, proxy := range map[string]outbound.Proxy{"direct": {}, "proxied": mustProxy(t, "http://203.0.113.1")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var own []net.Addr
+				var broken error
+				client := outbound.New(longTimeout, mustRules(t, "*.example,*", ""), proxy)
+				client.Resolve(newNames(t, map[string][]string{"t.example": {"203.0.113.8"}}).resolver())
+				client.Interfaces(func() ([]net.Addr, error) { return own, broken })
+				for _, hosts := range [][]string{
+					{"203.0.113.7", "[::ffff:203.0.113.7]", "[64:ff9b::203.0.113.7]"},
+					{"203.0.113.8", "t.example"},
+				} {
+					own = []net.Addr{
+						&net.IPNet{IP: net.ParseIP("fe80::1")},
+						&net.IPNet{IP: net.ParseIP(strings.Trim(hosts[0], "[]"))},
+					}
+					for _, host := range hosts {
+						wantRefused(t, client.Do(t.Context(), secretCall(t, "http", host)),
+							"is refused: addresses of this machine (built in")
+					}
+					advance(time.Second)
+				}
+				broken = errors.New("no interfaces")
+				wantFailure(t, client.Do(t.Context(), secretCall(t, "http", "t.example")), decision.FailureConnect)
+			})
+		})
+	}
+}
+
+func TestTargetRules(t *testing.T) {
+	tests := map[string]struct {
+		addrs       string // PUBLIC is the address of the public target
+		allow, deny string
+		want        decision.Failure
+		rule        string
+	}{
+		"allow_by_name":    {"127.0.0.1", "t.example", "", decision.FailureTargetRefused, loopback},
+		"allow_by_suffix":  {"127.0.0.1", "*.example", "", decision.FailureTargetRefused, loopback},
+		"allow_by_address": {"127.0.0.1", "127.0.0.1", "", "", ""},
+		"not_allowed":      {"127.0.0.1", "u.example", "", decision.FailureTargetRefused, loopback},
+		"deny_beats_name": {
+			"127.0.0.1",
+			"t.example",
+			"t.example",
+			decision.FailureTargetRefused,
+			"the host name is refused: ASYNC_CALLER_TARGETS_DENY has t.example",
+		},
+		"deny_address_beats_name": {
+			"127.0.0.1",
+			"t.example",
+			"127.0.0.1",
+			decision.FailureTargetRefused,
+			"127.0.0.1 is refused: ASYNC_CALLER_TARGETS_DENY has 127.0.0.1",
+		},
+		"deny_beats_address": {
+			"127.0.0.1", "127.0.0.1", "127.0.0.0/8", decision.FailureTargetRefused,
+			"ASYNC_CALLER_TARGETS_DENY has 127.0.0.0/8",
+		},
+		"public": {"PUBLIC", "", "", "", ""},
+		"public_denied": {
+			"PUBLIC", "", "*.example", decision.FailureTargetRefused,
+			"ASYNC_CALLER_TARGETS_DENY has *.example",
+		},
+		"refused_before_others": {"127.0.0.1 PUBLIC", "", "", "", ""},
+		"refused_after_others":  {"PUBLIC 127.0.0.1 169.254.169.254", "", "", "", ""},
+		"all_refused": {
+			"127.0.0.1 127.0.0.3 169.254.169.254", "", "", decision.FailureTargetRefused,
+			"is refused: ",
+		},
+		"two_families": {"127.0.0.1 fe80::1", "", "", decision.FailureTargetRefused, "is refused: l"},
+		"no_addresses": {"", "", "", decision.FailureDNS, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			server, addr, port := newPublic(t, nil)
+			if test.want == "" && !strings.Contains(test.addrs, "PUBLIC") {
+				server = newTestServer(t, nil)
+				_, port, _ = net.SplitHostPort(server.Listener.Addr().String())
+			}
+			n := newNames(t, map[string][]string{"t.example": {strings.ReplaceAll(test.addrs, "PUBLIC", addr)}})
+			o := newGuarded(t, n, test.allow, test.deny).Do(t.Context(), secretCall(t, "http", "t.example:"+port))
+			switch {
+			case test.want == "":
+				wantAnswer(t, o, 200)
+				server.one(t)
+			case test.rule != "":
+				wantRefused(t, o, test.rule)
+			default:
+				wantFailure(t, o, test.want)
+			}
+		})
+	}
+}
+
+// An allowed address that cannot be reached is a temporary failure, even if the other addresses are refused.
+func TestRefusedAndUnreachable(t *testing.T) {
+	server, addr, port := newPublic(t, nil)
+	server.Close()
+	for _, addrs := range []string{"127.0.0.1 " + addr, addr + " 127.0.0.1", addr} {
+		n := newNames(t, map[string][]string{"t.example": {addrs}})
+		wantFailure(t, newGuarded(t, n, "", "").Do(t.Context(), secretCall(t, "http", "t.example:"+port)),
+			decision.FailureConnect)
+	}
+}
+
+// With ALLOW set, the client calls only named targets, and does not look up other names.
+func TestOnlyWhatIsNamed(t *testing.T) {
+	server := newTestServer(t, nil)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	n := newNames(t, map[string][]string{"localhost": {"127.0.0.1"}, "u.example": {"127.0.0.1"}})
+	client := outbound.New(longTimeout, mustRules(t, "localhost", ""), outbound.Proxy{})
+	t.Cleanup(client.Close)
+	client.Resolve(n.resolver())
+
+	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "u.example:"+port)),
+		"the host name is refused: ASYNC_CALLER_TARGETS_ALLOW does not name it")
+	wantRefused(
+		t,
+		client.Do(t.Context(), secretCall(t, "http", "127.0.0.1:"+port)),
+		"127.0.0.1 is refused: ASYNC_CALLER_TARGETS_ALLOW names neither it nor its host name",
+	)
+	if n.count() != 0 {
+		t.Errorf("%d look-ups", n.count())
+	}
+	wantAnswer(t, client.Do(t.Context(), secretCall(t, "http", "LocalHost.:"+port)), 200)
+	server.one(t)
+}
+
+func TestRefusedBehindARedirect(t *testing.T) {
+	tests := map[string]struct{ location, rule string }{
+		"metadata": {
+			"http://169.254.169.254/latest/" + canary,
+			"behind a redirect: 169.254.169.254 is refused: link-local and metadata addresses (built in",
+		},
+		"loopback": {"http://127.0.0.1:PORT/", "behind a redirect: " + loopback},
+		"by_name":  {"http://" + canary + ".inner.example:PORT/", "behind a redirect: " + loopback},
+		"denied": {
+			"http://" + canary + ".denied.example:PORT/",
+			"behind a redirect: the host name is refused: ASYNC_CALLER_TARGETS_DENY has " +
+				"*.denied.example",
+		},
+		"azure":       {"http://168.63.129.16/machine", "behind a redirect: 168.63.129.16 is refused"},
+		"by_tls":      {"https://inner.example:PORT/", "behind a redirect: " + loopback},
+		"in_disguise": {"http://[::ffff:7f00:1]:PORT/", "behind a redirect: " + loopback},
+	}
+	for name, test := range tests {
+		for _, status := range []int{302, 307} {
+			t.Run(name, func(t *testing.T) {
+				var port string
+				public, addr, port := newPublic(t, func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Location", strings.ReplaceAll(test.location, "PORT", port))
+					w.WriteHeader(status)
+				})
+				n := newNames(t, map[string][]string{
+					"t.example": {addr}, "c4nary.inner.example": {"127.0.0.1"},
+					"inner.example": {"127.0.0.1"},
+				})
+				call := object{"url": "http://t.example:" + port + "/?code=" + canary, "method": "GET"}
+				wantRefused(t, newGuarded(t, n, "", "*.denied.example").Do(t.Context(), mustEnvelope(t, call)),
+					test.rule)
+				public.one(t)
+			})
+		}
+	}
+}
+
+// The client checks the name for each call on an existing connection, without another look-up.
+func TestKeptConnectionIsJudged(t *testing.T) {
+	public, addr, port := newPublic(t, nil)
+	n := newNames(t, map[string][]string{"t.example": {addr}})
+	client := newGuarded(t, n, "", "")
+	e := secretCall(t, "http", "t.example:"+port)
+	wantAnswer(t, client.Do(t.Context(), e), 200)
+	lookups := n.count()
+	wantAnswer(t, client.Do(t.Context(), e), 200)
+	client.SetRules(mustRules(t, "*,127.0.0.2,::1", "t.example"))
+	wantRefused(t, client.Do(t.Context(), e), "ASYNC_CALLER_TARGETS_DENY has t.example")
+	if n.count() != lookups || len(public.all()) != 2 {
+		t.Errorf("%d look-ups and then %d, %d calls", lookups, n.count(), len(public.all()))
+	}
+}
+
+// A server may choose a site by the Host header, so the header must not name a denied host.
+func TestDeniedHostHeader(t *testing.T) {
+	server := newTestServer(t, nil)
+	client := newClient(t, longTimeout)
+	client.SetRules(mustRules(t, "127.0.0.1,*", "denied.example,10.0.0.0/8"))
+	for host, want := range map[string]bool{
+		"denied.example": false, "Denied.Example.:80": false, "10.0.0.1": false,
+		"[::ffff:10." +
+			"0.0.1]": false, "other.example": true, "127.0.0.9": true,
+	} {
+		o := client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Host": host}}))
+		if want {
+			wantAnswer(t, o, 200)
+		} else {
+			wantRefused(t, o, "ASYNC_CALLER_TARGETS_DENY has ")
+		}
+	}
+	if n := len(server.all()); n != 2 {
+		t.Errorf("%d calls", n)
+	}
+}

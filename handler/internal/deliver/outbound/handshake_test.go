@@ -1,0 +1,129 @@
+package outbound_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/rules/decision"
+)
+
+// alert is a TLS record with an alert in the clear.
+func alert(number byte) string { return string([]byte{21, 3, 1, 0, 2, 2, number}) }
+
+// serverHello is the answer of a server that chooses a version of TLS.
+func serverHello(version byte) string {
+	hello := append([]byte{3, version}, make([]byte, 32)...)    // random
+	hello = append(hello, 0, 0xc0, 0x2f, 0)                     // no session, cipher suite, no compression
+	hello = append([]byte{2, 0, 0, byte(len(hello))}, hello...) // of type server hello
+	return string(append([]byte{22, 3, version, 0, byte(len(hello))}, hello...))
+}
+
+// TestHandshakeDetail: the detail says why a handshake failed, and nothing that the target wrote.
+func TestHandshakeDetail(t *testing.T) {
+	const old = "the target accepts neither TLS 1.2 nor TLS 1.3"
+	const certificate = "a client certificate is wanted"
+	const closed = "the target closed the connection"
+	for name, test := range map[string]struct{ answer, detail string }{
+		"handshake_failure": {
+			alert(40), "no common cipher suite, or " + certificate + " (alert handshake failure)",
+		},
+		"protocol_version": {alert(70), old + " (alert protocol version not supported)"},
+		"unrecognized_name": {
+			alert(112), "the target does not know the host name (alert unrecognized name)",
+		},
+		"no_certificate":     {alert(116), certificate + " (alert certificate required)"},
+		"bad_certificate":    {alert(42), certificate + " (alert bad certificate)"},
+		"internal_error":     {alert(80), "the target sent the alert internal error"},
+		"access_denied":      {alert(49), "the target sent the alert access denied"},
+		"unknown_alert":      {alert(200), "the target sent the alert alert(200)"},
+		"tls_1.0":            {serverHello(1), old},
+		"tls_1.1":            {serverHello(2), old},
+		"ssl_3":              {serverHello(0), old},
+		"http":               {"HTTP/1.1 400 " + canary + "\r\n\r\n" + canary, "the port speaks HTTP without TLS"},
+		"ssh":                {"SSH-2.0-" + canary + "\r\n", "the port does not speak TLS"},
+		"smtp":               {"220 " + canary + " ESMTP\r\n", "the port does not speak TLS"},
+		"closed":             {"", closed},
+		"closed_in_a_record": {"\x16\x03\x03\x00\x40" + canary, closed},
+		"closed_politely":    {string([]byte{21, 3, 3, 0, 2, 1, 0}), closed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := newHandshakeServer(t, test.answer)
+			o := newClient(t, longTimeout).Do(t.Context(), secretCall(t, "https", address))
+			wantFailure(t, o, decision.FailureTLS)
+			if want := "the TLS handshake failed: " + test.detail; o.Detail != want {
+				t.Errorf("the detail is %q, want %q", o.Detail, want)
+			}
+		})
+	}
+}
+
+// newHandshakeServer starts a server that reads a client hello and answers with these bytes.
+func newHandshakeServer(t *testing.T, answer string) (address string) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		c, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		record := make([]byte, 5)
+		_, _ = io.ReadFull(c, record)
+		_, _ = io.CopyN(io.Discard, c, int64(record[3])<<8|int64(record[4]))
+		_, _ = io.WriteString(c, answer)
+	}()
+	return listener.Addr().String()
+}
+
+// TestRefusedHandshakes: servers refuse the handshake in the way of their version, the newest one after it.
+func TestRefusedHandshakes(t *testing.T) {
+	for name, test := range map[string]struct {
+		config *tls.Config
+		detail string
+	}{
+		"no_certificate_1.2": {
+			&tls.Config{MaxVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert},
+			"a client certificate is wanted",
+		},
+		"no_certificate_1.3": {
+			&tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert},
+			"a client certificate is wanted",
+		},
+		"old_version": {&tls.Config{MaxVersion: tls.VersionTLS11}, "neither TLS 1.2 nor TLS 1.3"},
+		"no_common_cipher": {
+			&tls.Config{
+				MaxVersion:   tls.VersionTLS12,
+				CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA},
+			},
+			"no common cipher suite",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const host = "target.example"
+			authority := newAuthority(t)
+			server := newUnstartedServer(t, nil)
+			test.config.Certificates = []tls.Certificate{authority.server(t, host, time.Now().Add(time.Hour))}
+			server.TLS = test.config
+			server.StartTLS()
+			client := newClient(t, longTimeout)
+			client.Trust(authority.pool())
+			client.Dial(func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+			})
+			o := client.Do(t.Context(), secretCall(t, "https", host))
+			wantFailure(t, o, decision.FailureTLS)
+			if !strings.Contains(o.Detail, test.detail) {
+				t.Errorf("the detail is %q, want it to say %q", o.Detail, test.detail)
+			}
+		})
+	}
+}

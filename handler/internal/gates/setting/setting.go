@@ -1,0 +1,305 @@
+// Package setting has the live settings of targets: while the apps run, an operator pauses a target, or sets its rate
+// or concurrency. Operators write the rows, and each instance of an app reads them.
+package setting
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/targets"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+// The members of a target that can be set.
+const (
+	// Pause means that no call to the target is made.
+	Pause = "pause"
+	// Rate and Concurrency replace the member of the target's profile.
+	Rate        = "rate"
+	Concurrency = "concurrency"
+)
+
+// Setting is the row of a member that an operator has set, for all apps of the account.
+type Setting struct {
+	storage.Key `json:"-"`
+
+	// Host is the target, in the form of [targets.ParseHost]. A host without a port means all ports.
+	Host   string `json:"host" row:"targetHost"`
+	Member string `json:"member" row:"member"`
+	// Value is that of a rate or a concurrency, as in targets.json. A pause has none. In a table, "value" would be the
+	// name of the rows of a listing.
+	Value string `json:"value,omitempty" row:"limit"`
+	// Since is when the setting began, and Until when it ends; zero means that an operator has to end it.
+	Since time.Time `json:"since" row:"since"`
+	Until time.Time `json:"until" row:"until"`
+	// By is the user and his machine, and Reason why. Both are what the operator says.
+	By     string `json:"by,omitempty" row:"by"`
+	Reason string `json:"reason,omitempty" row:"reason"`
+	// Problem says why the row is ignored; empty if it is valid. It is not stored.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Partition is the PartitionKey of the rows.
+const Partition = "setting"
+
+// MaxText limits the texts of a setting, in bytes.
+const MaxText = 200
+
+const (
+	// maxRead limits the settings that are read, of those in force and of the others. Anyone who can write to the table
+	// can invent some.
+	maxRead = 1000
+	// maxRemoved is the most rows that a table removes at once.
+	maxRemoved = 100
+)
+
+// IsInForce reports whether the setting applies.
+func (s Setting) IsInForce(now time.Time) bool {
+	return s.Problem == "" && (s.Until.IsZero() || s.Until.After(now))
+}
+
+// String returns what is set: "pause", "rate 5/s" or "concurrency 2".
+func (s Setting) String() string { return strings.TrimSuffix(s.Member+" "+s.Value, " ") }
+
+// Text says since when the setting applies, by whom it was made, until when, and why.
+func (s Setting) Text() string {
+	about := "since " + s.Since.Format(time.RFC3339)
+	if s.By != "" {
+		about += " by " + s.By
+	}
+	switch {
+	case !s.Until.IsZero():
+		about += " until " + s.Until.Format(time.RFC3339)
+	case s.Member == Pause:
+		about += " until it is resumed"
+	default:
+		about += " until it is cleared"
+	}
+	if s.Reason != "" {
+		about += ": " + s.Reason
+	}
+	return about
+}
+
+func keyOf(host, member string) storage.Key {
+	return storage.Key{Partition: Partition, ID: rows.KeyOf(host) + "_" + member}
+}
+
+// CheckValue returns an error if a member cannot have a value.
+func CheckValue(member, value string) error {
+	var p targets.Profile
+	switch member {
+	case Pause:
+		if value != "" {
+			return errors.New("a pause has no value")
+		}
+		return nil
+	case Rate:
+		return p.SetRate(value)
+	case Concurrency:
+		return p.SetConcurrency(value)
+	}
+	return errors.New("unknown member")
+}
+
+// ValueOf returns the value of a member of a profile, and that each instance counts on its own. It is empty if there is
+// none.
+func ValueOf(p targets.Profile, member string) string {
+	value := ""
+	switch {
+	case member == Rate:
+		value = p.RateText
+	case member == Concurrency && p.Concurrency > 0:
+		value = strconv.Itoa(p.Concurrency)
+	}
+	if value != "" && p.PerInstance {
+		value += " per instance"
+	}
+	return value
+}
+
+// checked returns the setting of a row, which anyone who can write to the table may have written.
+func (s Setting) checked() Setting {
+	key, host, member := s.Key, s.Host, s.Member
+	for _, shown := range []*string{&s.Host, &s.Member, &s.Value, &s.By, &s.Reason} {
+		*shown = text.Line(*shown, MaxText)
+	}
+	s.Since, s.Until = s.Since.UTC(), s.Until.UTC()
+	own := keyOf(s.Host, s.Member)
+	canonical, hostErr := targets.ParseHost(host)
+	valueErr := CheckValue(member, s.Value)
+	switch {
+	case hostErr != nil || canonical != s.Host || key.Partition != own.Partition || key.ID != own.ID:
+		s.Host = text.Line(s.ID, MaxText)
+		s.Problem = "ignored: the key is not that of a host and a member"
+	case valueErr != nil:
+		s.Problem = text.Line("ignored: "+valueErr.Error(), MaxText)
+	case s.Since.IsZero():
+		s.Problem = "ignored: no beginning"
+	}
+	return s
+}
+
+// Read returns the rows of an account: at most 1,000 of settings that are in force, and at most 1,000 others, which
+// have ended or are invalid.
+func Read(ctx context.Context, table storage.Table) (settings []Setting, err error) {
+	now := time.Now()
+	inForce, others := 0, 0
+	err = rows.List(ctx, table, storage.Query{Partition: Partition}, func(row Setting) error {
+		s := row.checked()
+		count := &others
+		if s.IsInForce(now) {
+			count = &inForce
+		}
+		if *count < maxRead {
+			settings = append(settings, s)
+		}
+		*count++
+		return nil
+	})
+	return settings, err
+}
+
+// ErrChanged means that other operators change the same setting at the same time.
+var ErrChanged = errors.New("another operator has changed the same setting of the target at the same time")
+
+// Write sets a member of a target. If its value is the same, a setting that is in force goes on, with another end and
+// reason. Write returns the setting as it was written. The error is an [ErrChanged] if it was changed meanwhile.
+func Write(ctx context.Context, table storage.Table, s Setting) (Setting, error) {
+	key := keyOf(s.Host, s.Member)
+	row, found, err := rows.Get[Setting](ctx, table, key.Partition, key.ID)
+	if err != nil {
+		return s, err
+	}
+	earlier := row.checked()
+	if found && earlier.IsInForce(s.Since) && earlier.Value == s.Value {
+		s.Since = earlier.Since
+	}
+	s.Key = key
+	s.Version = row.Version
+	version, err := rows.Replace(ctx, table, s)
+	if err == nil && version == "" {
+		err = ErrChanged
+	}
+	return s, err
+}
+
+// Remove ends the setting of a member of a host in the form of [targets.ParseHost]. It reports false if there is none.
+// The error is an [ErrChanged] if another operator has changed the setting meanwhile, or made it again: he was told
+// that it is in force.
+func Remove(ctx context.Context, table storage.Table, host, member string) (s Setting, found bool, err error) {
+	key := keyOf(host, member)
+	row, found, err := rows.Get[Setting](ctx, table, key.Partition, key.ID)
+	if err != nil || !found {
+		return s, false, err
+	}
+	s = row.checked()
+	err = table.Delete(ctx, []storage.Key{row.Key})
+	if err != nil {
+		return s, true, err
+	}
+	_, isBack, err := table.Get(ctx, key.Partition, key.ID)
+	if err == nil && isBack {
+		err = ErrChanged
+	}
+	return s, true, err
+}
+
+// RemoveEnded removes the rows of settings that have ended.
+func RemoveEnded(ctx context.Context, table storage.Table, settings []Setting, now time.Time) error {
+	var keys []storage.Key
+	for _, s := range settings {
+		if s.Problem == "" && !s.IsInForce(now) && len(keys) < maxRemoved {
+			keys = append(keys, s.Key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return table.Delete(ctx, keys)
+}
+
+// InForce has the settings of an account that are in force, by host and member.
+type InForce map[string]map[string]Setting
+
+// Select returns those settings that are in force.
+func Select(settings []Setting, now time.Time) InForce {
+	selected := InForce{}
+	for _, s := range settings {
+		if !s.IsInForce(now) {
+			continue
+		}
+		if selected[s.Host] == nil {
+			selected[s.Host] = map[string]Setting{}
+		}
+		selected[s.Host][s.Member] = s
+	}
+	return selected
+}
+
+// Of returns the settings that apply to a target by now, by member. Those of its host and port are before those of its
+// host.
+func (f InForce) Of(target *url.URL, now time.Time) OfTarget {
+	if len(f) == 0 {
+		return nil
+	}
+	keys := targets.Keys(target)
+	slices.Reverse(keys)
+	return f.of(keys, now)
+}
+
+// OfHost returns the settings that apply to a host in the form of [targets.ParseHost] by now, as [InForce.Of] does.
+func (f InForce) OfHost(host string, now time.Time) OfTarget {
+	return f.of([]string{targets.WithoutPort(host), host}, now)
+}
+
+// of returns the settings of hosts that apply by now. Those of a later host are before those of an earlier one.
+func (f InForce) of(hosts []string, now time.Time) (of OfTarget) {
+	for _, host := range hosts {
+		for member, s := range f[host] {
+			if !s.IsInForce(now) {
+				continue
+			}
+			if of == nil {
+				of = OfTarget{}
+			}
+			of[member] = s
+		}
+	}
+	return of
+}
+
+// OfTarget has the settings that apply to a target, by member.
+type OfTarget map[string]Setting
+
+// Profile returns the profile that is in force: that of the file, with the members that are set. What is set for a host
+// and port is counted for these alone.
+func (o OfTarget) Profile(p targets.Profile) targets.Profile {
+	for _, member := range []string{Rate, Concurrency} {
+		s, isSet := o[member]
+		if !isSet {
+			continue
+		}
+		var err error
+		if member == Rate {
+			err = p.SetRate(s.Value)
+		} else {
+			err = p.SetConcurrency(s.Value)
+		}
+		if err != nil { // a row that is in force is valid
+			continue
+		}
+		if targets.WithoutPort(s.Host) != s.Host {
+			p.Scope = s.Host
+		}
+		p.Pattern = p.Scope
+	}
+	return p
+}

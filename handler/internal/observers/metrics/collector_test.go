@@ -1,0 +1,184 @@
+package metrics_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/deliver/delivery"
+	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+)
+
+const app = "app"
+
+// instance is an instance of the app, with what it writes.
+type instance struct {
+	*metrics.Collector
+	log  bytes.Buffer
+	stop func()
+}
+
+// start starts an instance. The test ends when its rows are written.
+func start(t *testing.T, table storage.Table, name string) *instance {
+	t.Helper()
+	i := &instance{}
+	log := zerolog.New(&i.log)
+	i.Collector = metrics.NewCollector(record.NewMetricsRecorder(table, record.HandlerBytes, log), app, name)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		i.Run(ctx)
+		close(done)
+	}()
+	i.stop = func() {
+		cancel()
+		<-done
+		i.Close(record.HandlerClose)
+	}
+	return i
+}
+
+// count observes what came of a message for a host.
+func (i *instance) count(host string, d decision.Decision, v *decision.Verdict) {
+	target := &url.URL{Scheme: "https", Host: host}
+	i.Observe(&delivery.Report{
+		Result:  delivery.Result{Decision: d},
+		Intake:  &decision.Intake{Envelope: &envelope.Envelope{Call: envelope.Call{Target: target}}},
+		Verdict: v, World: decision.World{Now: time.Now()},
+	})
+}
+
+func (i *instance) deliver(host string) {
+	i.count(host, decision.Decision{Reason: decision.Delivered, Outcome: decision.Delivered},
+		&decision.Verdict{Outcome: &decision.Outcome{Status: 200, Took: 20 * time.Millisecond}})
+}
+
+func (i *instance) fail(host string, failure decision.Failure) {
+	i.count(host, decision.Decision{Reason: decision.Expired, Outcome: decision.Reason(failure)},
+		&decision.Verdict{Outcome: &decision.Outcome{Failure: failure, Took: 20 * time.Second}})
+}
+
+func (i *instance) refuse(host string, reason decision.Reason) {
+	i.count(host, decision.Decision{Reason: reason}, &decision.Verdict{Refusal: &decision.Refusal{Reason: reason}})
+}
+
+// read reads the numbers of a host as a status does.
+func read(t *testing.T, r *metrics.Reader, host string) metrics.Series {
+	t.Helper()
+	numbers, err := r.Read(t.Context(), []string{app}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, all := numbers.Of(host), numbers.All()
+	if all.LastHour.Messages() < of.LastHour.Messages() || len(all.Minutes) < len(of.Minutes) {
+		t.Errorf("of all hosts %+v, of one %+v", all, of)
+	}
+	return of
+}
+
+func rowsOf(t *testing.T, table storage.Table) (keys []string) {
+	t.Helper()
+	err := table.List(t.Context(), storage.Query{}, func(e storage.Entity) error {
+		keys = append(keys, e.Partition+" "+e.ID)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// TestCollector: what came of each message is counted by host, each instance writes one row a minute if anything
+// happened and one when it stops, and a status shows the sum.
+func TestCollector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table memory.Table
+		a, b := start(t, &table, "a"), start(t, &table, "b")
+		a.deliver("One.example")
+		a.deliver("one.example")
+		a.fail("one.example", decision.FailureTimeout)
+		a.fail("one.example", decision.FailureInterrupted)
+		b.refuse("one.example", decision.Busy)
+		b.count("one.example", decision.Decision{Reason: decision.Duplicate}, &decision.Verdict{Delivered: time.Now()})
+		b.deliver("two.example:8443")
+		b.count("no.example", decision.Decision{Reason: decision.NotDue}, nil)
+		<-time.After(5 * time.Minute)
+		a.deliver("one.example")
+		a.stop()
+		b.stop()
+		want := "[app,20000101T00 20000101T0000,a app,20000101T00 20000101T0000,b app,20000101T00 20000101T0005,a]"
+		if got := fmt.Sprint(rowsOf(t, &table)); got != want {
+			t.Errorf("rows %s, want %s", got, want)
+		}
+		<-time.After(75 * time.Second)
+		one := read(t, metrics.NewReader(&table), "one.example")
+		if got := fmt.Sprint(one.LastHour.Delivered, one.LastHour.Failed, one.LastHour.Refused, one.LastHour.Durations,
+			one.LastHour.P50, one.LastHour.P99); got !=
+			"3 map[interrupted:1 timeout:1] map[busy:1 duplicate:1] [0 3 0 0 0 0 0 1 0 0]<30ms<30s" {
+			t.Errorf("in the last hour %s", got)
+		}
+		if last := one.Last5Minutes; last.Delivered != 1 || last.FailedCalls() != 0 || len(one.Minutes) != 2 ||
+			one.Minutes[1].At.Minute() != 5 || one.Minutes[1].Delivered != 1 {
+			t.Errorf("in the last five minutes %+v, by minute %+v", last, one.Minutes)
+		}
+		if two := read(t, metrics.NewReader(&table), "two.example:8443"); two.LastHour.Delivered != 1 {
+			t.Errorf("the other target has %+v", two)
+		}
+	})
+}
+
+// TestTableAway: while the table is away, calls do not wait, and the log says that minutes are missing.
+func TestTableAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table memory.Table
+		table.Fail(context.DeadlineExceeded)
+		a := start(t, &table, "a")
+		<-time.After(30 * time.Second)
+		for range 5 {
+			began := time.Now()
+			a.deliver("one.example")
+			if took := time.Since(began); took > 0 {
+				t.Errorf("an observation took %v", took)
+			}
+			<-time.After(time.Minute)
+		}
+		table.Fail(nil)
+		a.deliver("one.example")
+		a.stop()
+		if got := len(rowsOf(t, &table)); got != 1 {
+			t.Errorf("%d rows", got)
+		}
+		if !strings.Contains(a.log.String(), "calls per minute were not recorded") {
+			t.Errorf("log %s", a.log.String())
+		}
+	})
+}
+
+// TestNoPermission: without permission there is one warning and no number.
+func TestNoPermission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table memory.Table
+		table.Fail(fmt.Errorf("%w", storage.ErrDenied))
+		a := start(t, &table, "a")
+		for range 20 {
+			a.deliver("one.example")
+			<-time.After(time.Minute)
+		}
+		a.stop()
+		if got := a.log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, storage.TableRole) {
+			t.Errorf("log %s", got)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package record_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+// TestOutcomeRows checks that each attempt of a message has a row for its call and one for refusals, whatever
+// characters a sender has put into its id and the token.
+func TestOutcomeRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table memory.Table
+		r := record.NewOutcomeRecorder(&table, limit, zerolog.Nop())
+		outcome := func(id string, attempt int, called bool, reason string) {
+			r.Outcome(record.Outcome{
+				Run: "a/b", RequestID: id, Attempt: attempt, Called: called, Reason: reason, At: time.Now(),
+			})
+			pass(2 * time.Second)
+		}
+		for _, id := range []string{"r1", "r1.1", "R1", "r/1", "r=2F1", "r1.1.called"} {
+			outcome(id, 1, false, "busy")
+			outcome(id, 1, true, "temporary_status")
+			outcome(id, 1, false, "target_down")
+			outcome(id, 1, true, "delivered")
+			outcome(id, 2, false, "busy")
+		}
+		r.Outcome(record.Outcome{Run: "run", RequestID: "r1", Attempt: 1})
+		r.Close(time.Second)
+		reasons := map[string]string{}
+		list := func(partition string) (n int) {
+			query := storage.Query{Partition: partition}
+			if err := rows.List(t.Context(), &table, query, func(row record.Outcome) error {
+				n++
+				if strings.ContainsAny(row.ID, "/\\#? '%") {
+					t.Errorf("a table has no key %q", row.ID)
+				}
+				reasons[row.RequestID] += row.Reason + " "
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if n := list(record.Partition("a/b")); n != 18 {
+			t.Errorf("%d rows", n)
+		}
+		for id, got := range reasons {
+			if got != "delivered target_down busy " {
+				t.Errorf("%s: %s", id, got)
+			}
+		}
+		if list("run") != 0 {
+			t.Error("a sender has written among the runs")
+		}
+	})
+}
+
+// TestOutcomeRecorderIsBounded checks that a sender who invents tokens costs a bounded memory, and that the log says
+// what is lost.
+func TestOutcomeRecorderIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		table := &slow{took: time.Second}
+		r := record.NewOutcomeRecorder(table, 64<<10, zerolog.New(&log))
+		for range 10_000 {
+			r.Outcome(record.Outcome{
+				Run: strings.Repeat("t", 64), RequestID: strings.Repeat("~", 128), TargetHost: strings.Repeat("h", 250),
+			})
+		}
+		pass(2 * time.Minute)
+		r.Close(2 * time.Second)
+		for _, want := range []string{"outcomes of messages of runs were not recorded", `"messages":99`} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("no %q in the log %s", want, &log)
+			}
+		}
+	})
+}

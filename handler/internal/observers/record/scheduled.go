@@ -1,0 +1,108 @@
+package record
+
+import (
+	"context"
+	"time"
+
+	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+// Scheduled is the row of a scheduled message. Partition is its queue, and ID its own. The texts come from the sender,
+// so treat them as hostile.
+type Scheduled struct {
+	storage.Key
+
+	// PopReceipt updates or deletes the message until somebody receives it.
+	PopReceipt string `row:"popReceipt"`
+	RequestID  string `row:"requestId"`
+	// Method is that of the call; rows of earlier versions have none. TargetHost is the host of the call, with a port
+	// if the URL has one. PathPattern is its path without ids and numbers.
+	Method      string `row:"method"`
+	TargetHost  string `row:"targetHost"`
+	PathPattern string `row:"route"`
+	// Reason is why the message was rescheduled. Status is the target's latest answer; 0 means none. Cause says in a
+	// few words why the latest call failed, and Answer is the beginning of the answer, with its secrets masked.
+	Reason string `row:"reason"`
+	Status int    `row:"status"`
+	Cause  string `row:"cause"`
+	Answer string `row:"answer"`
+	// Attempts is the number of calls made.
+	Attempts      int       `row:"attempts"`
+	CreatedAt     time.Time `row:"createdAt"`
+	NextAttemptAt time.Time `row:"nextAttemptAt"`
+	Deadline      time.Time `row:"deadline"`
+	Organization  string    `row:"organization"`
+	Environment   string    `row:"environment"`
+	// Repeated says that the write of the message got no answer at first and was repeated. There may be a second
+	// message of the call, which has no row.
+	Repeated bool `row:"repeated"`
+	// Content is the message's decoded content. It is nil if it was not asked for.
+	Content []byte `row:"content"`
+}
+
+// Presence is what is known of the message of a row.
+type Presence int
+
+// The presences of a message.
+const (
+	// Expected says that the message is not due, or that it may be behind the first visible messages of its queue.
+	Expected Presence = iota
+	// Unseen says that the message is not at the front of its queue: it may be held or received.
+	Unseen
+	// Gone says that it was not seen for longer than it can be held or received.
+	Gone
+)
+
+const (
+	// OverdueAfter is how much longer than the front of its queue a message is due until it is missed: the host reads
+	// an idle queue less than once a minute at times, and queues are not strictly first in, first out.
+	OverdueAfter = 2 * time.Minute
+	// LongestInvisible is how long a message that was due can at most be invisible: until the lease of a host that was
+	// killed ends (10 min, renewed once after 5), and then, in hold mode, for a wait of a minute, the write and the
+	// delay.
+	LongestInvisible = 15*time.Minute + time.Minute + settle.Timeout + decision.LongestHold
+)
+
+// IsDue reports whether the time of the next attempt has come.
+func (s Scheduled) IsDue(now time.Time) bool { return !s.NextAttemptAt.After(now) }
+
+// Presence returns what is known of the row's message. WaitingSince is when the first visible messages of its queue
+// became visible, or now if there are none.
+func (s Scheduled) Presence(waitingSince time.Time) Presence {
+	switch overdue := waitingSince.Sub(s.NextAttemptAt); {
+	case overdue > LongestInvisible:
+		return Gone
+	case overdue > OverdueAfter:
+		return Unseen
+	}
+	return Expected
+}
+
+// ScheduledQuery selects rows of scheduled messages.
+type ScheduledQuery struct {
+	// Queue limits them to one queue; empty means all.
+	Queue string
+	// DueBefore, unless zero, limits them to messages that are due earlier.
+	DueBefore time.Time
+	// Content says whether the rows have their content.
+	Content bool
+}
+
+// ListScheduled shows the selected rows of scheduled messages in the order of queue and ID, and keeps at most a page of
+// them in memory. It stops at the first error of see, and returns it.
+func ListScheduled(ctx context.Context, table storage.Table, q ScheduledQuery, see func(Scheduled) error) error {
+	list := rows.List[Scheduled]
+	if q.Content {
+		list = rows.ListWhole[Scheduled]
+	}
+	query := storage.Query{Partition: q.Queue, Before: map[string]time.Time{"nextAttemptAt": q.DueBefore}}
+	return list(ctx, table, query, func(row Scheduled) error {
+		if row.Partition == Heartbeats && row.RequestID == "" {
+			return nil
+		}
+		return see(row)
+	})
+}

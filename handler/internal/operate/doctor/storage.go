@@ -1,0 +1,382 @@
+package doctor
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/gates/limit"
+	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+// checkLimit is the longest time for a check. It may need a token first.
+const checkLimit = 10 * time.Second
+
+// hostAPIVersion is the newest version of the storage API that a Functions host was seen to use
+// (docs/host.md, "Storage account").
+const hostAPIVersion = "2026-10-06"
+
+// The id and the receipt of no message, in the service's form.
+const noID, noReceipt = "00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAAAAAAAAAAAAA="
+
+// storage checks the account of an app. Functions read the queues, with messages in this encoding. If the account does
+// not answer, that takes seconds.
+func (report Reporter) storage(ctx context.Context, a config.App, queues []string, encoding storage.Encoding) {
+	conn := a.Connection
+	store, err := azure.Open(conn)
+	if err != nil {
+		report.failed("connection", err, "")
+		return
+	}
+	defer store.Close()
+	now, usable := report.reach(ctx, conn.Endpoint)
+	if !usable {
+		report.skip("permissions, queues, encoding and heartbeats")
+		return
+	}
+	if line := judgeExpiry(conn.SASExpiry(), now); line.State != OK {
+		report(line)
+	}
+	peek := func(ctx context.Context) error {
+		_, err := store.Peek(ctx, queues[0], 1)
+		return err
+	}
+	update := func(ctx context.Context) error {
+		_, err := store.Update(ctx, queues[0], noID, noReceipt, "", 0)
+		return err
+	}
+	remove := func(ctx context.Context) error { return store.Delete(ctx, queues[0], noID, noReceipt) }
+	err = report.try(ctx, "queue access", "role "+storage.QueueRole, peek, update, remove)
+	switch {
+	case errors.Is(err, azure.ErrNoToken): // neither would the others get one
+		report.skip("permissions for tables and blobs, queues, encoding and heartbeats")
+		return
+	case err != nil:
+		report.skip("queues, encoding and poison messages")
+	default:
+		report.queues(ctx, store, queues, encoding, a.RoutedQueues())
+		report.unread(ctx, store, queues)
+	}
+	report.table(ctx, conn, a, now)
+	_ = report.try(ctx, "blob access", "role Storage Blob Data Owner",
+		func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
+}
+
+// reach asks for an answer without a credential, with the API version of the Functions host. It returns storage's
+// time, and false if no other check can succeed.
+func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Time, usable bool) {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit/2)
+	defer cancel()
+	begin := time.Now()
+	header, err := azure.Reach(ctx, endpoint, hostAPIVersion)
+	if err != nil {
+		report.failed("storage", err, "")
+		return now, false
+	}
+	report.ok("storage", fmt.Sprintf("%s answers in %v", endpoint, time.Since(begin).Round(time.Millisecond)))
+	if strings.HasPrefix(header.Get("Server"), "Azurite") {
+		report(judgeEmulator(header.Get("x-ms-error-code")))
+	}
+	now, err = http.ParseTime(header.Get("Date"))
+	if err != nil {
+		now = begin // a proxy has removed it
+	}
+	line := judgeClock(begin.Sub(now))
+	report(line)
+	return now, line.State != Broken
+}
+
+// judgeEmulator judges the error code with which Azurite answers a request with the API version of the Functions
+// host. The handler and the commands use an older version.
+func judgeEmulator(code string) Line {
+	line := Line{State: OK, Check: "emulator", Text: "Azurite accepts the API version of the Functions host"}
+	if code == "InvalidHeaderValue" {
+		line.State = Warning
+		line.Text = "Azurite refuses API version " + hostAPIVersion + ", with which a newer `func start` ends at once"
+		line.Next = "start Azurite with --skipApiVersionCheck, as `make azurite` does"
+	}
+	return line
+}
+
+// judgeClock judges how far the local clock is ahead of storage's.
+func judgeClock(ahead time.Duration) Line {
+	skew := ahead.Abs().Round(time.Second)
+	line := Line{State: OK, Check: "clock", Text: fmt.Sprintf("differs by %v from storage's", skew)}
+	const synchronize = "synchronize the clock of this machine: "
+	switch {
+	case skew >= storage.ClockLimit:
+		line.State = Broken
+		line.Next = fmt.Sprintf("%sstorage refuses signatures from %.0f minutes on", synchronize,
+			storage.ClockLimit.Minutes())
+	case skew >= storage.ClockWarning:
+		line.State = Warning
+		line.Next = synchronize + "deadlines and delays are wrong by the difference"
+	}
+	return line
+}
+
+// expiryWarning is how long before a SAS expires a warning begins. Someone has to make another one.
+const expiryWarning = 7 * 24 * time.Hour
+
+// judgeExpiry judges when a SAS expires; the zero time is never. Storage itself refuses a SAS that has expired.
+func judgeExpiry(expiry, now time.Time) Line {
+	left := expiry.Sub(now)
+	if expiry.IsZero() || left <= 0 || left > expiryWarning {
+		return Line{State: OK}
+	}
+	return Line{
+		State: Warning,
+		Check: "connection",
+		Text:  fmt.Sprintf("the SAS expires at %s, in %v", expiry.Format(time.RFC3339), left.Round(time.Minute)),
+		Next:  "set another one in " + storage.ConnectionName + " before, or use an identity, which does not expire",
+	}
+}
+
+// try checks a permission, and returns the error that it has reported. The operations concern what may not exist.
+func (report Reporter) try(ctx context.Context, check, roles string, operations ...func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	for _, run := range operations {
+		err := run(ctx)
+		permitted := err == nil || errors.Is(err, storage.ErrNoQueue) || errors.Is(err, storage.ErrStale)
+		if !permitted {
+			report.failed(check, err, roles)
+			return err
+		}
+	}
+	report.ok(check, "permitted")
+	return nil
+}
+
+// queues checks whether the queues exist, how their first messages are encoded, and the poison queues. Some of them are
+// those of routes.
+func (report Reporter) queues(
+	ctx context.Context, store storage.Queues, names []string, encoding storage.Encoding, routed []string,
+) {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	var missing, wronglyEncoded, poison []string
+	for _, name := range names {
+		messages, err := store.Peek(ctx, name, storage.MaxBatch)
+		if errors.Is(err, storage.ErrNoQueue) {
+			missing = append(missing, name)
+			err = nil
+		}
+		poisonName := name + storage.PoisonSuffix
+		poisonCount, poisonErr := store.Count(ctx, poisonName)
+		if errors.Is(poisonErr, storage.ErrNoQueue) {
+			poisonErr = nil
+		}
+		if err := cmp.Or(err, poisonErr); err != nil {
+			report.failed("queues", err, "")
+			report.skip("encoding and poison messages")
+			return
+		}
+		if poisonCount > 0 {
+			poison = append(poison, fmt.Sprintf("%d on %s", poisonCount, poisonName))
+		}
+		n := countWronglyEncoded(encoding, messages, slices.Contains(routed, name))
+		if n > 0 {
+			wronglyEncoded = append(wronglyEncoded, fmt.Sprintf("%d of %d on %s", n, len(messages), name))
+		}
+	}
+	missingState := Warning
+	if len(missing) == len(names) {
+		missingState = Broken
+	}
+	report.items(missing, Line{
+		State: missingState,
+		Check: "queues",
+		Text:  "missing",
+		Next: "create them, for example with `async-caller send --url URL`: the host does not; " +
+			"or is this the wrong account?",
+	}, fmt.Sprintf("none of %d is missing; the first poison message creates a poison queue", len(names)))
+	report.items(wronglyEncoded, Line{
+		State: Broken,
+		Check: "encoding",
+		Text:  "first messages that are not encoded as messageEncoding says, " + string(encoding),
+		Next: "correct messageEncoding in host.json, or the sender; " +
+			"once the messages are on a poison queue, " +
+			"`async-caller poison requeue --reason undecodable,malformed --fix-encoding`",
+	}, "the first messages are encoded as messageEncoding says")
+	report.items(poison, Line{
+		State: Warning,
+		Check: "poison",
+		Text:  "messages that could not be delivered",
+		Next:  "`async-caller poison list --group-by error`",
+	}, "no messages")
+}
+
+// countWronglyEncoded counts the messages that the host cannot decode, or would pass on although they are still
+// encoded. The content of a message on the queue of a route can be base64.
+func countWronglyEncoded(encoding storage.Encoding, messages []storage.Message, isRouted bool) (n int) {
+	for _, m := range messages {
+		content, err := encoding.Decode(m.Text)
+		if err != nil || !isRouted && isWrapped(content) {
+			n++
+		}
+	}
+	return n
+}
+
+// isWrapped reports whether a content is an object in base64, or an envelope in another form than JSON.
+func isWrapped(content []byte) bool {
+	decoded, err := storage.Base64.Decode(string(content))
+	if err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
+		return true
+	}
+	_, forms := envelope.Unwrap(content)
+	return forms != nil
+}
+
+// table checks the record of scheduled messages, and the heartbeats in it.
+func (report Reporter) table(ctx context.Context, conn azure.Connection, a config.App, now time.Time) {
+	table, err := azure.OpenTable(conn, storage.ScheduledTable)
+	hasLimits := a.Settings.Rules.Profiles.NeedTable()
+	if err != nil || a.Settings.Scheduled == config.Off {
+		line := Line{
+			State: Warning,
+			Check: "table access",
+			Text:  "scheduled messages and heartbeats are not recorded",
+			Next:  "set " + config.Prefix + "SCHEDULED to on, and add TableEndpoint to the connection string",
+		}
+		if hasLimits {
+			line.Text += ", and " + limit.CountsAlone
+		}
+		report(line)
+		return
+	}
+	defer table.Close()
+	var apps []record.App
+	read := func(ctx context.Context) (err error) {
+		apps, err = record.ReadApps(ctx, table)
+		return err
+	}
+	remove := func(ctx context.Context) error {
+		return table.Delete(ctx, []storage.Key{{Partition: "doctor", ID: noID}})
+	}
+	err = report.try(ctx, "table access", "role "+storage.TableRole, read, remove)
+	if err == nil {
+		for _, line := range judgeHeartbeats(apps, now) {
+			report(line)
+		}
+		report.waiting(ctx, conn, table, now)
+		report.pauses(ctx, conn, now)
+	} else if hasLimits {
+		report(Line{
+			State: Warning, Check: "limits", Text: "without permission to use the table, " + limit.CountsAlone,
+			Next: "see table access",
+		})
+	}
+}
+
+// maxWaiting is how many calls that wait are counted, and maxFailing how many targets that fail or are paused are named
+// each.
+const (
+	maxWaiting = 1000
+	maxFailing = 3
+)
+
+// waiting reports the calls that wait for their next attempt, and the targets that fail.
+func (report Reporter) waiting(ctx context.Context, conn azure.Connection, table storage.Table, now time.Time) {
+	const check = "calls that wait"
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	waiting := 0
+	err := record.ListScheduled(ctx, table, record.ScheduledQuery{}, func(record.Scheduled) error {
+		if waiting > maxWaiting {
+			return rows.ErrStop
+		}
+		waiting++
+		return nil
+	})
+	if err != nil {
+		report.failed(check, err, "")
+		return
+	}
+	appTable, err := azure.OpenTable(conn, storage.AppTable)
+	if err != nil {
+		return // the record has reported it
+	}
+	defer appTable.Close()
+	failing, err := record.ReadTargets(ctx, appTable)
+	if err != nil {
+		report.failed("targets", err, "role "+storage.TableRole)
+		return
+	}
+	text := fmt.Sprint(waiting)
+	if waiting > maxWaiting {
+		text = fmt.Sprintf("more than %d", maxWaiting)
+	}
+	text += " scheduled for their next attempt"
+	if len(failing) == 0 {
+		report.ok(check, text)
+		return
+	}
+	slices.SortFunc(failing, func(a, b record.Target) int { return b.Latest.Compare(a.Latest) })
+	var names []string
+	for _, f := range failing[:min(len(failing), maxFailing)] {
+		names = append(names, fmt.Sprintf("%s for %v (%s)", f.Host, now.Sub(f.Since).Round(time.Second), f.Cause))
+	}
+	text += fmt.Sprintf("; targets that fail (%d): %s", len(failing), strings.Join(names, ", "))
+	if len(failing) > maxFailing {
+		text += ", and others"
+	}
+	report(Line{State: Warning, Check: check, Text: text, Next: "`async-caller status`"})
+}
+
+// pauses reports the targets that are paused.
+func (report Reporter) pauses(ctx context.Context, conn azure.Connection, now time.Time) {
+	const check = "pauses"
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	table, err := azure.OpenTable(conn, storage.AppTable)
+	if err != nil {
+		return // the record has reported it
+	}
+	defer table.Close()
+	settings, err := setting.Read(ctx, table)
+	if err != nil {
+		report.failed(check, err, "role "+storage.TableRole)
+		return
+	}
+	var names []string
+	paused := 0
+	for _, s := range settings {
+		if s.Member != setting.Pause || !s.IsInForce(now) {
+			continue
+		}
+		paused++
+		if paused <= maxFailing {
+			names = append(names, s.Host+" "+s.Text())
+		}
+	}
+	if paused > maxFailing {
+		names = append(names, fmt.Sprintf("and %d more", paused-maxFailing))
+	}
+	report.items(names, Line{
+		State: Warning,
+		Check: check,
+		Text:  "no calls are made to targets that are paused",
+		Next:  "`async-caller targets resume HOST`, when the target may be called again",
+	}, "no target is paused")
+}
+
+// failed reports an error of storage. Roles are those that the operation needs.
+func (report Reporter) failed(check string, err error, roles string) {
+	next := cmp.Or(azure.Advice(err, roles),
+		"try again; then check the account's name in "+storage.ConnectionName+", its firewall, the network and its DNS")
+	report(Line{State: Broken, Check: check, Text: err.Error(), Next: next})
+}

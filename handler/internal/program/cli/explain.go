@@ -1,0 +1,439 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/deliver/outbound"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/program/terminal"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/explain"
+	"asynccaller/handler/internal/rules/targets"
+	"asynccaller/handler/internal/storage"
+)
+
+// explainOptions are the flags of explain.
+type explainOptions struct {
+	explain.Question
+	outcome                  decision.Outcome
+	requestID, bodyFile, app string
+	json                     bool
+}
+
+func newExplain(env Env) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "explain [FILE]",
+		Short: "Show how the handler would process an envelope, and why",
+		Long: `Run the handler's rules on one envelope, without a call and without changing a queue, and show the
+decisions. With --status or --failure, also show what would follow that result of the call: the rule
+that applies, the time of the next attempt, and the message that would be written.
+
+With the --queue of a route, the content is not an envelope, but the body of the call that
+routes.json states. The explanation shows that call, and where its envelope goes if it fails.
+
+The exit code is 1 if no call is made, whatever the result would be, and no callback reports that to
+the sender: the message is malformed, the host cannot decode it or has delivered it too often, the
+target is refused, or the deadline passes before a call is allowed.
+
+The envelope comes from FILE, or standard input for "-", as JSON or base64; or, with --queue and
+--request-id, from the first 32 visible messages of a queue or of its poison queue. Only then does
+the explanation know whether the target is paused, which limits are set in the place of those of
+targets.json, and when the token of its credential ends.
+
+Settings come from the environment and from local.settings.json, host.json, retry.json, targets.json
+and routes.json in the app folder. The explanation begins with the values that these files have by
+${NAME}, and says where they come from. Query strings, user info, header values, bodies and the
+context are not shown otherwise.`,
+		Example: `  async-caller explain order.json --status 503 --header 'Retry-After: 120'
+  async-caller send --dry-run --url https://example.com/ping | async-caller explain - --failure dns
+  async-caller explain --queue orders-in order.xml --status 503
+  async-caller explain --queue async-caller --request-id 42 --at 2026-12-24T18:00:00Z --json`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	var o explainOptions
+	flags := flagsOf(command)
+	o.addTo(flags)
+	command.MarkFlagsMutuallyExclusive("status", "failure")
+	command.MarkFlagsMutuallyExclusive("body", "body-file")
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.check(flags, args); err != nil {
+			return err
+		}
+		return o.run(cmd.Context(), env, args)
+	}
+	return command
+}
+
+func (o *explainOptions) addTo(flags *flagSet) {
+	flags.StringVar(&o.Queue, "queue", "", "`queue` of the envelope, or of a route")
+	flags.StringVar(&o.requestID, "request-id", "", "request `id`, or message id, of the envelope on the queue")
+	parsed(flags, &o.outcome.Status, "status", "assume that the target answers with this `status`", parseFinalStatus)
+	headerFlag(flags, &o.outcome.Header, http.Header.Add, "with --status: `header` of the answer "+headerUsage)
+	parsed(flags, &o.outcome.Body, "body", "with --status: body of the answer as `text`",
+		func(text string) ([]byte, error) { return []byte(text), nil })
+	flags.StringVar(&o.bodyFile, "body-file", "", "with --status: `file` with the body of the answer")
+	parsed(flags, &o.outcome.Failure, "failure",
+		"assume this `failure` instead of an answer: "+failureNames(), parseFailure)
+	parsed(flags, &o.Now, "at",
+		"`time` of the explanation (RFC 3339), or a duration from now (default now)", parseMoment)
+	flags.BoolVar(&o.json, "json", false, "print one JSON object")
+	flags.StringVar(&o.app, "app", ".", "app folder with host.json, local.settings.json and the other files")
+}
+
+func failureNames() string {
+	var names []string
+	for _, failure := range decision.Failures() {
+		names = append(names, string(failure))
+	}
+	return strings.Join(names, ", ")
+}
+
+func parseFailure(text string) (decision.Failure, error) {
+	if !slices.Contains(decision.Failures(), decision.Failure(text)) {
+		return "", errors.New("want " + failureNames())
+	}
+	return decision.Failure(text), nil
+}
+
+// parseFinalStatus reads the status of an answer that is not a redirect.
+func parseFinalStatus(text string) (int, error) {
+	status, err := parseStatus(text)
+	if outbound.IsRedirect(status) {
+		return 0, errors.New("the handler follows redirects: give the final status, or --failure redirected")
+	}
+	return status, err
+}
+
+func (o *explainOptions) check(flags *flagSet, args []string) error {
+	hasFile := len(args) == 1
+	isOnQueue := o.Queue != "" && o.requestID != ""
+	flags.refuse(hasFile && o.requestID != "", "FILE and --request-id exclude each other")
+	flags.refuse(!hasFile && !isOnQueue, `give a FILE ("-" is standard input), or --queue and --request-id`)
+	describesAnswer := o.outcome.Header != nil || o.outcome.Body != nil || o.bodyFile != ""
+	hasAnswer := o.outcome.Status != 0 || o.outcome.Failure == decision.FailureRedirected
+	flags.refuse(describesAnswer && !hasAnswer,
+		"--header, --body and --body-file require --status, or --failure redirected")
+	return flags.err()
+}
+
+func (o *explainOptions) run(ctx context.Context, env Env, args []string) error {
+	if err := o.readBody(env); err != nil {
+		return usageError(fmt.Errorf("--body-file: %w", err))
+	}
+	if o.outcome.Status != 0 || o.outcome.Failure != "" {
+		o.Outcome = &o.outcome
+	}
+	a, err := readApp(env, o.app)
+	if a.SettingsErr != nil {
+		err = usageError(fmt.Errorf("%w\na handler with these settings makes no calls: outside Development it is in "+
+			"hold mode (docs/operating.md) until they are corrected and the app is restarted", err))
+	}
+	if err != nil {
+		return err
+	}
+	o.MaxContentBytes = a.Host.Queues.MessageEncoding.MaxContentBytes()
+	o.Guard = a.Settings.Guard
+	if o.Now.IsZero() {
+		o.Now = time.Now()
+	}
+	o.InsertedAt, o.Deliveries = o.Now, 1
+	main := account.MainQueue(o.Queue)
+	if to, hasRoute := a.Settings.Routes[main]; hasRoute {
+		o.Queue, o.Route = main, &to
+	}
+	var source string
+	if len(args) == 1 {
+		err = o.readFile(env, a, args[0])
+	} else {
+		source, err = o.peek(ctx, a)
+	}
+	if err != nil {
+		return err
+	}
+	if o.requestID != "" { // otherwise nothing in the account is read
+		o.readTable(ctx, env, a)
+	}
+	explanation := explain.About(a.Settings.Rules, o.Question)
+	if o.json {
+		err = printJSON(env.out, struct {
+			explain.Explanation
+			Variables []config.Variable `json:"variables,omitempty"`
+		}{explanation, a.Settings.Variables})
+	} else {
+		terminal.PrintField(env.out, "found", source)
+		for _, v := range a.Settings.Variables {
+			terminal.PrintField(env.out, "variable", v.String())
+		}
+		printExplanation(env.out, o.Question, explanation)
+	}
+	if err == nil && explanation.NoCall != "" {
+		err = &codeError{exitFailed, errors.New("no call is made: " + explanation.NoCall)}
+	}
+	return err
+}
+
+// readBody reads the body of the answer as serve does.
+func (o *explainOptions) readBody(env Env) error {
+	var body io.Reader = bytes.NewReader(o.outcome.Body)
+	if o.bodyFile != "" {
+		file, err := env.open(o.bodyFile)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		body = file
+	}
+	return outbound.ReadAnswer(&o.outcome, body, -1, func() {})
+}
+
+// readFile reads the envelope from a file, as JSON or encoded as on a queue, or the content of a call of a route.
+func (o *explainOptions) readFile(env Env, a config.App, path string) error {
+	read := readText
+	if o.Route != nil { // a body
+		read = readFile
+	}
+	content, err := read(env, path)
+	if err != nil {
+		return usageError(err)
+	}
+	o.MessageID = uuid.NewString()
+	o.Content = content
+	decoded, err := a.Host.Queues.MessageEncoding.Decode(string(bytes.TrimSpace(content)))
+	_, forms := envelope.Unwrap(decoded)
+	isObject := bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{"))
+	if err == nil && o.Route == nil && (isObject || forms != nil) {
+		o.Content = decoded
+	}
+	if o.Queue != "" {
+		return nil
+	}
+	o.Queue = envelope.QueueFor(0)
+	received := o.Open(a.Settings.Rules).Received
+	if received != nil {
+		o.Queue = envelope.QueueFor(received.Priority)
+	}
+	return nil
+}
+
+// peek finds the envelope on the queue or its poison queue, and describes where.
+func (o *explainOptions) peek(ctx context.Context, a config.App) (source string, err error) {
+	if _, err := parseQueue(o.Queue); err != nil {
+		return "", usageError(fmt.Errorf("--queue: %w", err))
+	}
+	store, err := openStore(a)
+	if err != nil {
+		return "", err
+	}
+	defer store.Close()
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return o.find(ctx, store, a)
+}
+
+// readTable reads the live settings of targets, and when tokens end. If the settings are not known, it says so, and the
+// explanation does not depend on them.
+func (o *explainOptions) readTable(ctx context.Context, env Env, a config.App) {
+	app := &account.Account{AppTable: operation.OpenTables(a).App}
+	app.Rules.Decision = a.Settings.Rules
+	settings, err := app.Settings(ctx)
+	if err != nil && !errors.Is(err, account.ErrNoSettings) {
+		why := text.Printable(err.Error())
+		fmt.Fprintf(env.Stderr, "whether the target is paused or has other limits is unknown: %s\n", why)
+	}
+	o.Live = call.LiveSettings(app, settings, o.Now)
+	ends := app.TokenEnds(ctx)
+	o.Token = func(c targets.Credential) string { return tokenText(ends[c.ID], o.Now) }
+}
+
+func (o *explainOptions) find(ctx context.Context, store storage.Queues, a config.App) (source string, err error) {
+	names := []string{o.Queue}
+	if poison, ok := storage.PoisonName(o.Queue); ok {
+		names = append(names, poison)
+	}
+	for i, name := range names {
+		messages, err := store.Peek(ctx, name, storage.MaxBatch)
+		if errors.Is(err, storage.ErrNoQueue) {
+			names[i] += " (does not exist)"
+		} else if err != nil {
+			return "", err
+		}
+		for _, m := range messages {
+			o.MessageID, o.Undelivered = m.ID, whyUndelivered(a.Host.Queues, o.Queue, name, m)
+			o.Content = message.Rules{Encoding: a.Host.Queues.MessageEncoding}.Content(m.Text)
+			if o.requestID != m.ID && o.requestID != o.Open(a.Settings.Rules).RequestID {
+				continue
+			}
+			source = fmt.Sprintf("message %s on %s, dequeue count %d", m.ID, name, m.DequeueCount)
+			if name == o.Queue {
+				o.InsertedAt, o.Deliveries = m.InsertedAt, m.DequeueCount+1
+			} else {
+				source += "; the explanation applies once it is moved back to " + o.Queue
+			}
+			return source, nil
+		}
+	}
+	return "", &codeError{exitNothing, fmt.Errorf("no visible message with request id %.128q on %s: "+
+		"only the first %d visible messages can be read, and a scheduled message is invisible",
+		o.requestID, strings.Join(names, " and "), storage.MaxBatch)}
+}
+
+// whyUndelivered returns why the host moves a message to the poison queue instead of delivering it, or nil. The message
+// is on the queue, or on its poison queue, from where it would be moved back.
+func whyUndelivered(options functionapp.QueueOptions, queue, name string, m storage.Message) *explain.Undelivered {
+	poison := queue + storage.PoisonSuffix
+	_, undecodable := options.MessageEncoding.Decode(m.Text)
+	u := explain.Undelivered{Reason: message.Undecodable}
+	id := m.ID
+	if !storage.ValidID(id) { // the account may be somebody else's
+		id = "ID"
+	}
+	switch {
+	case undecodable != nil && name == queue:
+		u.Detail = fmt.Sprintf("the text is %v: the host moves it to %s as it is; then encode it: "+
+			"`async-caller poison requeue --queue %s --reason %s --fix-encoding`, and correct the sender",
+			undecodable, poison, poison, u.Reason)
+	case undecodable != nil:
+		u.Detail = fmt.Sprintf("the text is %v: the host would move it to this queue again; encode it: "+
+			"`async-caller poison requeue --queue %s %s --fix-encoding`, and correct the sender",
+			undecodable, poison, id)
+	case name == queue && options.MaxDequeueCount > 0 && m.DequeueCount >= options.MaxDequeueCount:
+		u.Reason = message.HostGaveUp
+		u.Detail = fmt.Sprintf("its dequeue count has reached maxDequeueCount %d: the host moves it to %s; then: "+
+			"`async-caller poison requeue --queue %s --reason %s`", options.MaxDequeueCount, poison, poison, u.Reason)
+	default:
+		return nil
+	}
+	return &u
+}
+
+// printExplanation prints an explanation as text.
+func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) {
+	switch {
+	case x.Envelope == nil:
+		terminal.PrintLine(out, "envelope", "no: %s", x.Arrival.Detail)
+	case x.Route != nil:
+		terminal.PrintLine(out, "route", "%s: the content is the body of the call", x.Route.Queue)
+		terminal.PrintLine(out, "content type", "%s", text.Printable(x.Route.ContentType))
+		terminal.PrintLine(out, "if it fails", "%s", afterFailure(*x.Route))
+		printEnvelope(out, x.Envelope, q.Now)
+	default:
+		terminal.PrintLine(out, "envelope", "yes, %s, %d bytes", x.Envelope.Format, x.Envelope.Bytes)
+		printEnvelope(out, x.Envelope, q.Now)
+	}
+	for _, unknown := range x.Unknown {
+		terminal.PrintLine(out, "warning", "%s", unknown)
+	}
+	fmt.Fprintf(out, "\nnow, %s\n", format.Moment(q.Now))
+	printLines(out, "  ", call.StepLines(x.Arrival))
+	switch {
+	case x.AfterCall == nil && q.Outcome == nil:
+		return
+	case x.AfterCall == nil:
+		fmt.Fprintf(out, "\nno call is made, so it does not matter that %s\n", assumption(*q.Outcome))
+		return
+	case x.Envelope.Refused != "":
+		fmt.Fprintf(out, "\nno request is sent, because the target is refused, %s\n", format.Moment(x.AfterCall.At))
+	default:
+		fmt.Fprintf(out, "\nif %s, %s\n", assumption(*q.Outcome), format.Moment(x.AfterCall.At))
+	}
+	printAfterCall(out, *x.AfterCall, x.Envelope)
+	if x.Otherwise != nil {
+		fmt.Fprint(out, "\nor, if the random part of the delay is too long\n")
+		printAfterCall(out, *x.Otherwise, x.Envelope)
+	}
+}
+
+// afterFailure says where the call of a route is retried.
+func afterFailure(r explain.Route) string {
+	if r.Envelopes != "" {
+		return "the envelope of the call goes to " + r.Envelopes
+	}
+	return "the envelope of the call has no room in a message: the message stays on " + r.Queue +
+		" as long as the host delivers it, and then goes to " + r.Queue + storage.PoisonSuffix
+}
+
+func assumption(o decision.Outcome) string {
+	if o.Failure != "" {
+		return fmt.Sprintf("there is no answer (%s)", o.Failure)
+	}
+	return fmt.Sprintf("the answer is %d", o.Status)
+}
+
+func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
+	terminal.PrintField(out, "request id", e.RequestID)
+	terminal.PrintField(out, "callback of", e.OriginalRequestID)
+	terminal.PrintField(out, "tenant", call.TenantText(e.Organization, e.Environment))
+	terminal.PrintField(out, "correlation id", e.CorrelationID)
+	terminal.PrintLine(out, "call", "%s %s", e.Method, e.Target)
+	if e.RefusedIfShort != "" {
+		terminal.PrintLine(out, "", "if only the handler's search list knows the host, %s", e.RefusedIfShort)
+	}
+	terminal.PrintField(out, "paused", e.Paused)
+	for _, set := range e.Set {
+		terminal.PrintLine(out, "set", "%s", set)
+	}
+	terminal.PrintField(out, "credential", e.Credential)
+	terminal.PrintField(out, "headers", strings.Join(e.Headers, ", "))
+	terminal.PrintLine(out, "body", "%d bytes", e.BodyBytes)
+	terminal.PrintField(out, "callback", e.Callback)
+	if e.MovedBack != nil {
+		terminal.PrintLine(out, "dead letter", "%s after %d attempts: %s; it starts again",
+			e.MovedBack.Reason, e.MovedBack.Attempts, e.MovedBack.Detail)
+	}
+	terminal.PrintField(out, "attempts", call.AttemptsText(e.Attempts, e.LatestStatus))
+	switch {
+	case e.DueAt == nil:
+		terminal.PrintLine(out, "due", "yes")
+	case e.Due:
+		terminal.PrintLine(out, "due", "yes, since %s", format.Moment(*e.DueAt))
+	default:
+		terminal.PrintLine(out, "due", "no, not before %s, in %s", format.Moment(*e.DueAt),
+			format.Duration(e.DueAt.Sub(now)))
+	}
+	left := e.Deadline.Sub(now)
+	if left > 0 {
+		terminal.PrintLine(out, "deadline", "%s, %s left; then %s",
+			format.Moment(e.Deadline), format.Duration(left), call.Consequence(e.IfExpired))
+	} else {
+		terminal.PrintLine(out, "deadline", "%s, passed %s ago", format.Moment(e.Deadline),
+			format.Duration(now.Sub(e.Deadline)))
+	}
+	if e.DeadlineLimited != "" {
+		terminal.PrintLine(out, "", "limited by the operator: %s", e.DeadlineLimited)
+	}
+	terminal.PrintField(out, "profile", e.Profile)
+	terminal.PrintField(out, "policy", policyText(e.Policy, e.MaxAttempts, e.Limited))
+}
+
+func printAfterCall(out io.Writer, s explain.Step, e *explain.Envelope) {
+	terminal.PrintLine(out, "  rule", "%s", s.Rule)
+	printLines(out, "  ", call.StepLines(s))
+	if s.Next != nil {
+		terminal.PrintLine(out, "  time left", "%s until the deadline at %s",
+			format.Duration(e.Deadline.Sub(s.At)), format.Moment(e.Deadline))
+	}
+	callback := "no"
+	if s.Callback {
+		callback = "yes, to " + e.Callback
+	}
+	terminal.PrintLine(out, "  callback", "%s", callback)
+}

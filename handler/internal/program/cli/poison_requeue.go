@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/message/edit"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/rules/mask"
+)
+
+// requeueOptions are the flags of requeue.
+type requeueOptions struct {
+	operation.Requeue
+	edit, dryRun, reveal bool
+}
+
+func newPoisonRequeue(shared *sharedFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "requeue [ID]...",
+		Short: "Send messages again, edited if you like",
+		Long: `Move messages back to their main queue with no attempts and a new deadline. Messages that would fail
+again at once are refused and stay where they are. Flags edit the messages; --edit opens one message
+in $VISUAL or $EDITOR; --dry-run shows the changes with secrets masked. --jq and --edit see the
+calls of a Nexus message as it has them, in base64; the other flags change them in both formats. An
+edit that adds a member without effect, such as call.jsn, is refused; --force sends it.
+
+A message of a route is the content of a call. It goes back to the queue of the route unchanged; it
+takes no edits, and no other destination than a queue with a route.
+
+--dedupe sends only the latest message of each request id; the others stay where they are. For many
+messages, --canary sends a few first and waits up to 3 minutes until they are delivered, --rate
+limits the load on the target, and --stop-at-failure-ratio stops if too many calls fail. For
+--canary and --stop-at-failure-ratio, the app must record outcomes.`,
+		Example: `  async-caller poison requeue 4f1c2a9e
+  async-caller poison requeue --all --replace-host old.example.com=new.example.com --dry-run
+  async-caller poison requeue --reason expired --canary 5 --rate 50/s --stop-at-failure-ratio 0.1`,
+	}
+	var o requeueOptions
+	flags := flagsOf(command)
+	o.addTo(flags, shared)
+	selected := requirePoison(flags)
+	flags.Lookup("force").Usage += ", and allow edits without effect"
+	selected.check = func(ids []string) { o.check(flags, ids) }
+	command.RunE = shared.withSelection(selected, func(ctx context.Context, s *session, source account.Source) error {
+		return s.requeue(ctx, source, o)
+	})
+	command.MarkFlagsMutuallyExclusive("edit", "dry-run")
+	return command
+}
+
+func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
+	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change, and change nothing")
+	flags.BoolVar(&o.reveal, "reveal", false, "with --dry-run: show secrets")
+	shared.addYes(flags)
+	parsed(flags, &o.To, "to", "`queue` to send to (default the main queue of each message)", parseQueue)
+	addEdits(flags, &o.Edit.Edits, &o.edit)
+	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false,
+		"correct base64 that is missing, or that is around an envelope too often")
+	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")
+	addPace(flags, &o.Pace)
+}
+
+// check refuses flags that do not fit together.
+func (o *requeueOptions) check(flags *flagSet, ids []string) {
+	flags.refuse(o.edit && len(ids) != 1, "--edit: give exactly one ID")
+	flags.refuse(o.reveal && !o.dryRun, "--reveal requires --dry-run")
+	checkPace(flags, o.Pace)
+}
+
+func (s *session) requeue(ctx context.Context, source account.Source, o requeueOptions) error {
+	o.Force = source.Force
+	warning, err := s.operations.CheckRequeue(ctx, o.Requeue) // before the work of --edit
+	if err != nil {
+		return err
+	}
+	if warning != "" {
+		s.progress.printf("warning: %s", warning)
+	}
+	if o.dryRun {
+		return s.dryRun(ctx, source, o.Requeue, mask.Secrets(o.reveal))
+	}
+	if o.edit {
+		found, err := s.account.Find(ctx, source, source.IDs[0])
+		if err != nil {
+			return err
+		}
+		if found.Raw {
+			return usageError(edit.ErrRaw)
+		}
+		if err := s.editFound(ctx, found, &o.Requeue); err != nil || o.Edit.Edited == nil {
+			return err
+		}
+		source = account.Source{Queues: []string{found.Queue}, IDs: []string{found.ID}, Force: source.Force}
+	}
+	plan, err := s.operations.PlanRequeue(ctx, source, o.Requeue)
+	return s.execute(ctx, plan, err)
+}
+
+// dryRunResult is the result of a dry run of requeue for one message.
+type dryRunResult struct {
+	Account string          `json:"account"`
+	Message message.Message `json:"message"`
+	To      string          `json:"to,omitempty"`
+	// Encoding is how --fix-encoding changes the encoding.
+	Encoding string `json:"encoding,omitempty"`
+	Diff     string `json:"diff,omitempty"`
+	Refused  string `json:"refused,omitempty"`
+}
+
+// dryRun shows what requeue would change.
+func (s *session) dryRun(
+	ctx context.Context, source account.Source, request operation.Requeue, secrets mask.Secrets,
+) error {
+	refused := 0
+	missing := slices.Clone(s.ids)
+	show := func(f account.Found, to string, after []byte, reason error) {
+		missing = slices.DeleteFunc(missing, func(id string) bool { return message.MatchID(f.Message, id) })
+		r := dryRunResult{Account: s.account.Name, Message: f.Message}
+		if reason != nil {
+			refused++
+			r.Refused = reason.Error()
+		} else {
+			r.To = to
+			if request.Edit.FixEncoding {
+				_, r.Encoding = edit.FixEncoding(s.account.Rules, f.Text, f.Raw)
+			}
+			r.Diff = string(mask.Diff(f.Content, after, secrets))
+		}
+		switch {
+		case s.json:
+			_ = printJSON(s.out, r) // output keeps the error
+		case reason != nil:
+			fmt.Fprintf(s.out, "%s on %s would be refused\n  %s\n\n", f.ID, f.Queue, r.Refused)
+		default:
+			change := ""
+			if r.Encoding != "" {
+				change = ": " + r.Encoding
+			}
+			fmt.Fprintf(s.out, "%s from %s to %s%s\n%s\n", f.ID, f.Queue, to, change, r.Diff)
+		}
+	}
+	listed, warnings, err := s.operations.Preview(ctx, source, request, show)
+	for _, w := range warnings {
+		s.warn(w)
+	}
+	switch {
+	case err != nil:
+		return err
+	case listed.Matched == 0:
+		return s.nothingMatched(listed.Hidden)
+	}
+	s.progress.printf("would requeue %s in %s and refuse %s; nothing was changed",
+		format.Messages(listed.Matched-refused), s.account.Name, format.Number(refused))
+	if listed.Hidden > 0 {
+		s.progress.printf("%s", hiddenText(listed.Hidden))
+	}
+	return notFound(missing)
+}
+
+// editFound lets a person edit a poison message until requeue accepts it. It stores the content in the request if it
+// was changed.
+func (s *session) editFound(ctx context.Context, f account.Found, request *operation.Requeue) (err error) {
+	fixed, change := edit.FixEncoding(s.account.Rules, f.Text, f.Raw) // the person edits the envelope itself
+	if change != "" {
+		request.Edit.FixEncoding = true
+	}
+	request.Edit.Edited, err = s.edit(ctx, fixed, func(edited []byte) error {
+		o := request.Edit
+		o.Edited = edited
+		text, err := edit.Prepare(ctx, s.account.Rules, f.Text, f.ID, o, time.Now())
+		if err != nil || request.Force {
+			return err
+		}
+		return checkEffect(o.WithoutEffect(ctx, fixed, s.account.Rules.Content(text)))
+	})
+	return err
+}

@@ -1,0 +1,348 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/operate/send"
+	"asynccaller/handler/internal/plain/bom"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/plain/nearest"
+	"asynccaller/handler/internal/rules/envelope"
+)
+
+// sendOptions are the flags of send.
+type sendOptions struct {
+	draft               send.Draft
+	bodyFile, queue     string
+	tenant              envelope.Tenant
+	nexus, dryRun, json bool
+	force               bool
+	app                 string
+}
+
+func newSend(env Env) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "send [FILE]",
+		Short: "Put envelopes on their queues",
+		Long: `Put an envelope on the queue of its priority: async-caller, or async-caller-1 to async-caller-10.
+The flags describe one envelope; FILE, or standard input for "-", contains any number of envelopes
+as JSON. A missing queue is created. The command prints the request id of each envelope, and then
+the number of envelopes and the storage account to standard error. A warning names the members that
+have no effect. An envelope whose callback or deadline is probably misspelt is refused.
+
+While storage is busy, the command repeats a write. If storage's answer to a write is lost, the
+envelope is perhaps sent: the exit code is 4, standard error names the request id, and --json prints
+an object with "perhapsSent". Send it again with the same request id.
+
+Other users of the machine can see the arguments of a command. Put secrets into files: give
+--header @FILE, --body-file, or an envelope in FILE.
+
+With --queue, put a body on the queue of a route: the message is the content of the call that
+routes.json states. --body @FILE reads it from a file, and --body @- from standard input.
+
+With --nexus, envelopes are written in the Nexus format, for a C# function app on the same queues.
+That format does not support --timeout, --retry and --give-up.
+
+The storage account is AzureWebJobsStorage, from the environment or local.settings.json. Settings of
+an identity in the one and a connection string in the other are refused.`,
+		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
+  async-caller send --url https://example.com/ping --retry 5s,1m,10m --deadline 2h
+  async-caller send --url https://example.com/ --body-file order.xml --header @headers.txt
+  async-caller send --nexus --organization acme --environment prd --url https://example.com/ping
+  async-caller send --queue orders-in --body @order.xml
+  async-caller send envelopes.jsonl`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	var o sendOptions
+	flags := flagsOf(command)
+	o.addTo(flags)
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.check(flags, args); err != nil {
+			return err
+		}
+		return o.run(cmd.Context(), env, args)
+	}
+	return command
+}
+
+func (o *sendOptions) addTo(flags *flagSet) {
+	d := &o.draft
+	plainFlag(flags, &d.Call.URL, "url", "`URL` to call; required without FILE")
+	plainFlag(flags, &d.Call.Method, "method", "HTTP `method` (default POST with a body, else GET)")
+	headerFlag(flags, &d.Call.Headers, addAsWritten, "`header` "+headerUsage)
+	parsed(flags, &d.Call.Body, "body", "body as `text`; with --queue also @FILE",
+		func(text string) (*string, error) { return &text, nil })
+	parsed(flags, &o.queue, "queue", "`queue` of a route, which receives only a body", parseQueue)
+	flags.StringVar(&o.bodyFile, "body-file", "", "`file` with the body, or - for standard input")
+	parsed(flags, &d.Call.JSON, "json-body", "body as `JSON`, sent as application/json", parseJSON)
+	plainFlag(flags, &d.Call.Timeout, "timeout", "time limit for the call, a `duration` (default as configured)")
+	plainFlag(flags, &d.Callback.URL, "callback", "`URL` that receives the outcome")
+	parsed(flags, &d.Context, "context", "`JSON` that is returned in the callback", parseJSON)
+	parsed(flags, &d.Priority, "priority",
+		fmt.Sprintf("`priority` from 1 to %d (default the standard queue)", envelope.Priorities), atLeast(1))
+	parsed(flags, &d.NotBefore, "not-before",
+		"earliest `time` of the call (RFC 3339), or a duration from now", parseMoment)
+	parsed(flags, &d.Deadline, "deadline",
+		"latest `time` of the call (RFC 3339), or a duration from now", parseMoment)
+	parsed(flags, &d.Retry, "retry",
+		"retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
+	plainFlag(flags, &d.GiveUp, "give-up",
+		"`action` on giving up: dead-letter, drop or fault (default as configured)")
+	plainFlag(flags, &d.RequestID, "request-id", "`id` of the call (default a new UUID)")
+	parsed(flags, &d.Trace.Traceparent, "traceparent",
+		"W3C `traceparent` of the caller's trace (default a new trace)", parseTraceparent)
+	flags.command.MarkFlagsMutuallyExclusive("body", "body-file", "json-body")
+
+	flags.BoolVar(&o.nexus, "nexus", false, "write the Nexus format")
+	plainFlag(flags, &o.tenant.Organization, "organization", "with --nexus: the tenant's `organization`")
+	plainFlag(flags, &o.tenant.Environment, "environment", "with --nexus: the tenant's `environment`")
+	flags.BoolVar(&o.force, "force", false, "also send envelopes whose callback or deadline is probably misspelt")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "print the envelopes and do not send them")
+	flags.BoolVar(&o.json, "json", false, "print JSON, one object per line: requestId, queue, messageId, account")
+	flags.StringVar(&o.app, "app", ".", "app folder with host.json and local.settings.json")
+}
+
+// addAsWritten adds a header in the user's spelling, which the target receives.
+func addAsWritten(header http.Header, name, value string) { header[name] = append(header[name], value) }
+
+// parseTraceparent refuses a header that a receiver would ignore.
+func parseTraceparent(text string) (string, error) {
+	if _, ok := envelope.ParseTrace(text, ""); !ok {
+		return "", errors.New("want a W3C traceparent such as 00-<32 digits>-<16 digits>-01, in lower-case hexadecimal")
+	}
+	return text, nil
+}
+
+func (o *sendOptions) check(flags *flagSet, args []string) error {
+	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{},
+		"--organization and --environment require --nexus: a native envelope has no tenant")
+	if flags.Changed("queue") {
+		rest := o.draft
+		rest.Call.Body = nil
+		hasMore := !reflect.DeepEqual(rest, send.Draft{}) || len(args) > 0 || o.nexus || o.dryRun || o.force
+		flags.refuse(hasMore || o.draft.Call.Body == nil && o.bodyFile == "",
+			"--queue requires --body or --body-file, and nothing else that describes a call: the route states it, "+
+				"and `async-caller explain --queue QUEUE FILE` shows it")
+		return flags.err()
+	}
+	flags.refuse(len(args) == 0 && o.draft.Call.URL == "",
+		"--url is missing; or give a FILE with envelopes, or --queue for a body on the queue of a route")
+	describesEnvelope := o.bodyFile != "" || !reflect.DeepEqual(o.draft, send.Draft{})
+	flags.refuse(describesEnvelope && len(args) == 1, "FILE excludes --url and other flags that describe an envelope")
+	flags.refuse(flags.Changed("body-file") && o.bodyFile == "", "--body-file is empty")
+	return flags.err()
+}
+
+func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
+	if o.bodyFile != "" {
+		content, err := readFile(env, o.bodyFile)
+		if err != nil {
+			return usageError(fmt.Errorf("--body-file: %w", err))
+		}
+		o.draft.Call.SetBody(content)
+	}
+	a, err := readApp(env, o.app)
+	if err != nil {
+		return err
+	}
+	sender := &send.Sender{Encoding: a.Host.Queues.MessageEncoding, Rules: a.Settings.Rules, Force: o.force}
+	if o.nexus {
+		sender.Nexus = &o.tenant
+	}
+	if !o.dryRun {
+		store, err := openStore(a)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		sender.Store = store
+		sender.Account = a.Connection.Account()
+	}
+	if len(args) == 1 {
+		return o.sendFile(ctx, env, sender, args[0])
+	}
+	message, err := o.prepare(env, a, sender)
+	if err != nil {
+		return usageError(err)
+	}
+	status := newProgress(env)
+	for _, warning := range message.Warnings {
+		status.printf("warning: %s", warning)
+	}
+	var receipt send.Receipt
+	if !o.dryRun {
+		receipt, err = sender.Send(ctx, message)
+	}
+	err = o.report(env.out, message, receipt, err)
+	switch {
+	case receipt.PerhapsSent:
+		return fmt.Errorf("%w\n%s", err, o.again(receipt.RequestID))
+	case err != nil:
+		return err
+	case o.queue == "":
+		o.summarize(status, 1, sender.Account)
+	default:
+		status.printf("sent 1 message to %s in %s", o.queue, sender.Account)
+	}
+	if !o.dryRun {
+		env.out.changed = "sent: request id " + receipt.RequestID
+	}
+	return nil
+}
+
+// report prints the result for a message: its receipt or, as JSON, also that it was perhaps sent. Err is the error of
+// sending it. It returns the error for the user.
+func (o *sendOptions) report(out *output, message send.Message, receipt send.Receipt, err error) error {
+	if err == nil || o.json && receipt.PerhapsSent {
+		_ = o.print(out, message, receipt) // output keeps the error
+	}
+	if !receipt.PerhapsSent {
+		return err
+	}
+	id := ""
+	if receipt.RequestID != "" {
+		id = ": request id " + receipt.RequestID
+	}
+	return &codeError{exitPartly, fmt.Errorf("perhaps sent%s: %w", id, err)}
+}
+
+// again says how to send a message again that was perhaps sent, so that the target can recognize the second call.
+func (o *sendOptions) again(id string) string {
+	const same = ": the Idempotency-Key of both calls is this id"
+	switch {
+	case o.queue == "":
+		return "to send it again, repeat the command with `--request-id " + format.ShellWord(id) + "`" + same
+	case id != "":
+		return "to send it again, repeat the command" + same
+	}
+	return "the request id is that of the message, and unknown: " +
+		"before you send it again, look whether the target was called, or it is perhaps called twice"
+}
+
+// prepare returns the only message that the flags describe: an envelope, or the content of a call of a route.
+func (o *sendOptions) prepare(env Env, a config.App, sender *send.Sender) (message send.Message, err error) {
+	if o.queue == "" {
+		content, err := o.draft.Encode()
+		if err != nil {
+			return message, err
+		}
+		return sender.Prepare(content)
+	}
+	to, hasRoute := a.Settings.Routes[o.queue]
+	if !hasRoute {
+		known := slices.Sorted(maps.Keys(a.Settings.Routes))
+		return message, fmt.Errorf("--queue: %s has no route in %s%s\nqueues with a route: %s\n"+
+			"name the app folder with --app, or omit --queue to send an envelope", o.queue,
+			filepath.Join(o.app, config.RoutesFile), nearest.Hint(o.queue, known),
+			cmp.Or(strings.Join(known, ", "), "none"))
+	}
+	content := o.draft.Call.BodyBase64
+	if o.draft.Call.Body != nil {
+		content = []byte(*o.draft.Call.Body)
+	}
+	path, isFile := strings.CutPrefix(string(content), "@")
+	if isFile && o.bodyFile == "" {
+		content, err = readFile(env, path)
+		if err != nil {
+			return message, fmt.Errorf("--body: %w", err)
+		}
+	}
+	return sender.PrepareContent(to, content)
+}
+
+// mostWarnings is how many warnings about the envelopes of a file are printed. All may have the same mistake.
+const mostWarnings = 20
+
+// sendFile sends every envelope of a file and prints the results in the order of the file.
+func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender, path string) error {
+	input, err := env.open(path)
+	if err != nil {
+		return usageError(err)
+	}
+	defer input.Close()
+	status := newProgress(env)
+	defer status.clear()
+	out := env.out
+	out.progress = status
+	sent, perhapsSent, warned, latest := 0, 0, 0, 0
+	var problems []error
+	for sending := range sender.SendAll(ctx, bom.NewReader(input)) {
+		message, receipt, err := sending.Wait()
+		for _, warning := range message.Warnings {
+			warned++
+			if warned <= mostWarnings {
+				status.printf("warning: envelope %d: %s", sending.Number, warning)
+			}
+		}
+		latest = sending.Number
+		if receipt.PerhapsSent {
+			perhapsSent++
+		}
+		err = o.report(out, message, receipt, err)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("envelope %d: %w", sending.Number, err))
+			continue
+		}
+		sent++
+		status.count("", "sent", sent, 0)
+	}
+	if warned > mostWarnings {
+		status.printf("%s not shown", format.Plural(warned-mostWarnings, "more warning"))
+	}
+	o.summarize(status, sent, sender.Account)
+	if perhapsSent > 0 {
+		problems = append(problems, errors.New("to send an envelope again that was perhaps sent, "+
+			"give it the same request id: the Idempotency-Key of both calls is this id"))
+	}
+	if sent+perhapsSent > 0 && !o.dryRun {
+		out.changed = fmt.Sprintf("no envelope after number %d was sent", latest)
+	}
+	if ctx.Err() != nil && out.err == nil {
+		problems = append(problems, fmt.Errorf("interrupted after %d envelopes", sent))
+	}
+	err = errors.Join(problems...)
+	if err != nil && sent > 0 {
+		return &codeError{exitPartly, err}
+	}
+	return err
+}
+
+// print prints the receipt of a message, or the message for --dry-run.
+func (o *sendOptions) print(out io.Writer, message send.Message, receipt send.Receipt) error {
+	switch {
+	case o.dryRun && o.json:
+		_, err := fmt.Fprintf(out, "%s\n", message.Content)
+		return err
+	case o.dryRun:
+		var content bytes.Buffer
+		_ = json.Indent(&content, message.Content, "", "  ") // an envelope is JSON
+		_, err := fmt.Fprintf(out, "%s\n", content.Bytes())
+		return err
+	case o.json:
+		return printJSON(out, receipt)
+	}
+	_, err := fmt.Fprintln(out, receipt.RequestID)
+	return err
+}
+
+// summarize prints how many envelopes were sent, and to which account.
+func (o *sendOptions) summarize(status *progress, sent int, account string) {
+	if sent > 0 && !o.dryRun {
+		status.printf("sent %s to %s", format.Plural(sent, "envelope"), account)
+	}
+}

@@ -1,0 +1,406 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/targets"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+func limitAt(host, member, value string, lasts time.Duration) setting.Setting {
+	s := pauseAt(host, lasts)
+	s.Member, s.Value = member, value
+	return s
+}
+
+func mustProfiles(t *testing.T, content string) targets.Profiles {
+	t.Helper()
+	profiles, err := targets.Parse([]byte(content), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return profiles
+}
+
+// TestSetSaysWhatWaits: a command that gives a target more calls says how many messages wait in its line, and offers to
+// make them due. It makes none due itself.
+func TestSetSaysWhatWaits(t *testing.T) {
+	const expedite = "in 20s this makes them due: `async-caller scheduled expedite --host t.example --reason busy`"
+	const wait = "scheduled messages for it: 4; 3 of them wait because it was busy"
+	set := func(member, value string) func(context.Context, *session) error {
+		return func(ctx context.Context, s *session) error {
+			return s.setLimits(ctx, []setting.Setting{limitAt("t.example", member, value, 0)})
+		}
+	}
+	for name, test := range map[string]struct {
+		file    string
+		earlier string // a rate that was set before
+		change  func(context.Context, *session) error
+		printed string
+		offers  bool
+	}{
+		"raised": {
+			`{"t.example":{"rate":"1/s"}}`, "", set(setting.Rate, "5/s"),
+			"until it is cleared; targets.json has 1/s", true,
+		},
+		"lowered": {
+			`{"*.example":{"rate":"10/s","per":"instance"}}`, "", set(setting.Rate, "5/s"),
+			"targets.json has 10/s per instance", false,
+		},
+		"raised_again": {
+			`{"t.example":{"rate":"10/s"}}`, "1/s", set(setting.Rate, "5/s"), "targets.json has 10/s", true,
+		},
+		"first_limit": {`{"t.example":{}}`, "", set(setting.Concurrency, "2"), "targets.json has none", false},
+		"cleared": {
+			`{"t.example":{"rate":"10/s"}}`, "1/s",
+			func(ctx context.Context, s *session) error { return s.clearLimits(ctx, "t.example") },
+			"cleared rate 1/s of t.example in test, which was set since 2000-01-01T00:00:00Z by anna@ops-7 until it " +
+				"is cleared: INC-4711; targets.json has 10/s", true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newPauseSession(t, 3)
+				d.hasApp = true
+				d.account.Rules.Decision.Profiles = mustProfiles(t, test.file)
+				err := rows.ListWhole(t.Context(), d.account.Table, storage.Query{}, func(row record.Scheduled) error {
+					if row.Reason == "paused" {
+						row.Reason = "busy"
+					}
+					return rows.Put(t.Context(), d.account.Table, row)
+				})
+				if err == nil && test.earlier != "" {
+					earlier := limitAt("t.example", setting.Rate, test.earlier, 0)
+					_, err = setting.Write(t.Context(), d.account.AppTable, earlier)
+				}
+				if err == nil {
+					err = test.change(t.Context(), d.session)
+				}
+				printed := d.err.String()
+				if err != nil || !strings.Contains(printed, test.printed) || !strings.Contains(printed, wait) ||
+					strings.Contains(printed, expedite) != test.offers {
+					t.Errorf("%v, printed\n%s", err, printed)
+				}
+				for _, m := range d.store.All("async-caller") {
+					if !m.NextVisibleAt.After(time.Now()) {
+						t.Error("a message is due")
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestUnknownHost: a command asks before it changes a host to which no call is known.
+func TestUnknownHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPauseSession(t, 0) // a message for t.example is scheduled
+		const file = `{"file.example":{},"port.example:8443":{},"*.any.example":{}}`
+		d.account.Rules.Decision.Profiles = mustProfiles(t, file)
+		for _, host := range []string{"set.example", "2001:db8::1"} {
+			if _, err := setting.Write(t.Context(), d.account.AppTable, pauseAt(host, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		failing := record.Target{
+			Key: storage.Key{Partition: record.TargetsPartition, ID: "1"}, App: "app", Host: "down.example:8443",
+		}
+		if err := rows.Put(t.Context(), d.account.AppTable, failing); err != nil {
+			t.Fatal(err)
+		}
+		for host, want := range map[string]bool{
+			"t.example": true, "t.example:443": true, "t.example:8443": false, "t.exampel": false,
+			"file.example": true, "file.example:8443": true, "a.file.example": false,
+			"port.example:8443": true, "port.example": true, "port.example:443": false,
+			"a.any.example": false, "set.example:1": true, "2001:db8::1": true, "[2001:db8::1]:443": true,
+			"2001:db8::2": false, "down.example": true, "down.example:8443": true, "down.example:443": false,
+		} {
+			if known, err := d.operations.Knows(t.Context(), host); known != want || err != nil {
+				t.Errorf("%s: known %t, %v", host, known, err)
+			}
+		}
+		d.yes = false
+		err := d.setLimits(t.Context(), []setting.Setting{limitAt("t.exampel", setting.Rate, "5/s", 0)})
+		if codeOf(err) != exitUsage || !strings.Contains(d.err.String(), "no call to t.exampel is known") {
+			t.Errorf("%v, printed %s", err, d.err.String())
+		}
+		settings, err := d.account.Settings(t.Context())
+		if err != nil || len(settings) != 2 {
+			t.Errorf("settings %+v, %v", settings, err)
+		}
+		d.account.Table.(*memory.Table).Fail(errors.New("no answer"))
+		if err := d.pauseTarget(t.Context(), pauseAt("t.exampel", 0)); codeOf(err) != exitPartly {
+			t.Errorf("while it cannot be known: %v", err)
+		}
+	})
+}
+
+// TestStatusOfWaiting: a target that does not fail says why its next message waits, and a paused one until when.
+func TestStatusOfWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPauseSession(t, 0)
+		app := d.account.AppTable
+		put := func(id, host, reason, cause string, due time.Duration) {
+			t.Helper()
+			row := rowAt(id, host, due)
+			row.Reason, row.Cause, row.Status = reason, cause, 0
+			if err := rows.Put(t.Context(), d.account.Table, row); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("1", "limited.example", "busy", "limit 5/s", 2*time.Minute)
+		put("2", "limited.example", "temporary_status", "503", 3*time.Minute)
+		put("3", "hangs.example", "busy", "untrusted", time.Minute)
+		put("4", "paused.example", "paused", "", 8*time.Minute)
+		put("5", "paused.example:8443", "temporary_status", "503", 5*time.Hour)
+		put("6", "open.example", "timeout", "timeout", time.Second)
+		put("7", "https.example", "paused", "", 4*time.Minute)
+		put("8", "https.example", "not_due", "", 5*time.Minute)
+		for host, lasts := range map[string]time.Duration{
+			"paused.example": 2 * time.Hour, "open.example": 0, "https.example:443": 3 * time.Hour,
+		} {
+			if _, err := setting.Write(t.Context(), app, pauseAt(host, lasts)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hanging := record.Target{
+			Key: storage.Key{Partition: record.TargetsPartition, ID: "1"}, App: "app", Host: "hangs.example",
+			Reason: record.NoAnswerYet, Cause: "no answer yet: 12 calls", Since: time.Now(), Latest: time.Now(),
+		}
+		<-time.After(14 * time.Second)
+		if err := rows.Put(t.Context(), app, hanging); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(56 * time.Second)
+		d.mustStatus(t)
+		want := `
+TARGET               CAUSE                                   SINCE  BREAKER  WAITING  1 HOUR    NEXT
+hangs.example        no answer yet: 12 calls,…as of 56s ago    14s  -              1       1      0s
+https.example        not_due                                     -  -              2       1      3m
+limited.example      limit 5/s                                   -  -              2       2     50s
+open.example         paused                                      -  -              1       0  resume
+paused.example       paused                                      -  -              1       0      1h
+paused.example:8443  paused                                      -  -              1       0      4h
+t.example            503                                         -  -              1       1     58m
+`
+		if got := d.stdout.String(); !strings.Contains(got, want) {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+		<-time.After(targets.MaxTimeout)
+		d.stdout.Reset()
+		d.mustStatus(t)
+		if got := d.stdout.String(); strings.Contains(got, "no answer yet") {
+			t.Errorf("a call that has ended is in %s", got)
+		}
+	})
+}
+
+// moodyTable is a table of an app that answers late, or not at all.
+type moodyTable struct {
+	memory.Table
+	mu   sync.Mutex
+	late time.Duration
+}
+
+func (m *moodyTable) setLate(late time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.late = late
+}
+
+func (m *moodyTable) wait(ctx context.Context) error {
+	m.mu.Lock()
+	late := m.late
+	m.mu.Unlock()
+	if !storage.Sleep(ctx, late) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (m *moodyTable) List(ctx context.Context, q storage.Query, see func(storage.Entity) error) error {
+	if err := m.wait(ctx); err != nil {
+		return err
+	}
+	return m.Table.List(ctx, q, see)
+}
+
+func (m *moodyTable) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
+	if err := m.wait(ctx); err != nil {
+		return storage.Entity{}, false, err
+	}
+	return m.Table.Get(ctx, partition, id)
+}
+
+// seenBy says what the gates of an instance do with a call to a host.
+func seenBy(ctx context.Context, w *setting.Watcher, profiles targets.Profiles, host string) string {
+	target := &url.URL{Scheme: "https", Host: host}
+	e := &envelope.Envelope{Call: envelope.Call{Target: target}}
+	in := &decision.Intake{Envelope: e, Profile: profiles.For(target)}
+	if _, verdict := w.Enter(ctx, &decision.Due{Intake: in, Arrived: time.Now()}); verdict != nil {
+		return "paused"
+	}
+	return fmt.Sprintf("rate %s, concurrency %d", in.Profile.RateText, in.Profile.Concurrency)
+}
+
+// listedFor says the same as the list of an operator does.
+func listedFor(listed []setting.Setting, profile targets.Profile, host string) string {
+	for _, s := range listed {
+		switch {
+		case s.Problem != "" || s.Host != host:
+		case s.Member == setting.Pause:
+			return "paused"
+		case s.Member == setting.Rate:
+			profile.RateText = s.Value
+		default:
+			_, _ = fmt.Sscan(s.Value, &profile.Concurrency)
+		}
+	}
+	return fmt.Sprintf("rate %s, concurrency %d", profile.RateText, profile.Concurrency)
+}
+
+// TestListIsInForce: what the list says is in force at the instances of all apps within 20 s, or it says that this is
+// not known: whatever two operators do at the same time, also while the table is slow or away, when an instance starts
+// meanwhile, and among rows of somebody else who can write to the table.
+func TestListIsInForce(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { listIsInForce(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func listIsInForce(t *testing.T, random *rand.Rand) {
+	t.Helper()
+	const file = `{"*.example":{"rate":"9/s","concurrency":9}}`
+	hosts := []string{"a.example", "b.example", "c.example"}
+	d := newPauseSession(t, 0)
+	table := &moodyTable{}
+	d.account.AppTable, d.json = table, true
+	ctx, stop := context.WithCancel(t.Context())
+	var instances sync.WaitGroup
+	defer instances.Wait()
+	defer stop()
+	start := func() *setting.Watcher {
+		w := setting.NewWatcher(table, zerolog.Nop())
+		w.Read(ctx, time.Second)
+		instances.Go(func() { w.Run(ctx) })
+		return w
+	}
+	apps := []targets.Profiles{mustProfiles(t, file), mustProfiles(t, `{}`)}
+	running := [][]*setting.Watcher{{start()}, {start()}}
+	operate := func(n int, random *rand.Rand) {
+		operator := operation.Operations{Account: d.account}
+		operator.Operator.User = fmt.Sprint("operator-", n)
+		host, lasts := hosts[random.IntN(len(hosts))], time.Duration(random.IntN(3))*40*time.Second
+		switch random.IntN(5) {
+		case 0:
+			_, _ = operator.Set(t.Context(), "pause", pauseAt(host, lasts))
+		case 1:
+			_, _ = operator.Unset(t.Context(), "resume", host, setting.Pause)
+		case 2:
+			_, _ = operator.Unset(t.Context(), "clear", host, setting.Rate, setting.Concurrency)
+		default:
+			rate := fmt.Sprintf("%d/s", 1+random.IntN(8))
+			_, _ = operator.Set(t.Context(), "set", limitAt(host, setting.Rate, rate, lasts),
+				limitAt(host, setting.Concurrency, fmt.Sprint(1+random.IntN(8)), lasts))
+		}
+	}
+	known := 0
+	for range 12 {
+		table.Fail(nil)
+		table.setLate(0)
+		isHostile := random.IntN(3) == 0
+		for n := range 30 {
+			if !isHostile {
+				break
+			}
+			foreign := limitAt(hosts[random.IntN(len(hosts))], setting.Rate, "1/s", 0)
+			foreign.Key = storage.Key{Partition: setting.Partition, ID: fmt.Sprint("0", n)}
+			if err := rows.Put(t.Context(), &table.Table, foreign); err != nil {
+				t.Fatal(err)
+			}
+		}
+		switch random.IntN(4) {
+		case 0:
+			table.Fail(errors.New("no answer"))
+		case 1:
+			table.setLate(time.Duration(random.IntN(8000)) * time.Millisecond)
+		}
+		var operators sync.WaitGroup
+		for n := range 2 {
+			own := rand.New(rand.NewPCG(random.Uint64(), 0))
+			operators.Go(func() { operate(n, own) })
+		}
+		operators.Wait()
+		if random.IntN(4) == 0 {
+			app := random.IntN(len(apps))
+			running[app] = append(running[app], start())
+		}
+		app := record.App{Name: "local", Version: "test"}
+		if err := record.Beat(ctx, d.account.Table, app, functionapp.MonitorTimer); err != nil {
+			t.Fatal(err)
+		}
+		d.stdout.Reset()
+		err := d.listSettings(t.Context())
+		listed := decodeSettings(t, d.stdout.Bytes())
+		if err != nil {
+			if codeOf(err) != exitPartly || len(listed) > 0 {
+				t.Fatalf("exit code %d: %v, listed %v", codeOf(err), err, listed)
+			}
+			continue
+		}
+		known++
+		<-time.After(setting.Notice)
+		synctest.Wait()
+		listed = slices.DeleteFunc(listed, func(s setting.Setting) bool { return !s.IsInForce(time.Now()) })
+		for app, profiles := range apps {
+			for _, host := range hosts {
+				want := listedFor(listed, profiles.OfHost(host), host)
+				for n, w := range running[app] {
+					if got := seenBy(ctx, w, profiles, host); got != want {
+						t.Errorf("app %d, instance %d: %s: %s, and the list says %s", app, n, host, got, want)
+					}
+				}
+			}
+		}
+	}
+	if known < 4 {
+		t.Errorf("only %d lists are known", known)
+	}
+}
+
+// decodeSettings returns the settings that a list has printed.
+func decodeSettings(t *testing.T, lines []byte) (listed []setting.Setting) {
+	t.Helper()
+	for line := range strings.Lines(string(lines)) {
+		var s account.Setting
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			t.Fatal(err)
+		}
+		listed = append(listed, s.Setting)
+	}
+	return listed
+}

@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+)
+
+// badIDs are not ids of messages. As words of a command they would do something else.
+func badIDs() []string {
+	return []string{
+		"$(touch x)", "`touch x`", "x;reboot", "a b", "a'b", `a"b`, "a\nb", "--all", "-", "a|b", "a&b", "a>b", "~root",
+		"*", "a\\", "å", "a$IFS", "{a,b}", strings.Repeat("a", 65),
+	}
+}
+
+// TestShownCommandsOfRows checks that a writer to the table cannot choose what an operator copies to a shell.
+func TestShownCommandsOfRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		scheduled := []record.Scheduled{rowAt("aaaaaaaa-1", "t.example", time.Hour)}
+		for _, id := range badIDs() {
+			row := rowAt(id, "t.example", time.Hour)
+			row.RequestID = "r"
+			scheduled = append(scheduled, row)
+		}
+		queueRow := rowAt("aaaaaaaa-2", "t.example", time.Hour)
+		queueRow.Partition = "q$(touch x)"
+		for _, row := range append(scheduled, queueRow) {
+			d := newRowsSession(t, row)
+			if err := d.show(t.Context(), row.RequestID, showOptions{}); err != nil {
+				t.Fatalf("%q: %v", row.ID, err)
+			}
+			printed := d.stdout.String()
+			d.err.Reset()
+			isValid := row.ID == "aaaaaaaa-1"
+			hasCommands := strings.Contains(printed, "async-caller scheduled ")
+			isWarned := strings.Contains(printed, "warning")
+			if hasCommands != isValid || isWarned == isValid {
+				t.Errorf("%q on %q shows\n%s", row.ID, row.Partition, printed)
+			}
+			d.stdout.Reset()
+			if err := d.listScheduled(t.Context(), account.Source{}); err != nil {
+				t.Fatal(err)
+			}
+			listed := strings.Fields(d.stdout.String())
+			isID := strings.HasPrefix(row.ID, "aaaaaaaa-")
+			if slices.Contains(listed, "invalid") == isID || d.err.String() != "1 message\n" {
+				t.Errorf("%q is listed as\n%s%s", row.ID, d.stdout.String(), d.err.String())
+			}
+		}
+	})
+}
+
+// TestShownCommandsOfMessages is the same for what storage says, because the account may be somebody else's.
+func TestShownCommandsOfMessages(t *testing.T) {
+	for _, id := range append(badIDs(), "8a1b") {
+		d := newTestSession(t)
+		found := account.Found{Message: message.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
+		printPage(d.out, d.pageOf(t.Context(), found), time.Now())
+		printed := d.stdout.String()
+		isValid := id == "8a1b"
+		hasCommands := strings.Contains(printed, "  async-caller poison ")
+		isWarned := strings.Contains(printed, "warning ")
+		if hasCommands != isValid || isWarned == isValid {
+			t.Errorf("%q shows\n%s", id, printed)
+		}
+		rows := newMessageTable(d.out)
+		d.stdout.Reset()
+		printMessage(rows, found.Message, "")
+		if strings.HasPrefix(d.stdout.String(), "invalid ") == isValid {
+			t.Errorf("%q is listed as %s", id, d.stdout.String())
+		}
+	}
+}
+
+// TestShowRowThatDiffers checks that show says which properties of a row its content contradicts.
+func TestShowRowThatDiffers(t *testing.T) {
+	const host = "t.example"
+	const calls, id = "the message calls t.example", "the request id of the message is r-1"
+	long := strings.Repeat("a.", 100) + "example"
+	change := func(host, requestID string) func(*record.Scheduled) {
+		return func(r *record.Scheduled) { r.TargetHost, r.RequestID = host, requestID }
+	}
+	longHost := func(rowHost string) func(*record.Scheduled) {
+		return func(r *record.Scheduled) { r.Content, r.TargetHost = contentFor(long), rowHost }
+	}
+	content := func(content string) func(*record.Scheduled) {
+		return func(r *record.Scheduled) { r.Content = []byte(content) }
+	}
+	for test, change := range map[string]struct {
+		row  func(*record.Scheduled)
+		want []string
+	}{
+		"same":             {func(*record.Scheduled) {}, nil},
+		"upper_case":       {change("T.EXAMPLE", "r-1"), nil},
+		"host":             {change("crm.example", "r-1"), []string{calls}},
+		"port":             {change("t.example:8443", "r-1"), []string{calls}},
+		"no_host":          {change("", "r-1"), []string{calls}},
+		"beginning":        {change("t.exam", "r-1"), []string{calls}},
+		"request_id":       {change(host, "r-2"), []string{id}},
+		"request_id_case":  {change(host, "R-1"), []string{id}},
+		"host_and_id":      {change("x", "r-2"), []string{calls, id}},
+		"no_request_id":    {content(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`), []string{"no request"}},
+		"not_an_envelope":  {content("\x1b[2J"), []string{"not an envelope"}},
+		"long_host":        {longHost(long[:128]), nil},
+		"other_long_host":  {longHost("b" + long[:127]), []string{"the message calls a.a."}},
+		"longer_than_long": {longHost(long[:128] + "b"), []string{"the message calls a.a."}},
+	} {
+		t.Run(test, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				row := rowAt("aaaaaaaa-1", host, time.Hour)
+				row.RequestID, row.Content = "r-1", contentFor(host)
+				change.row(&row)
+				d := newRowsSession(t, row)
+				err := d.show(t.Context(), row.ID, showOptions{})
+				printed := d.stdout.String()
+				d.json = true
+				err = errors.Join(err, d.show(t.Context(), row.ID, showOptions{}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got struct{ Warnings []string }
+				if err := json.Unmarshal(d.stdout.Bytes()[len(printed):], &got); err != nil {
+					t.Fatal(err)
+				}
+				if len(got.Warnings) != len(change.want) || strings.Count(printed, "\nwarning ") != len(change.want) {
+					t.Errorf("warnings %q, want %q:\n%s", got.Warnings, change.want, printed)
+				}
+				for i, want := range change.want {
+					if i < len(got.Warnings) && !strings.Contains(got.Warnings[i], want) {
+						t.Errorf("warning %q, want %q", got.Warnings[i], want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func contentFor(host string) []byte {
+	return []byte(`{"asyncCaller":1,"requestId":"r-1","attempts":1,"call":{"url":"https://` + host + `/orders/7"}}`)
+}

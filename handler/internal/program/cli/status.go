@@ -1,0 +1,435 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/program/terminal"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/storage"
+)
+
+// watchEvery is the time between two screens.
+const watchEvery = 2 * time.Second
+
+func newStatus(env Env) *cobra.Command {
+	shared := &sharedFlags{env: env, group: "status"}
+	var watch, all bool
+	command := &cobra.Command{
+		Use:   "status",
+		Short: "Show what waits, calls per minute, why targets fail, and whether the app runs",
+		Long: `Show the apps that make no calls although they run, and why: hold mode, or no queue function runs.
+Then show the queues that functions read with their length (approximate), the age of the oldest
+visible message, the scheduled messages and those due in the next minute, and the poison messages
+with the reasons of the first 32; the targets that fail, and those for which most messages are
+scheduled; and when the timer functions last ran. A value that cannot be read is "unknown", and the
+exit code is 4. "(route)" marks a queue with a route.
+
+For each target: CAUSE is why it fails or, if it does not, why the next of its messages waits. SINCE
+is when the first call that failed since the last success began, and BREAKER whether an instance of
+the app has opened its circuit breaker. WAITING counts its scheduled messages and 1 HOUR those that
+are due by then; NEXT is the time until the first of them, for a paused target until the pause ends.
+"no answer yet" is what an instance has last seen of calls that were in flight for 10 s or more.
+Targets without scheduled messages are shown for an hour after they have failed.
+
+For the same targets and the busiest ones: the calls per minute that were DELIVERED and that FAILED,
+on average over the last 5 minutes and, after each of them, over the last hour (1 HOUR); and limits
+below which half (P50) and 99 % (P99) of the calls of the last 5 minutes took. "≥" means at least:
+the target was perhaps not among the 50 busiest of a minute. A minute is shown 15 s after its end.`,
+		Example: `  async-caller status
+  async-caller status --watch
+  async-caller status --app ./my-app --json`,
+		Args: cobra.NoArgs,
+	}
+	flags := flagsOf(command)
+	flags.BoolVar(&watch, "watch", false, fmt.Sprintf("show it again every %s, until Ctrl-C",
+		format.Duration(watchEvery)))
+	flags.BoolVar(&all, "all", false, "show priority queues without messages, too")
+	shared.addApp(flags.FlagSet)
+	command.RunE = shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+		if !watch {
+			return s.showStatus(ctx, false, all, nil)
+		}
+		redraw := s.env.canRedraw() && !s.json
+		order := map[string]int{}
+		for {
+			err := s.showStatus(ctx, redraw, all, order)
+			isStopped := ctx.Err() != nil
+			if err != nil && !isStopped && !errors.Is(err, errUnknown) {
+				return err
+			}
+			if !storage.Sleep(ctx, watchEvery) { // Ctrl-C is the normal end of a watch
+				return nil
+			}
+		}
+	})
+	return command
+}
+
+// errUnknown means that a status has values that are unknown, and says why.
+var errUnknown = errors.New("what could not be read is unknown")
+
+// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. Order, unless nil,
+// has the places of the targets that were shown before, which they keep. The error is an [errUnknown] if a part could
+// not be read.
+func (s *session) showStatus(ctx context.Context, redraw, all bool, order map[string]int) error {
+	status, err := s.account.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if order != nil {
+		keepOrder(status.Targets, order)
+	}
+	switch {
+	case s.json:
+		_ = printJSON(s.out, struct { // output keeps the error
+			account.Status
+			Files string `json:"files"`
+		}{status, config.FilesInForce(s.app)})
+	default:
+		if redraw {
+			fmt.Fprint(s.out, "\x1b[H\x1b[2J") // to the corner, and clear the screen
+		}
+		s.printStatus(status, all)
+	}
+	if !status.IsKnown() {
+		return &codeError{exitPartly, errUnknown}
+	}
+	return nil
+}
+
+// keepOrder sorts targets as they were shown before. New ones follow, in their order.
+func keepOrder(targets []account.TargetStatus, order map[string]int) {
+	for _, t := range targets {
+		if _, isKnown := order[t.Key]; !isKnown {
+			order[t.Key] = len(order)
+		}
+	}
+	slices.SortStableFunc(targets, func(a, b account.TargetStatus) int { return order[a.Key] - order[b.Key] })
+}
+
+func (s *session) printStatus(status account.Status, all bool) {
+	out := s.out
+	for _, app := range status.NoCalls[:min(len(status.NoCalls), mostSettings)] {
+		terminal.PrintLine(out, "no calls", "%s", text.Printable(app))
+	}
+	if len(status.NoCalls) > 0 {
+		terminal.PrintLine(out, "",
+			"messages wait: correct the settings of the app, or enable its functions, and restart it")
+	}
+	terminal.PrintLine(out, "account", "%s at %s", status.Account, status.At.Format(time.TimeOnly+" UTC"))
+	terminal.PrintLine(out, "app", "%s", s.appText())
+	terminal.PrintLine(out, "files", "%s", text.Printable(config.FilesInForce(s.app)))
+	terminal.PrintLine(out, "running", "%s", runningText(status))
+	for _, app := range status.Apps {
+		terminal.PrintLine(out, "timers", "%s", timersText(app.App, status.At))
+	}
+	if status.RecordProblem != "" {
+		terminal.PrintLine(out, "scheduled", "unknown: %s", text.Printable(status.RecordProblem))
+	}
+	s.printSettings(status)
+	fmt.Fprintln(out)
+	notes := printQueueStates(out, status, all)
+	isTraffic := func(t account.TargetStatus) bool { return t.Count == 0 && len(t.Failing) == 0 }
+	if waiting := slices.DeleteFunc(slices.Clone(status.Targets), isTraffic); len(waiting) > 0 {
+		fmt.Fprintln(out)
+		printTargets(out, waiting, status.At)
+	}
+	printNumbers(out, status)
+	if status.NumbersProblem != "" {
+		notes = append(notes, "calls per minute are unknown: "+text.Printable(status.NumbersProblem))
+	}
+	if status.TargetProblem != "" {
+		notes = append(notes, "why targets fail is unknown: "+text.Printable(status.TargetProblem))
+	}
+	if status.OtherTargets > 0 {
+		notes = append(notes, "other targets: "+format.Number(status.OtherTargets)+
+			"; `async-caller scheduled list --group-by host` has them")
+	}
+	for i, note := range notes {
+		if i == 0 {
+			fmt.Fprintln(out)
+		}
+		terminal.PrintLine(out, "note", "%s", note)
+	}
+	printFurther(out, status)
+}
+
+// mostSettings is the largest number of settings of targets, of credentials, and of apps without calls, that the status
+// names.
+const mostSettings = 10
+
+// printSettings names the targets that are paused, the limits that are set, and the credentials.
+func (s *session) printSettings(status account.Status) {
+	for _, made := range status.Settings[:min(len(status.Settings), mostSettings)] {
+		if made.Member == setting.Pause {
+			terminal.PrintLine(s.out, "paused", "%s %s", made.Host, made.Text())
+		} else {
+			terminal.PrintLine(s.out, "set", "%s %s (%s) %s", made.Host, made, s.fileText(made), made.Text())
+		}
+	}
+	if more := len(status.Settings) - mostSettings; more > 0 {
+		terminal.PrintLine(s.out, "set", "%s more: `async-caller targets list`", format.Number(more))
+	}
+	if status.SettingProblem != "" {
+		terminal.PrintLine(s.out, "set", "unknown: %s", text.Printable(status.SettingProblem))
+	}
+	for _, c := range status.Credentials[:min(len(status.Credentials), mostSettings)] {
+		terminal.PrintLine(s.out, "credential", "%s: %s; token: %s",
+			c.Pattern, text.Printable(c.Credential), tokenText(c.TokenEnds, status.At))
+	}
+	if more := len(status.Credentials) - mostSettings; more > 0 {
+		terminal.PrintLine(s.out, "credential", "%s more: `async-caller targets list`", format.Number(more))
+	}
+	if status.Limits != "" {
+		terminal.PrintLine(s.out, "limits", "%s", status.Limits)
+	}
+}
+
+// printFurther names the commands that say more about what waits, or change it.
+func printFurther(out io.Writer, status account.Status) {
+	waits := func(t account.TargetStatus) bool { return t.Count > 0 }
+	hasPoison := func(q account.QueueStatus) bool { return q.Poison != nil && *q.Poison > 0 }
+	var texts []string
+	if slices.ContainsFunc(status.Targets, waits) {
+		texts = append(texts, "`async-caller scheduled list --host TARGET`: its calls that wait; "+
+			"`expedite` instead of `list` makes them now, `cancel` stops them")
+	}
+	if slices.ContainsFunc(status.Queues, hasPoison) {
+		texts = append(texts, "`async-caller poison list --group-by error`: the calls that were given up")
+	}
+	if len(texts) > 0 {
+		texts = append(texts, "`async-caller runs list`: who has changed messages")
+		fmt.Fprintln(out)
+	}
+	for _, text := range texts {
+		terminal.PrintLine(out, "next", "%s", text)
+	}
+}
+
+// appText names the app folder.
+func (s *session) appText() string {
+	folder, err := filepath.Abs(s.app)
+	if err != nil {
+		folder = s.app
+	}
+	folder = text.Printable(folder)
+	if s.hasApp {
+		return folder
+	}
+	return "none in " + folder + ": the queues are the usual ones; --app names the folder of an app, such as dist"
+}
+
+// printQueueStates prints the queues except for idle ones, and returns notes about them.
+func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string) {
+	var rows [][]string
+	var missing []string
+	idle, unread := 0, 0
+	for _, q := range s.Queues {
+		if q.Problem != "" {
+			unread++
+		}
+		if q.Expiring > 0 {
+			notes = append(notes, fmt.Sprintf(
+				"storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
+				format.Messages(q.Expiring), q.Queue, storage.PoisonSuffix))
+		}
+		isPriority := slices.Contains(envelope.Queues()[1:], q.Queue)
+		switch {
+		case q.IsIdle() && isPriority && !all:
+			idle++
+		case q.IsIdle() && q.Missing:
+			missing = append(missing, q.Queue)
+		default:
+			rows = append(rows, queueCells(q, s.At))
+		}
+	}
+	terminal.PrintTable(out, rows, terminal.Name("QUEUE"), terminal.Right("MESSAGES", 0), terminal.Right("OLDEST", 0),
+		terminal.Right("SCHEDULED", 0), terminal.Right("1 MIN", 0), terminal.Right("STALE", 0),
+		terminal.Right("POISON", 0), terminal.List("REASONS"))
+	if unread > 0 {
+		first := s.Queues[slices.IndexFunc(s.Queues, func(q account.QueueStatus) bool { return q.Problem != "" })]
+		notes = append(notes, format.Plural(unread, "queue")+" not fully read: "+text.Printable(first.Problem))
+	}
+	if idle > 0 {
+		notes = append(notes, format.Plural(idle, "idle priority queue")+" not shown: --all shows them")
+	}
+	if len(missing) > 0 {
+		notes = append(notes, "not created yet: "+strings.Join(missing, ", "))
+	}
+	return notes
+}
+
+func queueCells(q account.QueueStatus, now time.Time) []string {
+	oldest := "-"
+	if !q.Oldest.IsZero() {
+		oldest = format.Age(now.Sub(q.Oldest))
+	}
+	waiting, soon, stale := "unknown", "-", "-"
+	if q.Scheduled != nil {
+		waiting = format.Number(q.Scheduled.Waiting())
+		soon = format.Number(q.Scheduled.DueInMinute)
+		stale = format.Number(q.Scheduled.Stale)
+	}
+	name := q.Queue
+	if q.Routed {
+		name += " (route)"
+	}
+	return []string{name, known(q.Messages), oldest, waiting, soon, stale, known(q.Poison), reasonsText(q.Sample)}
+}
+
+// known returns a number, or that it is unknown.
+func known(n *int) string {
+	if n == nil {
+		return "unknown"
+	}
+	return format.Number(*n)
+}
+
+// causeColumns is the width of causes. The beginning of a longer one says enough.
+const causeColumns = 26
+
+// printTargets prints how targets fail and what waits for them, and then what the targets said that fail.
+func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) {
+	var rows [][]string
+	for _, t := range targets {
+		next := "-"
+		if t.Waiting() > 0 {
+			next = nextText(t.Next, now)
+		}
+		waiting := []string{format.Number(t.Waiting()), format.Number(t.DueInHour), next}
+		if len(t.Failing) == 0 {
+			cause := cmp.Or(terminal.Cut(t.Cause, causeColumns), "-")
+			rows = append(rows, append([]string{t.Key, cause, "-", "-"}, waiting...))
+		}
+		for _, f := range t.Failing {
+			name, breaker := t.Key, "-"
+			if len(t.Failing) > 1 {
+				name += " (app " + f.App + ")"
+			}
+			if f.IsOpen() {
+				breaker = "open"
+			}
+			cells := []string{name, causeText(f, now), format.Age(f.Age(now)), breaker}
+			rows = append(rows, append(cells, waiting...))
+			waiting = []string{"", "", ""} // they are those of all apps
+		}
+	}
+	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Flex("CAUSE", 2*causeColumns),
+		terminal.Right("SINCE", 0), terminal.Left("BREAKER", 0), terminal.Right("WAITING", 0),
+		terminal.Right("1 HOUR", 0), terminal.Right("NEXT", 0))
+	isFirst := true
+	for _, t := range targets {
+		for _, f := range t.Failing {
+			if f.Answer == "" {
+				continue
+			}
+			if isFirst {
+				fmt.Fprintln(out)
+				isFirst = false
+			}
+			text := terminal.CutMiddle(t.Key, 40) + ": " + text.Printable(f.Answer)
+			terminal.PrintLine(out, "answer", "%s", terminal.Cut(text, terminal.Width(out)-terminal.LabelWidth))
+		}
+	}
+}
+
+// nextText says when the next message of a target is due. Those for a target that is paused without an end are not.
+func nextText(next, now time.Time) string {
+	if !next.Before(storage.NeverExpires) {
+		return "resume"
+	}
+	return format.Age(next.Sub(now))
+}
+
+// causeText says why a target fails.
+func causeText(f record.Target, now time.Time) string {
+	columns := causeColumns
+	if f.IsUnanswered() {
+		columns *= 3
+	}
+	return terminal.Cut(call.CauseText(f, now), columns)
+}
+
+// printNumbers prints the calls per minute of the targets that were called in the last hour, and of the others.
+func printNumbers(out io.Writer, status account.Status) {
+	var rows [][]string
+	add := func(name string, n *metrics.Series) {
+		if n == nil || n.LastHour.Messages() == 0 && !n.LastHour.AtLeast {
+			return
+		}
+		last, hour := n.Last5Minutes, n.LastHour
+		rows = append(rows, []string{
+			name,
+			format.PerMinute(last.Delivered, metrics.RecentMinutes, last.AtLeast),
+			format.PerMinute(hour.Delivered, metrics.ShownMinutes, hour.AtLeast),
+			format.PerMinute(last.FailedCalls(), metrics.RecentMinutes, last.AtLeast),
+			format.PerMinute(hour.FailedCalls(), metrics.ShownMinutes, hour.AtLeast),
+			last.P50, last.P99,
+		})
+	}
+	for _, t := range status.Targets {
+		add(t.Key, t.Numbers)
+	}
+	add("(other targets)", status.OtherNumbers)
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	terminal.PrintTable(out, rows, terminal.Name("TARGET (PER MINUTE)"), terminal.Right("DELIVERED", 0),
+		terminal.Right("1 HOUR", 0), terminal.Right("FAILED", 0), terminal.Right("1 HOUR", 0),
+		terminal.Right("P50", 0), terminal.Right("P99", 0))
+}
+
+// runningText says in words which apps run.
+func runningText(s account.Status) string {
+	var silent []string
+	for _, app := range s.Apps {
+		if app.Silent != "" {
+			silent = append(silent, text.Printable(app.Name))
+		}
+	}
+	switch {
+	case len(s.Apps) == 0 && s.RecordProblem != "":
+		return "unknown: the record cannot be read"
+	case len(s.Apps) == 0:
+		return "unknown: no timer function has recorded that it ran"
+	case len(silent) > 0:
+		return "no: these apps or their timer functions do not run: " + strings.Join(silent, ", ")
+	}
+	if len(s.NoCalls) > 0 {
+		return "yes, but no calls are made"
+	}
+	return "yes"
+}
+
+// timersText says when the timer functions of an app last ran.
+func timersText(app record.App, now time.Time) string {
+	return fmt.Sprintf("%s: %s %s, %s %s", text.Printable(app.Name),
+		functionapp.MonitorTimer, lastRun(app.Monitor, now), functionapp.KeeperTimer, lastRun(app.Keeper, now))
+}
+
+func lastRun(at, now time.Time) string {
+	if at.IsZero() {
+		return "not yet"
+	}
+	return format.Age(now.Sub(at)) + " ago"
+}

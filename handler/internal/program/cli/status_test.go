@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+func (d *testSession) mustStatus(t *testing.T) string {
+	t.Helper()
+	d.stdout.Reset()
+	if err := d.showStatus(t.Context(), false, false, nil); err != nil && !errors.Is(err, errUnknown) {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Fields(d.stdout.String()), " ")
+}
+
+// absolute returns a path as it is shown, which has a drive on Windows.
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestStatusScreen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
+			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", 20*time.Second))
+		d.account.AppQueues = []string{"async-caller", "async-caller-1"}
+		folder := absolute(t, "/no/app")
+		d.app = folder
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().
+			Add(-5*time.Hour).Format(time.RFC3339))
+		for name, item := range map[string]storage.Item{
+			"async-caller":        {Text: storage.Base64.Encode(content)},
+			"async-caller-poison": {Text: storage.Base64.Encode([]byte("no envelope")), TTL: time.Hour},
+		} {
+			if _, err := d.store.Put(t.Context(), name, item); err != nil {
+				t.Fatal(err)
+			}
+		}
+		app := record.App{Name: "local", Version: "test"}
+		if err := record.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer); err != nil {
+			t.Fatal(err)
+		}
+		got := d.mustStatus(t)
+		for _, want := range []string{
+			"running yes", "timers local: AC-monitor 0s ago, AC-poison-keeper not yet",
+			"async-caller 1 5h 3 2 0 1 malformed 1",
+			"TARGET CAUSE SINCE BREAKER WAITING 1 HOUR NEXT two.example 503 - - 2 2 0s one.example 503 - - 1 1 30m",
+			"note 1 idle priority queue not shown: --all shows them",
+			"storage will delete at least 1 message on async-caller-poison",
+			"app none in " + folder + ": the queues are the usual ones; --app names the folder of an app, such as dist",
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%q is missing in %s", want, got)
+			}
+		}
+		<-time.After(10 * time.Minute)
+		if got := d.mustStatus(t); !strings.Contains(got, "no: these apps or their timer functions do not run: local") {
+			t.Errorf("ten minutes later: %s", got)
+		}
+		d.json = true
+		var status account.Status
+		d.mustStatus(t)
+		if err := json.Unmarshal(d.stdout.Bytes(), &status); err != nil || status.Queues[0].Scheduled.Count != 3 ||
+			len(status.Queues) != 2 || *status.Queues[0].Poison != 1 || len(status.Targets) != 2 {
+			t.Errorf("%v: %+v", err, status)
+		}
+	})
+}
+
+// TestStatusOfTargets: each target that fails says why, since when and what it said, for each app that calls it.
+func TestStatusOfTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "b.example", 30*time.Minute),
+			rowAt("bbbbbbbb-2", "b.example", time.Minute), rowAt("cccccccc-3", "z.example", time.Hour))
+		app := &memory.Table{}
+		folder := absolute(t, "/the/app")
+		d.account.AppTable, d.hasApp, d.app = app, true, folder
+		now := time.Now()
+		fail := func(name, host, cause, answer string, since, latest time.Duration, open bool) {
+			row := record.Target{
+				Key: storage.Key{Partition: record.TargetsPartition, ID: name + host},
+				App: name, Host: host, Cause: cause, Answer: answer, Since: now.Add(-since), Latest: now.Add(-latest),
+			}
+			if open {
+				row.OpenAt = row.Latest
+			}
+			if err := rows.Put(t.Context(), app, row); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fail("app-1", "b.example", "503", `{"error":"down"}`, 2*time.Hour, time.Minute, true)
+		fail("app-2", "b.example", "connection refused", "", time.Minute, time.Minute, false)
+		fail("app-1", "c.example", "certificate has expired or is not valid yet", "", time.Hour, time.Minute, false)
+		fail("app-1", "old.example", "400", "no", 5*time.Hour, 2*time.Hour, false)
+		d.mustStatus(t)
+		want := `
+TARGET                 CAUSE                       SINCE  BREAKER  WAITING  1 HOUR  NEXT
+b.example (app app-1)  503                            2h  open           2       2    1m
+b.example (app app-2)  connection refused             1m  -
+c.example              certificate has expired o…     1h  -              0       0     -
+z.example              503                             -  -              1       1    1h
+
+answer         b.example: {"error":"down"}
+`
+		got := d.stdout.String()
+		if !strings.Contains(got, want) || !strings.Contains(got, "app            "+folder+"\n") {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+		d.json = true
+		d.mustStatus(t)
+		var status account.Status
+		if err := json.Unmarshal(d.stdout.Bytes(), &status); err != nil {
+			t.Fatal(err)
+		}
+		first := status.Targets[0]
+		if len(first.Failing) != 2 || first.Failing[0].Cause != "503" ||
+			!first.Failing[0].Since.Equal(now.Add(-2*time.Hour)) {
+			t.Errorf("%+v", first)
+		}
+		app.Fail(storage.ErrDenied)
+		d.json = false
+		if got := d.mustStatus(t); !strings.Contains(got, "why targets fail is unknown") ||
+			!strings.Contains(got, "b.example 503 - - 2 2 1m") {
+			t.Errorf("without permission: %s", got)
+		}
+	})
+}
+
+// TestQueueOrder: the queues are in the order of their priorities.
+func TestQueueOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTestSession(t)
+		d.account.AppQueues = []string{"orders", "async-caller-10", "async-caller-2", "async-caller", "async-caller-1"}
+		for _, name := range d.account.AppQueues {
+			err := d.store.Create(t.Context(), name)
+			if err == nil {
+				_, err = d.store.Put(t.Context(), name, storage.Item{Text: "x"})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.mustStatus(t)
+		var order []string
+		for line := range strings.Lines(d.stdout.String()) {
+			name, rest, _ := strings.Cut(line, " ")
+			if name == "orders" || strings.HasPrefix(name, "async-caller") && rest != "" {
+				order = append(order, name)
+			}
+		}
+		want := "async-caller async-caller-1 async-caller-2 async-caller-10 orders"
+		if got := strings.Join(order, " "); got != want {
+			t.Errorf("order %s, want %s", got, want)
+		}
+	})
+}
+
+// hangingTable answers nothing.
+type hangingTable struct{ memory.Table }
+
+func (*hangingTable) List(ctx context.Context, _ storage.Query, _ func(storage.Entity) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestStatusWithoutTable checks that the queues are shown whatever happens to the table.
+func TestStatusWithoutTable(t *testing.T) {
+	denied := &memory.Table{}
+	denied.Fail(fmt.Errorf("list rows: %w", storage.ErrDenied))
+	for name, test := range map[string]struct {
+		table storage.Table
+		want  string
+	}{
+		"none":    {nil, "unknown: the record of scheduled messages is not available"},
+		"missing": {&memory.Table{}, "running unknown: no timer function has recorded that it ran"},
+		"denied": {
+			denied,
+			"scheduled unknown: list rows: storage refused access; assign the role Storage Table Data Contributor",
+		},
+		"slow": {&hangingTable{}, "scheduled unknown: the table asynccallerscheduled does not answer in time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newTestSession(t)
+				d.account.Table = test.table
+				if _, err := d.store.Put(t.Context(), "async-caller", storage.Item{Text: "x"}); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				if got := d.mustStatus(t); !strings.Contains(got, test.want) ||
+					!strings.Contains(got, " async-caller 1 0s ") {
+					t.Errorf("%q is missing in %s", test.want, got)
+				}
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}

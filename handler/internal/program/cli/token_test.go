@@ -1,0 +1,189 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/storage"
+)
+
+// tokenTrap is a TLS server that is not Azure Storage, on a machine whose managed identity gives every program a token.
+type tokenTrap struct {
+	url string
+	// environ is the environment of a program on the machine, which trusts the server's certificate.
+	environ []string
+
+	mu sync.Mutex
+	// received are the requests with a credential.
+	received []string
+}
+
+func newTokenTrap(t *testing.T) *tokenTrap {
+	t.Helper()
+	trap := &tokenTrap{}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		trap.mu.Lock()
+		defer trap.mu.Unlock()
+		if r.Header.Get("Authorization") != "" {
+			trap.received = append(trap.received, r.Method+" "+r.URL.Path)
+		}
+		w.Header().Set("x-ms-error-code", "AuthorizationFailure")
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	t.Cleanup(server.Close)
+	identity := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"access_token": "CANARY", "token_type": "Bearer", "resource": r.URL.Query().Get("resource"),
+			"expires_on": time.Now().Add(time.Hour).Unix(),
+		})
+	}))
+	t.Cleanup(identity.Close)
+	certificate := filepath.Join(t.TempDir(), "ca.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(certificate, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	trap.url = server.URL
+	trap.environ = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "SSL_CERT_FILE=" + certificate,
+		"IDENTITY_ENDPOINT=" + identity.URL, "IDENTITY_HEADER=x",
+	}
+	return trap
+}
+
+// run runs a command in a folder, with variables in addition to those of the machine. It returns the requests that had
+// a credential.
+func (trap *tokenTrap) run(
+	t *testing.T, dir, command string, environ ...string,
+) (printed string, code int, received []string) {
+	t.Helper()
+	var out bytes.Buffer
+	child := exec.CommandContext(t.Context(), "async-caller", strings.Fields(command)...)
+	child.Dir, child.Env, child.Stdin = dir, append(trap.environ, environ...), strings.NewReader("")
+	child.Stdout, child.Stderr = &out, &out
+	_ = child.Run()
+	trap.mu.Lock()
+	defer trap.mu.Unlock()
+	received, trap.received = trap.received, nil
+	return out.String(), child.ProcessState.ExitCode(), received
+}
+
+// writeSettings writes local.settings.json with the settings of an identity.
+func writeSettings(t *testing.T, dir string, values map[string]string) {
+	t.Helper()
+	all := map[string]string{storage.ConnectionName + "__credential": "managedidentity"}
+	for name, value := range values {
+		all[storage.ConnectionName+name] = value
+	}
+	content, err := json.Marshal(map[string]any{"IsEncrypted": false, "Values": all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, functionapp.LocalSettings), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTokensStayWithAzure checks that no file in a folder can bring a command to send a token of the operator's
+// identity to a host that is not Azure Storage.
+func TestTokensStayWithAzure(t *testing.T) {
+	t.Parallel()
+	trap := newTokenTrap(t)
+	host := strings.TrimPrefix(trap.url, "https://")
+	commands := []string{
+		"poison queues", "poison list", "status", "doctor", "scheduled list", "send --url https://t.example/", "host",
+		"explain --queue async-caller --request-id r1",
+	}
+	const azure, file = "https://acct.queue.core.windows.net", functionapp.LocalSettings
+	type values map[string]string
+	tests := map[string]struct {
+		values   values
+		commands []string
+		want     []string // parts of the error
+	}{
+		"queue":   {values{"__queueServiceUri": trap.url}, commands, []string{"__queueServiceUri", file}},
+		"service": {values{"__serviceUri": trap.url + "/acct"}, commands, []string{"__serviceUri", file}},
+		"colons":  {values{":QUEUESERVICEURI": trap.url}, commands[:1], []string{"__queueServiceUri", file}},
+		"table": {
+			values{"__accountName": "acct", "__tableServiceUri": trap.url},
+			commands,
+			[]string{"__tableServiceUri", file},
+		},
+		"table_and_blob": {
+			values{"__queueServiceUri": azure, "__tableServiceUri": trap.url, "__blobServiceUri": trap.url},
+			commands,
+			[]string{"__tableServiceUri, AzureWebJobsStorage__blobServiceUri: ", file},
+		},
+		"name_with_value": {
+			values{"__queueServiceUri=" + trap.url + "/": ""}, commands[:1], []string{"__queueServiceUri", file},
+		},
+		"longer_host": {
+			values{"__queueServiceUri": azure + ".evil.example/"}, commands[:1], []string{"__queueServiceUri", file},
+		},
+		"user":          {values{"__queueServiceUri": azure + "@" + host}, commands[:1], []string{"__queueServiceUri"}},
+		"account":       {values{"__accountName": host + "/"}, commands[:1], []string{"__accountName"}},
+		"account_query": {values{"__accountName": host + "/?"}, commands[:1], []string{"__accountName"}},
+		"account_hash":  {values{"__accountName": "x." + host + "#"}, commands[:1], []string{"__accountName"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			writeSettings(t, dir, test.values)
+			for _, command := range test.commands {
+				for folder, args := range map[string]string{dir: command, t.TempDir(): command + " --app " + dir} {
+					printed, code, received := trap.run(t, folder, args)
+					if len(received) > 0 {
+						t.Errorf("%s sent a token: %v", args, received)
+					}
+					if code != 2 && command != "doctor" || code == 0 {
+						t.Errorf("%s: exit code %d: %s", args, code, printed)
+					}
+					for _, want := range test.want {
+						if !strings.Contains(strings.Join(strings.Fields(printed), " "), want) {
+							t.Errorf("%s: %q is missing in %s", args, want, printed)
+						}
+					}
+					if strings.Contains(printed, host) {
+						t.Errorf("%s repeats the value: %s", args, printed)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestTokensGoWhereTheEnvironmentSays checks that the environment of a command, unlike the folder, can name any host.
+func TestTokensGoWhereTheEnvironmentSays(t *testing.T) {
+	t.Parallel()
+	trap := newTokenTrap(t)
+	dir, queueSetting := t.TempDir(), "AzureWebJobsStorage__queueServiceUri="+trap.url
+	for _, values := range []map[string]string{nil, {"__queueServiceUri": trap.url}} {
+		environ := []string{queueSetting}
+		if values == nil {
+			environ = append(environ, "AzureWebJobsStorage__credential=managedidentity")
+		} else {
+			writeSettings(t, dir, values)
+		}
+		if printed, code, received := trap.run(t, dir, "poison queues", environ...); code != 1 || len(received) == 0 {
+			t.Errorf("with %v in the file: exit code %d, token in %v: %s", values, code, received, printed)
+		}
+	}
+	for _, value := range []string{trap.url + "/other", strings.Replace(trap.url, "127.0.0.1", "localhost", 1)} {
+		writeSettings(t, dir, map[string]string{"__queueServiceUri": trap.url, "__tableServiceUri": value})
+		environ := []string{queueSetting, "AzureWebJobsStorage__tableServiceUri=" + trap.url}
+		if printed, code, received := trap.run(t, dir, "scheduled list", environ...); code != 2 || len(received) > 0 {
+			t.Errorf("%s in the file: exit code %d, token in %v: %s", value, code, received, printed)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package serve
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/deliver/settle"
+)
+
+// TestHoldWait: in hold mode a message is back on its queue before functionTimeout, at which the host would kill the
+// handler during the write, and before the host first renews its lease, even if the write takes as long as it may.
+func TestHoldWait(t *testing.T) {
+	const renewal = 5 * time.Minute
+	for limit, want := range map[time.Duration]time.Duration{
+		-1:                time.Minute,
+		5 * time.Minute:   time.Minute,
+		time.Hour:         time.Minute,
+		100 * time.Second: 35 * time.Second,
+		66 * time.Second:  time.Second,
+		time.Minute:       30 * time.Second,
+		time.Second:       time.Second / 2,
+	} {
+		c := Config{App: config.App{
+			Functions:   &functionapp.App{Host: functionapp.Host{FunctionTimeout: limit}},
+			SettingsErr: errors.New("wrong"),
+		}}
+		wait := c.hold()
+		if wait != want {
+			t.Errorf("functionTimeout %v: a message waits %v, want %v", limit, wait, want)
+		}
+		if longest := wait + settle.Timeout; longest >= renewal || limit > settle.Timeout+holdMargin &&
+			longest >= limit {
+			t.Errorf("functionTimeout %v: a message takes up to %v", limit, longest)
+		}
+	}
+}
+
+// TestWhyNoCalls: the heartbeats say why no call is made.
+func TestWhyNoCalls(t *testing.T) {
+	runs := &functionapp.App{Functions: []functionapp.Function{{Name: "AC-standard"}}}
+	for name, test := range map[string]struct {
+		app  config.App
+		want string
+	}{
+		"calls":        {config.App{Functions: runs}, ""},
+		"hold":         {config.App{Functions: runs, SettingsErr: errors.New("wrong")}, "hold mode: wrong"},
+		"hold_of_more": {config.App{Functions: runs, SettingsErr: errors.New("a\nb\nc")}, "hold mode, the first of 3 problems: a"},
+		"disabled": {
+			config.App{Functions: runs, Environ: []string{"AzureWebJobs.AC-standard.Disabled=1"}},
+			"no queue function runs; disabled: AC-standard",
+		},
+		"hold_and_disabled": {
+			config.App{
+				Functions: runs, Environ: []string{"AzureWebJobs.AC-standard.Disabled=1"},
+				SettingsErr: errors.New("wrong"),
+			},
+			"hold mode: wrong",
+		},
+	} {
+		if got := (Config{App: test.app}).whyNoCalls(); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+// Package serve runs the handler's process: it reads the configuration, connects the packages of the message path,
+// binds the port, serves the Functions host, does the work of the timer functions, and stops.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	stdlog "log"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/ingress"
+	"asynccaller/handler/internal/deliver/delivery"
+	"asynccaller/handler/internal/deliver/logs"
+	"asynccaller/handler/internal/deliver/outbound"
+	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/gates/credential"
+	"asynccaller/handler/internal/gates/limit"
+	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/rules/targets"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
+)
+
+// Config is the configuration of the handler.
+type Config struct {
+	// App is the app folder. If only its settings have problems, the handler starts in hold mode.
+	App  config.App
+	Port string
+	// Store gives access to the queues of the app.
+	Store storage.Queues
+	// Version is that of the executable.
+	Version string
+}
+
+// ReadConfig reads and validates the settings, host.json and every function.json. The error joins every problem.
+// Outside Development, problems with the settings alone are no error.
+func ReadConfig(environ []string) (Config, error) {
+	getenv := config.Getenv(environ)
+	c := Config{App: config.ReadApp(functionapp.RootPath(getenv), environ, config.Handler)}
+	var portErr error
+	c.Port, portErr = handlerPort(getenv)
+	needed := errors.Join(c.App.FunctionsErr, c.App.ConnectionErr, portErr)
+	if needed != nil || strings.EqualFold(getenv("AZURE_FUNCTIONS_ENVIRONMENT"), "Development") {
+		return c, errors.Join(needed, c.App.SettingsErr)
+	}
+	return c, nil
+}
+
+func handlerPort(getenv func(string) string) (string, error) {
+	const name = "FUNCTIONS_CUSTOMHANDLER_PORT"
+	port := getenv(name)
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("%s is %q: want a port; the Functions host sets it: "+
+			"run `func start` or `async-caller host`, which start serve", name, port)
+	}
+	return port, nil
+}
+
+// Run serves the Functions host until ctx ends, and logs to output. It returns the errors of [Server.Run].
+func Run(ctx context.Context, c Config, output io.Writer) error {
+	getenv := config.Getenv(c.App.Environ)
+	memoryLimit := tuneMemory(getenv)
+	signal.Ignore(syscall.SIGPIPE) // the end of the log's reader must not end the handler: see WatchHost
+	stdlog.SetOutput(io.Discard)   // net/http quotes there what a target sends without being asked
+	hostIsParent := getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != ""
+	if hostIsParent {
+		ctx, output = WatchHost(ctx, os.Getppid, output)
+	}
+	lines := logs.NewBatch(output)
+	defer lines.Close()
+	log := logs.New(lines, c.App.Settings.LogLevel)
+
+	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Guard, c.App.Settings.Proxy).
+		WithProfiles(c.App.Settings.Rules.Profiles)
+	defer client.Close()
+	records := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
+	defer records.close()
+	queues := c.App.Functions.Host.Queues
+	deliverer := &delivery.Deliverer{
+		Rules:  c.App.Settings.Rules,
+		Routes: c.App.Settings.Routes,
+		Caller: client,
+		Settler: settle.New(c.Store, queues.MessageEncoding).
+			WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
+		Hold:      c.hold(),
+		Forgeable: c.App.Functions.CheckForgery() != nil,
+		Stopping:  ctx,
+		Now:       time.Now,
+		Jitter:    rand.Float64,
+	}
+	refusals := &Refusals{}
+	credentials := openCredentials(c, client, records, log)
+	Path{
+		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
+		Settings: records.settings, Credentials: credentials, Limits: records.limits,
+		History: records.history, KeepHistory: c.App.Settings.History,
+		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
+		Metrics:  records.metrics,
+		Refusals: refusals, Log: log,
+	}.Connect(deliverer)
+	tasks := c.timers(records).tasks(ctx)
+	records.settings.Read(ctx, firstRead)
+
+	server, err := Listen(ctx, c.Port, ingress.Handler(c.App.Functions.Functions, tasks, deliverer, log), log)
+	if err != nil {
+		return err
+	}
+	log.Info().Str(logs.Account, c.App.Connection.Account()).Stringer("address", server.Addr()).
+		Int("functions", len(c.App.Functions.Functions)).Int("timers", len(c.App.Functions.Timers)).
+		Int64("memory_limit", memoryLimit).Str("version", c.Version).Msg("ready for the Functions host")
+	ctx, stop := context.WithCancel(ctx)
+	background := c.startBackground(ctx, refusals, log)
+	background.Go(func() { records.targets.Run(ctx) })
+	background.Go(func() { records.settings.Run(ctx) })
+	background.Go(func() { records.metrics.Run(ctx) })
+	if credentials != nil {
+		background.Go(func() { credentials.Run(ctx) })
+	}
+	if c.App.Settings.Rules.Profiles.NeedTable() {
+		background.Go(func() { records.limits.Check(ctx) })
+	}
+	defer background.Wait()
+	defer stop()
+	return server.Run(ctx)
+}
+
+// firstRead is how long the start may wait for the settings of targets, so that an instance does not begin with calls
+// to targets that are paused.
+const firstRead = time.Second
+
+// records are what the handler writes to the tables of the account, and reads there. They are nil if nothing is
+// recorded, but for the limits.
+type records struct {
+	// scheduled is that of scheduled messages, outcomes that of messages of runs. In the table app, targets has the
+	// targets that fail, and settings what operators have set.
+	scheduled, outcomes *record.Recorder
+	targets             *record.Targets
+	settings            *setting.Watcher
+	limits              *limit.Limits
+	app                 limit.Table
+	// numbers is the recorder of the calls per minute, which metrics counts. Hours adds up those of the app.
+	numbers *record.Recorder
+	metrics *metrics.Collector
+	hours   *metrics.Hours
+	history *history.History
+}
+
+// openHistory returns the history, or nil if nothing is kept of any call.
+func openHistory(c Config, log zerolog.Logger) *history.History {
+	if !c.App.Settings.KeepsHistory() {
+		return nil
+	}
+	tables, err := azure.OpenTables(c.App.Connection)
+	if err != nil {
+		log.Warn().Err(err).Msg("history is off")
+		return nil
+	}
+	return history.New(tables, c.App.Settings.HistoryRetention, log)
+}
+
+// openCredentials returns the tokens for the calls of a client, or nil if no target has a credential. Their ends are
+// recorded.
+func openCredentials(c Config, client *outbound.Client, r records, log zerolog.Logger) *credential.Store {
+	if len(c.App.Settings.Rules.Profiles.Credentials()) == 0 {
+		return nil
+	}
+	store := credential.New(credential.Config{
+		Fetch: credential.NewFetch(client.TokenClient()),
+		Fetched: func(ctx context.Context, fetched targets.Credential, end time.Time) {
+			if r.scheduled.Table() != nil {
+				_ = r.scheduled.Check(record.PutTokenEnd(ctx, r.app, c.appName(), fetched.ID, end)) // best effort
+			}
+		},
+		Now: time.Now, Random: rand.Float64, Log: log,
+	})
+	client.WithTokens(store)
+	return store
+}
+
+func openRecords(c Config, log zerolog.Logger) (r records) {
+	r.history = openHistory(c, log)
+	instance := uuid.NewString()
+	if c.App.Settings.Scheduled != config.Off {
+		r.openTables(c, instance, log)
+	}
+	r.limits = limit.New(limit.Config{
+		Table: r.app, App: c.appName(), Instance: instance, Now: time.Now, Random: rand.Float64, Log: log,
+	})
+	return r
+}
+
+// openTables opens the tables of what is recorded.
+func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
+	tables := map[string]*azure.Table{}
+	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.MetricsTable} {
+		table, err := azure.OpenTable(c.App.Connection, name)
+		if err != nil {
+			log.Warn().Err(err).Msg("scheduled messages are not recorded")
+			return
+		}
+		tables[name] = table
+	}
+	r.scheduled = record.NewRecorder(tables[storage.ScheduledTable], record.HandlerBytes, log)
+	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
+	r.app = tables[storage.AppTable]
+	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
+	r.settings = setting.NewWatcher(r.app, log)
+	r.numbers = record.NewMetricsRecorder(tables[storage.MetricsTable], record.HandlerBytes, log)
+	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance)
+	r.hours = metrics.NewHours(c.appName())
+}
+
+func (c Config) appName() string { return functionapp.Name(config.Getenv(c.App.Environ)) }
+
+// hostName returns the name under which Azure serves the app; empty elsewhere.
+func (c Config) hostName() string { return config.Getenv(c.App.Environ)("WEBSITE_HOSTNAME") }
+
+// close closes what writes to tables at the same time.
+func (r records) close() {
+	var closing sync.WaitGroup
+	for _, recorder := range []*record.Recorder{r.scheduled, r.outcomes} {
+		closing.Go(func() { recorder.Close(record.HandlerClose) })
+	}
+	closing.Go(func() { r.history.Close(record.HandlerClose) })
+	closing.Go(func() { r.limits.Close(record.HandlerClose) })
+	closing.Go(func() { r.metrics.Close(record.HandlerClose) })
+	closing.Wait()
+}

@@ -1,0 +1,218 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/ingress"
+	"asynccaller/handler/internal/deliver/logs"
+	"asynccaller/handler/internal/gates/limit"
+	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/storage"
+)
+
+// timers has what the tasks of the timer functions need: the keeper keeps messages on poison queues from expiring, and
+// the record of scheduled messages tidy; the monitor reports every minute what waits, and that the app is running.
+type timers struct {
+	Config
+	account *account.Account
+	records
+}
+
+func (c Config) timers(r records) timers {
+	return timers{
+		Config:  c,
+		records: r,
+		account: &account.Account{
+			Name:      c.App.Connection.Account(),
+			Store:     c.Store,
+			AppQueues: c.App.Functions.QueueNames(),
+			Rules: message.Rules{
+				Encoding: c.App.Functions.Host.Queues.MessageEncoding,
+				Decision: c.App.Settings.Rules,
+				Guard:    c.App.Settings.Guard,
+				Routed:   c.App.RoutedQueues(),
+			},
+		},
+	}
+}
+
+// tasks returns the tasks by the names of their functions.
+func (t timers) tasks(stopping context.Context) map[string]ingress.Task {
+	return map[string]ingress.Task{
+		functionapp.KeeperTimer:  t.limited(stopping, t.keeper()),
+		functionapp.MonitorTimer: t.limited(stopping, t.monitor),
+	}
+}
+
+// limited returns a task that ends well before functionTimeout, at which the host would kill the handler with all its
+// calls, and when the handler stops. The next invocation does the rest. Its error is one line.
+func (t timers) limited(stopping context.Context, task ingress.Task) ingress.Task {
+	limit := t.App.Functions.Host.FunctionTimeout
+	if limit <= 0 { // unlimited
+		limit = math.MaxInt64
+	}
+	return func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit-min(limit/4, time.Minute))
+		defer cancel()
+		defer context.AfterFunc(stopping, cancel)()
+		text, err := task(ctx)
+		if err != nil {
+			err = errors.New(oneLine(err))
+		}
+		return text, err
+	}
+}
+
+// withTable does work on the table of a recorder, if there is one.
+func withTable(recorder *record.Recorder, work func(storage.Table) error) error {
+	table := recorder.Table()
+	if table == nil {
+		return nil
+	}
+	return recorder.Check(work(table))
+}
+
+// keeper returns the task of the keeper.
+func (t timers) keeper() ingress.Task {
+	var queues []string
+	for _, name := range t.account.AppQueues {
+		if name, ok := storage.PoisonName(name); ok {
+			queues = append(queues, name)
+		}
+	}
+	keeper := operation.NewKeeper(t.account, queues)
+	return func(ctx context.Context) (string, error) {
+		kept, err := keeper.Run(ctx)
+		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, t.account.Name)
+		tableErr := withTable(t.scheduled, func(table storage.Table) error {
+			swept, err := operation.Sweep(ctx, t.account, table)
+			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
+			return errors.Join(err,
+				record.SweepApps(ctx, t.app, record.TargetsPartition),
+				record.SweepApps(ctx, t.app, limit.Partition),
+				record.SweepApps(ctx, t.app, record.CredentialPartition),
+				record.SweepApps(ctx, table, record.Heartbeats),
+				t.beat(ctx, table, functionapp.KeeperTimer))
+		})
+		numbersErr := withTable(t.numbers, func(table storage.Table) error {
+			return record.SweepApps(ctx, table, "")
+		})
+		outcomesErr := withTable(t.outcomes, func(table storage.Table) error {
+			swept, err := record.SweepOutcomes(ctx, table)
+			if swept > 0 {
+				text += fmt.Sprintf(", removed %d outcomes of messages of runs", swept)
+			}
+			return err
+		})
+		if err := errors.Join(err, tableErr, numbersErr, outcomesErr); err != nil {
+			return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
+		}
+		return text, nil
+	}
+}
+
+// monitor logs that the app is alive, if it can read its queues, and a line about each of them that is not empty.
+func (t timers) monitor(ctx context.Context) (string, error) {
+	log := zerolog.Ctx(ctx)
+	a := *t.account
+	a.Table = t.scheduled.Table()
+	status, err := a.Status(ctx)
+	for _, q := range status.Queues {
+		if q.Problem != "" && slices.Contains(t.account.AppQueues, q.Queue) {
+			err = cmp.Or(err, errors.New(q.Problem)) // the others have the same cause
+		}
+	}
+	if err == nil { // otherwise the alert must learn that nobody watches the queues
+		log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.inHoldMode()).
+			Msg("alive")
+	}
+	waiting := 0
+	for _, q := range status.Queues {
+		if q.Problem != "" || !slices.Contains(t.account.AppQueues, q.Queue) {
+			continue // it is unknown, or belongs to another app
+		}
+		scheduled := 0
+		if q.Scheduled != nil {
+			scheduled = q.Scheduled.Waiting()
+		}
+		if *q.Messages+*q.Poison+scheduled == 0 {
+			continue
+		}
+		waiting++
+		line := log.Info().Str(logs.Queue, q.Queue).Int(logs.Depth, *q.Messages).Int(logs.Poison, *q.Poison)
+		if q.Scheduled != nil {
+			line.Int(logs.Scheduled, scheduled)
+		}
+		if oldest := q.OldestCall(); !oldest.IsZero() {
+			line.Time(logs.Oldest, oldest).Int64(logs.Age, logs.Millis(status.At.Sub(oldest).Round(time.Second)))
+		}
+		line.Msg("queue")
+	}
+	text := fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues))
+	tableErr := withTable(t.scheduled, func(table storage.Table) error {
+		paused, err := t.logPauses(ctx, log)
+		if paused > 0 {
+			text += fmt.Sprintf(", %d targets are paused", paused)
+		}
+		return errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
+	})
+	numbersErr := withTable(t.numbers, func(table storage.Table) error {
+		added, err := t.hours.AddUp(ctx, table, time.Now())
+		if added > 0 {
+			text += fmt.Sprintf(", added up %d rows of calls per minute", added)
+		}
+		return err
+	})
+	var dropErr error
+	if t.history != nil {
+		dropped := 0
+		dropped, dropErr = t.history.DropOld(ctx, t.appName(), time.Now())
+		if dropped > 0 {
+			text += fmt.Sprintf(", dropped %d tables of the history", dropped)
+		}
+	}
+	return text, errors.Join(err, tableErr, numbersErr, dropErr)
+}
+
+// maxPauseLines limits the lines about pauses. The text of the task has the number of all.
+const maxPauseLines = 20
+
+// logPauses logs a line about each target that is paused, and returns their number.
+func (t timers) logPauses(ctx context.Context, log *zerolog.Logger) (paused int, err error) {
+	now := time.Now()
+	settings, err := setting.Read(ctx, t.app)
+	if err != nil {
+		return 0, fmt.Errorf("read which targets are paused: %w", err)
+	}
+	for _, s := range settings {
+		if s.Member != setting.Pause || !s.IsInForce(now) {
+			continue
+		}
+		paused++
+		if paused <= maxPauseLines {
+			log.Info().Str(logs.TargetHost, s.Host).Str(logs.Detail, s.Text()).Msg("paused")
+		}
+	}
+	return paused, nil
+}
+
+// beat records that a timer function of the app runs.
+func (t timers) beat(ctx context.Context, table storage.Table, timer string) error {
+	app := record.App{
+		Name: t.appName(), Version: t.Version, Problem: t.whyNoCalls(), HostName: t.hostName(),
+	}
+	return record.Beat(ctx, table, app, timer)
+}

@@ -1,0 +1,225 @@
+package dotnet_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"asynccaller/handler/internal/rules/dotnet"
+)
+
+// edited is a request in a form that FormatRequest never writes.
+const edited = "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\nx-a:\t2\r\nX-B: folded\r\n" +
+	" over lines\r\nContent-type: text/plain\r\nX-C: 3\r\n\r\nbody\r\n\r\n"
+
+func TestEdit(t *testing.T) {
+	withLength := strings.Replace(edited, "X-C: 3", "content-length: 8", 1)
+	noContent := "POST / HTTP/1.1\r\nHost: h\r\n\r\nunread"
+	header := func(name, value string) func([]byte) ([]byte, error) {
+		return func(m []byte) ([]byte, error) { return dotnet.ReplaceHeader(m, name, value) }
+	}
+	remove := func(name string) func([]byte) ([]byte, error) {
+		return func(m []byte) ([]byte, error) { return dotnet.RemoveHeader(m, name) }
+	}
+	body := func(text string) func([]byte) ([]byte, error) {
+		return func(m []byte) ([]byte, error) { return dotnet.ReplaceBody(m, []byte(text), "a/b") }
+	}
+	to := func(host, target string) func([]byte) ([]byte, error) {
+		return func(m []byte) ([]byte, error) { return dotnet.ReplaceURL(m, host, target) }
+	}
+	method := func(name string) func([]byte) ([]byte, error) {
+		return func(m []byte) ([]byte, error) { return dotnet.ReplaceMethod(m, name) }
+	}
+	tests := map[string]struct {
+		message  string
+		edit     func([]byte) ([]byte, error)
+		old, new string // a part of the message before and after the edit
+	}{
+		"method":      {edited, method("DELETE"), "put ", "DELETE "},
+		"same_method": {edited, method("put"), "", ""},
+		"url": {
+			edited, to("new.example:8443", "/a?b"), "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\n",
+			"put /a?b HTTP/1.0\r\nX-A:1\r\nHost: new.example:8443\r\n",
+		},
+		"same_url": {edited, to("old.example", "/orders?x=1"), "", ""},
+		"header_of_two": {
+			edited, header("x-A", "9"), "X-A:1\r\nhost: old.example\r\nx-a:\t2\r\n",
+			"x-A: 9\r\nhost: old.example\r\n",
+		},
+		"header_that_is_so":  {edited, header("x-b", "folded over lines"), "", ""},
+		"first_of_two_is_so": {edited, header("x-a", "1"), "x-a:\t2\r\n", ""},
+		"header_folded":      {edited, header("X-B", "flat"), "X-B: folded\r\n over lines\r\n", "X-B: flat\r\n"},
+		"new_header":         {edited, header("X-New", "n"), "Content-type", "X-New: n\r\nContent-type"},
+		"new_content_header": {
+			edited, header("Content-Language", "en"), "X-C: 3\r\n",
+			"X-C: 3\r\nContent-Language: en\r\n",
+		},
+		"content_type": {
+			edited, header("CONTENT-TYPE", "a/b"), "Content-type: text/plain",
+			"CONTENT-TYPE: a/b",
+		},
+		"host": {edited, header("Host", "new.example"), "host: old.example", "Host: new.example"},
+		"first_content_header": {
+			noContent, header("Content-Type", "a/b"), "\r\n\r\n",
+			"\r\nContent-Type: a/b\r\n\r\n",
+		},
+		"remove": {
+			edited, remove("X-a"), "X-A:1\r\nhost: old.example\r\nx-a:\t2\r\n",
+			"host: old.example\r\n",
+		},
+		"remove_what_is_not": {edited, remove("X-Not"), "", ""},
+		"remove_last_content": {
+			edited, remove("Content-Type"), "Content-type: text/plain\r\nX-C: 3\r\n",
+			"X-C: 3\r\nContent-Length: 8\r\n",
+		},
+		"remove_one_content": {withLength, remove("Content-Type"), "Content-type: text/plain\r\n", ""},
+		"body":               {edited, body("new"), "body\r\n\r\n", "new"},
+		"body_and_length": {
+			withLength, body("new"), "content-length: 8\r\n\r\nbody\r\n\r\n",
+			"Content-Length: 3\r\n\r\nnew",
+		},
+		"body_of_none":          {noContent, body("new"), "\r\n\r\nunread", "\r\nContent-Type: a/b\r\n\r\nnew"},
+		"empty_body":            {edited, body(""), "body\r\n\r\n", ""},
+		"binary_body":           {edited, body("\x00\xff\r\n"), "body\r\n\r\n", "\x00\xff\r\n"},
+		"header_value_trimmed":  {edited, header("X-C", " 4\t"), "X-C: 3", "X-C: 4"},
+		"header_value_empty":    {edited, header("X-C", ""), "X-C: 3", "X-C: "},
+		"header_not_ascii":      {edited, header("X-C", "é"), "X-C: 3", "X-C: é"},
+		"same_length_same_body": {withLength, body("body\r\n\r\n"), "", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := bytes.Clone([]byte(test.message))
+			got, err := test.edit(before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := strings.Replace(test.message, test.old, test.new, 1)
+			if string(got) != want {
+				t.Errorf("got\n%q, want\n%q", got, want)
+			}
+			if string(before) != test.message {
+				t.Error("the original has changed")
+			}
+		})
+	}
+}
+
+func TestEditRefuses(t *testing.T) {
+	const secret = "hunter2"
+	tests := map[string]struct {
+		edit func() ([]byte, error)
+		want string
+	}{
+		"no_message": {func() ([]byte, error) { return dotnet.ReplaceMethod(nil, "GET") }, "request line"},
+		"broken_message": {func() ([]byte,
+			error,
+		) {
+			return dotnet.RemoveHeader([]byte("GET / HTTP/1.1\r\n\r\n"), "X")
+		}, "Host"},
+		"method_with_space": {
+			func() ([]byte, error) { return dotnet.ReplaceMethod([]byte(edited), "GET "+secret) },
+			"request line",
+		},
+		"method_two_lines": {func() ([]byte,
+			error,
+		) {
+			return dotnet.ReplaceMethod([]byte(edited), "GET / HTTP/1.1\r\nX: ")
+		}, "request line"},
+		"no_method": {
+			func() ([]byte, error) { return dotnet.ReplaceMethod([]byte(edited), "") },
+			"request line",
+		},
+		"other_host_target": {
+			func() ([]byte, error) { return dotnet.ReplaceURL([]byte(edited), "h", "@"+secret) },
+			"slash",
+		},
+		"target_with_space": {
+			func() ([]byte, error) { return dotnet.ReplaceURL([]byte(edited), "h", "/a "+secret) },
+			"request line",
+		},
+		"target_two_lines": {func() ([]byte,
+			error,
+		) {
+			return dotnet.ReplaceURL([]byte(edited), "h", "/ HTTP/1.1\r\nX: ")
+		}, "request line"},
+		"two_hosts": {
+			func() ([]byte, error) { return dotnet.ReplaceURL([]byte(edited), "a,"+secret, "/") },
+			"Host",
+		},
+		"host_with_path": {func() ([]byte,
+			error,
+		) {
+			return dotnet.ReplaceHeader([]byte(edited), "Host", "a/"+secret)
+		}, "Host"},
+		"host_removed": {func() ([]byte, error) { return dotnet.RemoveHeader([]byte(edited), "Host") }, "Host"},
+		"value_two_lines": {func() ([]byte,
+			error,
+		) {
+			return dotnet.ReplaceHeader([]byte(edited), "X-A", secret+"\r\nX-B: 1")
+		}, "control"},
+		"name_no_token": {
+			func() ([]byte, error) { return dotnet.ReplaceHeader([]byte(edited), "X A", secret) },
+			"token",
+		},
+		"type_two_lines": {func() ([]byte, error) {
+			return dotnet.ReplaceBody([]byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, "a\nb")
+		}, "control"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := test.edit()
+			if err == nil {
+				t.Fatalf("made %q", got)
+			}
+			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), secret) {
+				t.Errorf("%q: want something with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// FuzzEdit checks that an edited request can be read, and differs only in the edited part.
+func FuzzEdit(f *testing.F) {
+	f.Add([]byte(edited), "X-A", "1", []byte("b"))
+	f.Add([]byte("POST / HTTP/1.1\r\nHost: h\r\n\r\nunread"), "Content-Type", "a/b", []byte(nil))
+	f.Add([]byte("POST / HTTP/1.1\r\nAllow: a\r\nHost: h\r\n\r\n"), "allow", "", []byte("\r\n"))
+	f.Fuzz(func(t *testing.T, message []byte, name, value string, body []byte) {
+		before, err := dotnet.ParseRequest(message)
+		if err != nil {
+			return
+		}
+		if got, err := dotnet.ReplaceHeader(message, name, value); err == nil {
+			after := mustParseRequest(t, got)
+			if strings.EqualFold(name, "Host") {
+				after.Host = before.Host
+			} else if values := after.Header.Values(name); len(values) != 1 || values[0] != strings.Trim(value, " \t") {
+				t.Errorf("%s became %q, not %q", name, values, value)
+			}
+			if after.Method != before.Method || after.Target != before.Target || after.Host != before.Host {
+				t.Errorf("%q became %q", message, got)
+			}
+		}
+		if got, err := dotnet.RemoveHeader(message, name); err == nil {
+			after := mustParseRequest(t, got)
+			if !bytes.Equal(after.Body, before.Body) {
+				t.Errorf("without %s, body %q became %q", name, before.Body, after.Body)
+			}
+		}
+		got, err := dotnet.ReplaceBody(message, body, "a/b")
+		if err != nil {
+			t.Fatalf("body: %v", err)
+		}
+		if after := mustParseRequest(t, got); !bytes.Equal(after.Body, body) {
+			t.Errorf("body %q became %q", body, after.Body)
+		}
+	})
+}
+
+func mustParseRequest(tb testing.TB, message []byte) dotnet.Request {
+	tb.Helper()
+	r, err := dotnet.ParseRequest(message)
+	if err != nil {
+		tb.Fatalf("%v in %q", err, message)
+	}
+	return r
+}

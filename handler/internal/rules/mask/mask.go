@@ -1,0 +1,203 @@
+// Package mask shows the content of messages and answers, and masks their secrets unless the caller reveals them: the
+// values of headers, JSON members, XML elements and attributes, and form fields with secret names, user info, and the
+// values in the queries of URLs. It is pure.
+//
+// It masks only what parses. A body that is neither JSON nor XML nor a form is not shown, and a text within one that
+// names a secret is hidden as a whole; in other texts, credentials after the name of their scheme are masked. It does
+// not find secrets without a telling name, such as a password in a sentence or an id in a path. All results are
+// printable: other characters become U+FFFD or, in JSON, an escape.
+package mask
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"asynccaller/handler/internal/plain/secret"
+	"asynccaller/handler/internal/rules/envelope"
+)
+
+// Secrets says whether secrets are shown. The zero value masks them.
+type Secrets bool
+
+// The values of Secrets.
+const (
+	Hidden   Secrets = false
+	Revealed Secrets = true
+)
+
+// masker hides secrets, and remembers them so that another masker can mark those that differ.
+type masker struct {
+	secrets Secrets
+	// hidden are the secrets by their position, in order. Before are those of the content to compare with; nil if there
+	// is none.
+	hidden, before map[string][]string
+	count          int
+	// embedded are the members that embed content, by their path in lower case.
+	embedded map[string]envelope.Embedded
+	// root is the content of the whole message, if that is shown.
+	root []byte
+}
+
+func newMasker(secrets Secrets) *masker {
+	m := &masker{secrets: secrets, hidden: map[string][]string{}, embedded: map[string]envelope.Embedded{}}
+	for _, e := range envelope.EmbeddedMembers() {
+		m.embedded[strings.ToLower("."+strings.Join(e.Path, "."))] = e
+	}
+	return m
+}
+
+// hide returns the text to show instead of a secret.
+func (m *masker) hide(where, value string) string {
+	if m.secrets == Revealed || value == "" {
+		return value
+	}
+	if m.remember(where, value) {
+		return "*** (changed)"
+	}
+	return "***"
+}
+
+// conceal returns a note to show instead of a body or a content of which nothing is shown.
+func (m *masker) conceal(where string, kind BodyKind, body []byte) string {
+	note := fmt.Sprintf("not shown without --reveal: %s, %d bytes", kind, len(body))
+	if m.remember(where, string(body)) {
+		note += ", changed"
+	}
+	return "(" + note + ")"
+}
+
+// remember records a hidden value, and reports whether it differs from that of the content to compare with.
+func (m *masker) remember(where, value string) (changed bool) {
+	n := len(m.hidden[where])
+	m.hidden[where] = append(m.hidden[where], value)
+	m.count++
+	before := m.before[where]
+	return n < len(before) && before[n] != value
+}
+
+// schemes are the authorization schemes that come before a credential. Any other first word may be part of the secret.
+var schemes = []string{
+	"basic", "bearer", "digest", "negotiate", "ntlm", "dpop", "hawk", "sharedkey", "sharedkeylite", "apikey",
+	"aws4-hmac-sha256", "token",
+}
+
+// credential hides a value except for the name of an authorization scheme.
+func (m *masker) credential(where, value string) string {
+	scheme, rest, _ := strings.Cut(value, " ")
+	if rest != "" && slices.Contains(schemes, strings.ToLower(scheme)) {
+		return scheme + " " + m.hide(where, rest)
+	}
+	return m.hide(where, value)
+}
+
+// header returns a header's value with its secrets masked.
+func (m *masker) header(where, name, value string) string {
+	if secret.Is(name) {
+		return m.credential(where, value)
+	}
+	return m.text(where, value)
+}
+
+// url returns what may be shown of a URL, or of the path and query of one: the names of query parameters, but neither
+// their values nor user info. It hides a URL that does not parse.
+func (m *masker) url(where, text string) string {
+	if m.secrets == Revealed {
+		return text
+	}
+	if _, err := url.Parse(text); err != nil {
+		return m.hide(where, text)
+	}
+	rest, fragment, hasFragment := strings.Cut(text, "#")
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	start := schemeLength(rest)
+	if strings.HasPrefix(rest, "//") {
+		start = 2
+	}
+	end := start + untilAny(rest[start:], "/")
+	shown := rest[:start]
+	if at := strings.LastIndexByte(rest[start:end], '@'); start > 0 && at >= 0 {
+		shown += m.hide(where+"@", rest[start:start+at])
+		start += at
+	}
+	shown += rest[start:end] + m.path(where, rest[end:])
+	if hasQuery {
+		shown += "?" + m.query(where, query)
+	}
+	if hasFragment {
+		shown += "#" + m.hide(where+"#", fragment)
+	}
+	return shown
+}
+
+func (m *masker) query(where, query string) string {
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		if name, value, ok := strings.Cut(part, "="); ok {
+			parts[i] = name + "=" + m.hide(where+"?"+name, value)
+		} else {
+			parts[i] = m.hide(where+"?", part)
+		}
+	}
+	return strings.Join(parts, "&")
+}
+
+// path hides what follows a secret name in each part of a path, as in "/a;session=x".
+func (m *masker) path(where, path string) string {
+	parts := strings.Split(path, ";")
+	for i, part := range parts {
+		for _, at := range nameEnds.FindAllStringIndex(part, -1) {
+			if name := part[at[0] : at[1]-1]; secret.Is(name) {
+				parts[i] = part[:at[1]] + m.hide(where+";"+name, part[at[1]:])
+				break
+			}
+		}
+	}
+	return strings.Join(parts, ";")
+}
+
+// nameEnds matches the names in a path, with the character between name and value.
+var nameEnds = regexp.MustCompile(`[0-9A-Za-z_.-]+[=:]`)
+
+// schemeLength returns the length of the scheme that a text begins with, and of its separator; 0 if there is none.
+func schemeLength(text string) int {
+	const separator = "://"
+	scheme := span(text, nameChars)
+	if scheme == 0 || !strings.HasPrefix(text[scheme:], separator) {
+		return 0
+	}
+	return scheme + len(separator)
+}
+
+// form returns an encoded HTML form with its secrets masked. If the body is no form, it returns nothing and reports
+// false.
+func (m *masker) form(where, body string) (masked string, ok bool) {
+	if _, err := url.ParseQuery(body); err != nil {
+		return "", false
+	}
+	parts := strings.Split(body, "&")
+	for i, part := range parts {
+		name, value, isPair := strings.Cut(part, "=")
+		plainName, _ := url.QueryUnescape(name)
+		masked := m.encoded(where, name)
+		switch {
+		case isPair && secret.Is(plainName):
+			masked += "=" + m.hide(where+"&"+name, value)
+		case isPair:
+			masked += "=" + m.encoded(where+"&"+name, value)
+		}
+		parts[i] = masked
+	}
+	return strings.Join(parts, "&"), true
+}
+
+// encoded returns a valid part of a form as it is or, if it holds secrets, decoded and masked.
+func (m *masker) encoded(where, part string) string {
+	plain, _ := url.QueryUnescape(part)
+	if shown := m.text(where, plain); shown != plain {
+		return shown
+	}
+	return part
+}
