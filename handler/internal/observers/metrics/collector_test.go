@@ -35,7 +35,7 @@ func start(t *testing.T, table storage.Table, name string) *instance {
 	t.Helper()
 	i := &instance{}
 	log := zerolog.New(&i.log)
-	i.Collector = metrics.NewCollector(record.NewMetricsRecorder(table, record.HandlerBytes, log), app, name)
+	i.Collector = metrics.NewCollector(metrics.NewWriter(table, record.HandlerBytes, log), app, name)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

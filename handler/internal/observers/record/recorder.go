@@ -1,23 +1,15 @@
-// Package record writes, in the background and best effort, rows about messages to tables of the storage account. The
-// rows of scheduled messages describe the messages that wait for their next attempt: they are invisible on their queue,
-// and no operation of Queue Storage lists them. Rows can be missing, and the message of a row can be gone. The record
-// never decides what happens to a message. A second table has each [Outcome] of the messages whose sender wants to know
-// it.
 package record
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/deliver/logs"
-	"asynccaller/handler/internal/plain/fold"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -31,44 +23,45 @@ const (
 	maxBatchBytes = 128 << 10
 	// writeTimeout limits a write and its repetitions.
 	writeTimeout = 10 * time.Second
-	// reportInterval is the interval between two log lines about changes that were not recorded.
+	// reportInterval is the interval between two log lines about changes that were not written.
 	reportInterval = time.Minute
+	// promptly is how long changes wait for others if an operator may be waiting for them.
+	promptly = time.Second
 )
 
-// Limits of a recorder: the memory that its changes may take while they wait, in bytes, and how long it may take to
-// write the last of them when it is closed. The handler has little of both, because calls need the memory, and the host
-// kills a handler that does not stop.
+const tablesSetting = "ASYNC_CALLER_SCHEDULED"
+
+// Limits of a writer in the handler: the memory that its changes may take while they wait, in bytes, and how long it may
+// take to write the last of them when it is closed. The handler has little of both, because calls need the memory, and
+// the host kills a handler that does not stop.
 const (
 	HandlerBytes = 512 << 10
 	HandlerClose = 2 * time.Second
-	RunBytes     = 32 << 20
-	RunClose     = 30 * time.Second
 )
 
-// The memory that the rows of the history may take while they wait: for the table of the present month, and for one of
-// the past.
-const (
-	HistoryBytes     = 2 << 20
-	PastHistoryBytes = 64 << 10
-)
+// Config says what a writer writes, and where.
+type Config struct {
+	Table storage.Table
+	// Rows names the rows in the log, in the plural, and Setting the setting that ends them with off; empty means that of
+	// all tables.
+	Rows, Setting string
+	// Bytes is the memory that changes may take while they wait.
+	Bytes int
+	// Gather is how long changes wait to be written together, unless they take half of the memory before; zero means a
+	// second, because an operator may be waiting for them. A partition costs a transaction.
+	Gather time.Duration
+	Log    zerolog.Logger
+}
 
-// atOnce writes rows promptly, because an operator may be waiting for them.
-var atOnce = gather{time.Second, maxBatch, maxBatchBytes}
-
-// Recorder writes the record of scheduled messages, or outcomes, in the background. Its methods never wait: a change
-// that finds no room, or cannot be written because the table is slow or away, is lost, counted, and logged once a
-// minute. If the credential has no permission to use tables, the recorder logs that once and records nothing more. It
-// is safe for concurrent use. A nil Recorder records nothing.
-type Recorder struct {
-	table storage.Table
-	limit int
-	// gather says when the changes that wait are written.
-	gather gather
-	texts  texts
-	log    zerolog.Logger
+// Writer writes and removes rows of one table. Its methods never wait: a change that finds no room, or cannot be written
+// because the table is slow or away, is lost, counted, and logged once a minute. If the credential has no permission to
+// use the table, the writer logs that once, and is off until a restart. It is safe for concurrent use. A nil Writer
+// writes nothing.
+type Writer struct {
+	config Config
 	// wake has a value when a change waits. Stopping ends when Close is called, writing when Close gives up.
 	wake           chan struct{}
-	stopping       context.Context //nolint:containedctx // the life of the recorder, not of a call
+	stopping       context.Context //nolint:containedctx // the life of the writer, not of a call
 	stop           context.CancelFunc
 	writing        context.Context //nolint:containedctx // as above
 	abandonWriting context.CancelFunc
@@ -78,26 +71,11 @@ type Recorder struct {
 	waiting []change
 	bytes   int
 	off     bool
-	// lost counts the changes that were not recorded, reported those of them that the log has. Err is that of the
-	// latest write that failed.
+	// lost counts the changes that were not written, reported those of them that the log has. Err is that of the latest
+	// write that failed.
 	lost, reported int
 	err            error
 }
-
-// gather limits how long changes wait to be written together: for a time, or until there are enough rows or bytes.
-type gather struct {
-	time        time.Duration
-	rows, bytes int
-}
-
-// texts are the lines of the log: that nothing is recorded without permission, and that changes were lost.
-type texts struct{ off, lost string }
-
-const (
-	offAdvice = " until a restart: assign the role " + storage.TableRole +
-		" to the identity, or set ASYNC_CALLER_SCHEDULED=off; deliveries do not depend on it"
-	lostAdvice = ": the table is slow or away, or has refused them; deliveries do not depend on it"
-)
 
 // change is a row that is written, or removed.
 type change struct {
@@ -115,164 +93,114 @@ func (c change) bytes() int {
 	return n
 }
 
-// NewRecorder returns a recorder that writes to the table. Limit is the memory in bytes that the changes may take while
-// they wait. The caller closes the recorder.
-func NewRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, limit, atOnce, texts{
-		off:  "scheduled messages are not recorded" + offAdvice,
-		lost: "scheduled messages were not recorded in the last minute" + lostAdvice,
-	}, log)
+// New returns a writer. The caller closes it.
+func New(c Config) *Writer {
+	c.Setting, c.Gather = cmp.Or(c.Setting, tablesSetting), cmp.Or(c.Gather, promptly)
+	w := &Writer{config: c, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	w.stopping, w.stop = context.WithCancel(context.Background())
+	w.writing, w.abandonWriting = context.WithCancel(context.Background())
+	go w.run()
+	return w
 }
 
-// NewOutcomeRecorder returns a recorder of outcomes. It is not that of scheduled messages, so that a sender who invents
-// tokens of runs cannot take its room.
-func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, limit, atOnce, texts{
-		off:  "outcomes of messages of runs are not recorded" + offAdvice,
-		lost: "outcomes of messages of runs were not recorded in the last minute" + lostAdvice,
-	}, log)
-}
+// Put writes a row that [rows.Encode] takes. Of the changes of a row that wait, the latest counts.
+func (w *Writer) Put(row any) { w.add(row, false) }
 
-// NewMetricsRecorder returns a recorder of the numbers of calls.
-func NewMetricsRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, limit, atOnce, texts{
-		off:  "calls per minute are not recorded" + offAdvice,
-		lost: "calls per minute were not recorded in the last minute" + lostAdvice,
-	}, log)
-}
-
-// NewHistoryRecorder returns a recorder of how calls ended. It waits for many rows of each partition, because a
-// partition costs a transaction.
-func NewHistoryRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
-	return newRecorder(table, limit, gather{5 * time.Second, math.MaxInt, limit / 2}, texts{
-		off:  "the history is not recorded" + strings.ReplaceAll(offAdvice, "SCHEDULED", "HISTORY"),
-		lost: "ends of calls were not recorded in the last minute" + lostAdvice,
-	}, log)
-}
-
-func newRecorder(table storage.Table, limit int, together gather, lines texts, log zerolog.Logger) *Recorder {
-	r := &Recorder{
-		table: table, limit: limit, gather: together, texts: lines, log: log,
-		wake: make(chan struct{}, 1), done: make(chan struct{}),
-	}
-	r.stopping, r.stop = context.WithCancel(context.Background())
-	r.writing, r.abandonWriting = context.WithCancel(context.Background())
-	go r.run()
-	return r
-}
-
-// Scheduled records a message. The row's PathPattern is the path of the call, which the recorder folds.
-func (r *Recorder) Scheduled(row Scheduled) {
-	if r != nil {
-		row.PathPattern = fold.Path(rows.Text(row.PathPattern))
-		r.add(row, false)
-	}
-}
-
-// Write records a row that [rows.Encode] takes.
-func (r *Recorder) Write(row any) { r.add(row, false) }
-
-// Outcome records what became of a message of a run.
-func (r *Recorder) Outcome(o Outcome) {
-	o.Key = o.key()
-	r.add(o, false)
-}
-
-// Gone removes the row of a message from the record, because the message was delivered again or deleted.
-func (r *Recorder) Gone(key storage.Key) { r.add(struct{ storage.Key }{key}, true) }
+// Remove removes the row of a key.
+func (w *Writer) Remove(key storage.Key) { w.add(struct{ storage.Key }{key}, true) }
 
 // add adds the change of a row, whose texts may be small parts of a large message.
-func (r *Recorder) add(row any, remove bool) {
-	if r == nil {
+func (w *Writer) add(row any, remove bool) {
+	if w == nil {
 		return
 	}
 	entity, err := rows.Encode(row)
 	c := change{entity, remove}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
-	case r.off:
+	case w.off:
 		return
-	case err != nil || r.bytes+c.bytes() > r.limit:
-		r.lost++
-		r.err = cmp.Or(err, r.err)
+	case err != nil || w.bytes+c.bytes() > w.config.Bytes:
+		w.lost++
+		w.err = cmp.Or(err, w.err)
 		return
 	}
-	r.waiting = append(r.waiting, c)
-	r.bytes += c.bytes()
+	w.waiting = append(w.waiting, c)
+	w.bytes += c.bytes()
 	select {
-	case r.wake <- struct{}{}:
+	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Close writes the changes that wait, and ends the recorder.
-func (r *Recorder) Close(timeout time.Duration) {
-	if r == nil {
+// Close writes the changes that wait, and ends the writer.
+func (w *Writer) Close(timeout time.Duration) {
+	if w == nil {
 		return
 	}
-	r.stop()
-	defer time.AfterFunc(timeout, r.abandonWriting).Stop()
-	<-r.done
+	w.stop()
+	defer time.AfterFunc(timeout, w.abandonWriting).Stop()
+	<-w.done
 }
 
 // Lost returns how many changes were lost since the start, and the error of the latest write that failed.
-func (r *Recorder) Lost() (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lost, r.err
+func (w *Writer) Lost() (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost, w.err
 }
 
-// run writes changes until the recorder is closed.
-func (r *Recorder) run() {
-	defer close(r.done)
-	defer r.abandonWriting()
-	defer r.report()
+// run writes changes until the writer is closed.
+func (w *Writer) run() {
+	defer close(w.done)
+	defer w.abandonWriting()
+	defer w.report()
 	tick := time.NewTicker(reportInterval)
 	defer tick.Stop()
 	for open := true; open; {
 		select {
-		case <-r.stopping.Done():
+		case <-w.stopping.Done():
 			open = false
 		case <-tick.C:
-			r.report()
+			w.report()
 			continue
-		case <-r.wake:
-			r.wait()
+		case <-w.wake:
+			w.wait()
 		}
-		for b := r.take(); len(b) > 0; b = r.take() {
-			r.write(b)
+		for b := w.take(); len(b) > 0; b = w.take() {
+			w.write(b)
 		}
 	}
 }
 
 // wait waits until there are enough changes.
-func (r *Recorder) wait() {
-	timeout := time.After(r.gather.time)
+func (w *Writer) wait() {
+	timeout := time.After(w.config.Gather)
 	for {
-		r.mu.Lock()
-		full := len(r.waiting) >= r.gather.rows || r.bytes >= r.gather.bytes
-		r.mu.Unlock()
+		w.mu.Lock()
+		full := w.bytes >= w.config.Bytes/2
+		w.mu.Unlock()
 		if full {
 			return
 		}
 		select {
-		case <-r.stopping.Done():
+		case <-w.stopping.Done():
 			return
 		case <-timeout:
 			return
-		case <-r.wake:
+		case <-w.wake:
 		}
 	}
 }
 
 // take removes the next changes of one partition from those that wait.
-func (r *Recorder) take() []change {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (w *Writer) take() []change {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var batch []change
-	rest, size := r.waiting[:0], 0
-	for _, c := range r.waiting {
+	rest, size := w.waiting[:0], 0
+	for _, c := range w.waiting {
 		full := len(batch) == maxBatch || size > maxBatchBytes
 		if full || len(batch) > 0 && c.row.Partition != batch[0].row.Partition {
 			rest = append(rest, c)
@@ -281,32 +209,32 @@ func (r *Recorder) take() []change {
 		batch = append(batch, c)
 		size += c.bytes()
 	}
-	clear(r.waiting[len(rest):])
-	r.waiting = rest
-	r.bytes -= size
+	clear(w.waiting[len(rest):])
+	w.waiting = rest
+	w.bytes -= size
 	return batch
 }
 
 // write writes changes of one partition. If storage refuses some, the others are written. If the table does not answer,
 // all changes are lost, and those that wait: they are out of date when the table is back.
-func (r *Recorder) write(batch []change) {
-	ctx, cancel := context.WithTimeout(r.writing, writeTimeout)
+func (w *Writer) write(batch []change) {
+	ctx, cancel := context.WithTimeout(w.writing, writeTimeout)
 	defer cancel()
-	lost, err := len(batch), r.put(ctx, batch)
+	lost, err := len(batch), w.put(ctx, batch)
 	if isRefusal(err) && len(batch) > 1 {
-		lost, err = r.putEach(ctx, batch)
+		lost, err = w.putEach(ctx, batch)
 	}
 	if err == nil {
 		return
 	}
-	_ = r.Check(err)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lost += lost
-	r.err = err
+	w.offIfDenied(err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost += lost
+	w.err = err
 	if !isRefusal(err) {
-		r.lost += len(r.waiting)
-		r.waiting, r.bytes = nil, 0
+		w.lost += len(w.waiting)
+		w.waiting, w.bytes = nil, 0
 	}
 }
 
@@ -317,9 +245,9 @@ func isRefusal(err error) bool {
 
 // putEach writes one change after the other, in their order, until the table does not answer. It returns how many were
 // lost, and the last error.
-func (r *Recorder) putEach(ctx context.Context, batch []change) (lost int, last error) {
+func (w *Writer) putEach(ctx context.Context, batch []change) (lost int, last error) {
 	for i := range batch {
-		err := r.put(ctx, batch[i:i+1])
+		err := w.put(ctx, batch[i:i+1])
 		switch {
 		case err == nil:
 			continue
@@ -332,8 +260,8 @@ func (r *Recorder) putEach(ctx context.Context, batch []change) (lost int, last 
 	return lost, last
 }
 
-// put writes changes of one partition. The latest change of a message counts.
-func (r *Recorder) put(ctx context.Context, batch []change) error {
+// put writes changes of one partition. The latest change of a row counts.
+func (w *Writer) put(ctx context.Context, batch []change) error {
 	latest := map[string]change{}
 	for _, c := range batch {
 		latest[c.row.ID] = c
@@ -349,50 +277,66 @@ func (r *Recorder) put(ctx context.Context, batch []change) error {
 	}
 	return storage.Persist(ctx, writeTimeout, func(ctx context.Context) (err error) {
 		if len(written) > 0 {
-			err = r.table.Put(ctx, written)
+			err = w.config.Table.Put(ctx, written)
 		}
 		if len(removed) > 0 && err == nil {
-			err = r.table.Delete(ctx, removed)
+			err = w.config.Table.Delete(ctx, removed)
 		}
 		return err
 	}, storage.ErrRefused)
 }
 
-// Table returns the table, or nil if nothing is recorded.
-func (r *Recorder) Table() storage.Table {
-	if r == nil {
+// Table returns the table, or nil if nothing is written to it.
+func (w *Writer) Table() storage.Table {
+	if w == nil {
 		return nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.off {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.off {
 		return nil
 	}
-	return r.table
+	return w.config.Table
 }
 
-// Check returns an error of the table, unless it means that the credential has no permission. Then the recorder logs it
-// once, and ends.
-func (r *Recorder) Check(err error) error {
+// Use does other work on the table, unless the writer is off. If the credential has no permission for it, the writer is
+// off as well; that is no error.
+func (w *Writer) Use(work func(storage.Table) error) error {
+	table := w.Table()
+	if table == nil {
+		return nil
+	}
+	err := work(table)
+	if w.offIfDenied(err) {
+		return nil
+	}
+	return err
+}
+
+// offIfDenied turns the writer off, and logs it once, if an error of the table means that the credential has no
+// permission.
+func (w *Writer) offIfDenied(err error) bool {
 	if !errors.Is(err, storage.ErrDenied) {
-		return err
+		return false
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.off {
-		r.off = true
-		r.log.Warn().Err(err).Msg(r.texts.off)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.off {
+		w.off = true
+		w.config.Log.Warn().Err(err).Msg(w.config.Rows + " are not recorded until a restart: assign the role " + storage.TableRole +
+			" to the identity, or set " + w.config.Setting + "=off; deliveries do not depend on it")
 	}
-	return nil
+	return true
 }
 
-// report logs how many changes were not recorded since the latest report.
-func (r *Recorder) report() {
-	r.mu.Lock()
-	lost, err, off := r.lost-r.reported, r.err, r.off
-	r.reported = r.lost
-	r.mu.Unlock()
+// report logs how many changes were not written since the latest report.
+func (w *Writer) report() {
+	w.mu.Lock()
+	lost, err, off := w.lost-w.reported, w.err, w.off
+	w.reported = w.lost
+	w.mu.Unlock()
 	if lost > 0 && !off {
-		r.log.Warn().Err(err).Int(logs.Messages, lost).Msg(r.texts.lost)
+		w.config.Log.Warn().Err(err).Int(logs.Messages, lost).Msg(w.config.Rows + " were not recorded in the last minute: the table " +
+			"is slow or away, or has refused them; deliveries do not depend on it")
 	}
 }

@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -34,8 +35,8 @@ const (
 type Targets struct {
 	table storage.Table
 	app   string
-	// scheduled is the recorder of the account.
-	scheduled *Recorder
+	// scheduled is the writer of the record of the account.
+	scheduled *Writer
 	wake      chan struct{}
 
 	mu sync.Mutex
@@ -59,9 +60,9 @@ type rowChange struct {
 	at      time.Time
 }
 
-// NewTargets returns the rows of an app in a table. Scheduled is the recorder of the same account: without permission
+// NewTargets returns the rows of an app in a table. Scheduled is the writer of the same account: without permission
 // to use tables, neither writes. The rows are read and written while [Targets.Run] runs.
-func NewTargets(table storage.Table, app string, scheduled *Recorder) *Targets {
+func NewTargets(table storage.Table, app string, scheduled *Writer) *Targets {
 	return &Targets{
 		table: table, app: app, scheduled: scheduled, wake: make(chan struct{}, 1),
 		seen: map[string]*Target{}, known: map[string]*Target{}, changes: map[string]rowChange{},
@@ -213,7 +214,7 @@ func (t *Targets) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		case <-t.wake:
-			storage.Sleep(ctx, atOnce.time)
+			storage.Sleep(ctx, time.Second)
 		}
 		t.pass(ctx, writeTimeout)
 	}
@@ -260,7 +261,7 @@ func (t *Targets) pass(ctx context.Context, limit time.Duration) {
 	if err == nil || ctx.Err() != nil { // the last pass does the rest
 		return
 	}
-	_ = t.scheduled.Check(err)
+	_ = t.scheduled.Use(func(storage.Table) error { return err })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.retryAt = now.Add(targetInterval)
@@ -334,7 +335,7 @@ func (t *Targets) write(ctx context.Context, changes []targetChange, now time.Ti
 		next := *c.next
 		next.Key = next.key()
 		version, err := rows.Replace(ctx, t.table, next)
-		if isRefusal(err) { // it must not hurt the others
+		if errors.Is(err, storage.ErrRefused) && !errors.Is(err, storage.ErrDenied) { // it must not hurt the others
 			t.drop(c.next.Host)
 			continue
 		}

@@ -354,8 +354,8 @@ func deliver(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: deliver QUEUE")
 	}
 	a, ctx := mustAccount(ts), context.Background()
-	recorder := record.NewOutcomeRecorder(a.outcomes, 1<<20, zerolog.Nop())
-	defer recorder.Close(time.Minute)
+	outcomes := record.NewOutcomeWriter(a.outcomes, 1<<20, zerolog.Nop())
+	defer outcomes.Close(time.Minute)
 	kept := history.New(a.tables, 90*24*time.Hour, zerolog.Nop())
 	defer kept.Close(time.Minute)
 	received, err := a.store.Receive(ctx, args[0], storage.MaxBatch, time.Minute)
@@ -366,10 +366,11 @@ func deliver(ts *testscript.TestScript, _ bool, args []string) {
 		e, err := envelope.Parse(content)
 		ts.Check(err)
 		ts.Check(a.store.Delete(ctx, args[0], m.ID, m.PopReceipt))
-		recorder.Outcome(record.Outcome{
+		outcome := record.Outcome{
 			Run: e.Run, RequestID: e.RequestID, Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
 			At: time.Now(),
-		})
+		}
+		outcomes.Put(outcome.Keyed())
 		ts.Check(e.Accept(time.Now(), m.ID, storage.Base64.MaxContentBytes()))
 		entry := kept.NewEntry(e, time.Now())
 		entry.Queue, entry.MessageID, entry.Action, entry.Reason = args[0], m.ID, "finish", "delivered"

@@ -126,17 +126,17 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Int("functions", len(c.App.Functions.Functions)).Int("timers", len(c.App.Functions.Timers)).
 		Int64("memory_limit", memoryLimit).Str("version", c.Version).Msg("ready for the Functions host")
 	ctx, stop := context.WithCancel(ctx)
-	background := c.startBackground(ctx, refusals, log)
-	background.Go(func() { records.targets.Run(ctx) })
-	background.Go(func() { records.settings.Run(ctx) })
-	background.Go(func() { records.metrics.Run(ctx) })
+	routines := c.startBackground(ctx, refusals, log)
+	routines.Go(func() { records.targets.Run(ctx) })
+	routines.Go(func() { records.settings.Run(ctx) })
+	routines.Go(func() { records.metrics.Run(ctx) })
 	if credentials != nil {
-		background.Go(func() { credentials.Run(ctx) })
+		routines.Go(func() { credentials.Run(ctx) })
 	}
 	if c.App.Settings.Rules.Profiles.NeedTable() {
-		background.Go(func() { records.limits.Check(ctx) })
+		routines.Go(func() { records.limits.Check(ctx) })
 	}
-	defer background.Wait()
+	defer routines.Wait()
 	defer stop()
 	return server.Run(ctx)
 }
@@ -150,13 +150,13 @@ const firstRead = time.Second
 type records struct {
 	// scheduled is that of scheduled messages, outcomes that of messages of runs. In the table app, targets has the
 	// targets that fail, and settings what operators have set.
-	scheduled, outcomes *record.Recorder
+	scheduled, outcomes *record.Writer
 	targets             *record.Targets
 	settings            *setting.Watcher
 	limits              *limit.Limits
 	app                 limit.Table
-	// numbers is the recorder of the calls per minute, which metrics counts. Hours adds up those of the app.
-	numbers *record.Recorder
+	// numbers is the writer of the calls per minute, which metrics counts. Hours adds up those of the app.
+	numbers *record.Writer
 	metrics *metrics.Collector
 	hours   *metrics.Hours
 	history *history.History
@@ -184,9 +184,9 @@ func openCredentials(c Config, client *outbound.Client, r records, log zerolog.L
 	store := credential.New(credential.Config{
 		Fetch: credential.NewFetch(client.TokenClient()),
 		Fetched: func(ctx context.Context, fetched targets.Credential, end time.Time) {
-			if r.scheduled.Table() != nil {
-				_ = r.scheduled.Check(record.PutTokenEnd(ctx, r.app, c.appName(), fetched.ID, end)) // best effort
-			}
+			_ = r.scheduled.Use(func(storage.Table) error { // best effort
+				return record.PutTokenEnd(ctx, r.app, c.appName(), fetched.ID, end)
+			})
 		},
 		Now: time.Now, Random: rand.Float64, Log: log,
 	})
@@ -217,12 +217,12 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 		}
 		tables[name] = table
 	}
-	r.scheduled = record.NewRecorder(tables[storage.ScheduledTable], record.HandlerBytes, log)
-	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
+	r.scheduled = record.NewScheduledWriter(tables[storage.ScheduledTable], record.HandlerBytes, log)
+	r.outcomes = record.NewOutcomeWriter(tables[storage.RunTable], record.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
 	r.settings = setting.NewWatcher(r.app, log)
-	r.numbers = record.NewMetricsRecorder(tables[storage.MetricsTable], record.HandlerBytes, log)
+	r.numbers = metrics.NewWriter(tables[storage.MetricsTable], record.HandlerBytes, log)
 	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance)
 	r.hours = metrics.NewHours(c.appName())
 }
@@ -235,8 +235,8 @@ func (c Config) hostName() string { return config.Getenv(c.App.Environ)("WEBSITE
 // close closes what writes to tables at the same time.
 func (r records) close() {
 	var closing sync.WaitGroup
-	for _, recorder := range []*record.Recorder{r.scheduled, r.outcomes} {
-		closing.Go(func() { recorder.Close(record.HandlerClose) })
+	for _, writer := range []*record.Writer{r.scheduled, r.outcomes} {
+		closing.Go(func() { writer.Close(record.HandlerClose) })
 	}
 	closing.Go(func() { r.history.Close(record.HandlerClose) })
 	closing.Go(func() { r.limits.Close(record.HandlerClose) })

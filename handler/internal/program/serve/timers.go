@@ -76,15 +76,6 @@ func (t timers) limited(stopping context.Context, task ingress.Task) ingress.Tas
 	}
 }
 
-// withTable does work on the table of a recorder, if there is one.
-func withTable(recorder *record.Recorder, work func(storage.Table) error) error {
-	table := recorder.Table()
-	if table == nil {
-		return nil
-	}
-	return recorder.Check(work(table))
-}
-
 // keeper returns the task of the keeper.
 func (t timers) keeper() ingress.Task {
 	var queues []string
@@ -97,7 +88,7 @@ func (t timers) keeper() ingress.Task {
 	return func(ctx context.Context) (string, error) {
 		kept, err := keeper.Run(ctx)
 		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, t.account.Name)
-		tableErr := withTable(t.scheduled, func(table storage.Table) error {
+		tableErr := t.scheduled.Use(func(table storage.Table) error {
 			swept, err := operation.Sweep(ctx, t.account, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
 			return errors.Join(err,
@@ -107,10 +98,10 @@ func (t timers) keeper() ingress.Task {
 				record.SweepApps(ctx, table, record.Heartbeats),
 				t.beat(ctx, table, functionapp.KeeperTimer))
 		})
-		numbersErr := withTable(t.numbers, func(table storage.Table) error {
+		numbersErr := t.numbers.Use(func(table storage.Table) error {
 			return record.SweepApps(ctx, table, "")
 		})
-		outcomesErr := withTable(t.outcomes, func(table storage.Table) error {
+		outcomesErr := t.outcomes.Use(func(table storage.Table) error {
 			swept, err := record.SweepOutcomes(ctx, table)
 			if swept > 0 {
 				text += fmt.Sprintf(", removed %d outcomes of messages of runs", swept)
@@ -162,14 +153,14 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		line.Msg("queue")
 	}
 	text := fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues))
-	tableErr := withTable(t.scheduled, func(table storage.Table) error {
+	tableErr := t.scheduled.Use(func(table storage.Table) error {
 		paused, err := t.logPauses(ctx, log)
 		if paused > 0 {
 			text += fmt.Sprintf(", %d targets are paused", paused)
 		}
 		return errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
 	})
-	numbersErr := withTable(t.numbers, func(table storage.Table) error {
+	numbersErr := t.numbers.Use(func(table storage.Table) error {
 		added, err := t.hours.AddUp(ctx, table, time.Now())
 		if added > 0 {
 			text += fmt.Sprintf(", added up %d rows of calls per minute", added)

@@ -55,10 +55,10 @@ func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
 	records := records{
-		scheduled: record.NewRecorder(&app.rows, 1<<20, log),
-		outcomes:  record.NewOutcomeRecorder(&app.outcomes, 1<<20, log),
+		scheduled: record.NewScheduledWriter(&app.rows, 1<<20, log),
+		outcomes:  record.NewOutcomeWriter(&app.outcomes, 1<<20, log),
 		app:       &app.targets,
-		numbers:   record.NewMetricsRecorder(&app.numbers, 1<<20, log),
+		numbers:   metrics.NewWriter(&app.numbers, 1<<20, log),
 		hours:     metrics.NewHours("local"),
 	}
 	records.metrics = metrics.NewCollector(records.numbers, "local", "a")
