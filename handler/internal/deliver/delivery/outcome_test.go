@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
@@ -155,7 +156,7 @@ func TestNoOutcomes(t *testing.T) {
 		}
 		var away memory.Table
 		away.Fail(errors.New("away"))
-		for _, recorder := range []*record.Writer{nil, record.NewOutcomeWriter(&away, 1<<20, zerolog.Nop())} {
+		for _, recorder := range []*background.Writer{nil, record.NewOutcomeWriter(&away, 1<<20, zerolog.Nop())} {
 			b.Outcomes = recorder
 			began := time.Now()
 			r := b.deliver(fmt.Sprintf(plain, ofRun))

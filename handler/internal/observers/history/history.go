@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/deliver/logs"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/fold"
 	"asynccaller/handler/internal/plain/strictjson"
@@ -150,7 +151,7 @@ type History struct {
 	log       zerolog.Logger
 
 	mu      sync.Mutex
-	writers map[string]*record.Writer
+	writers map[string]*background.Writer
 	// off says that the credential has no permission. Until awayUntil the table is not asked.
 	off       bool
 	awayUntil time.Time
@@ -162,7 +163,7 @@ type History struct {
 
 // New returns a history in the tables of an account, whose rows are kept for the retention.
 func New(tables storage.Tables, retention time.Duration, log zerolog.Logger) *History {
-	return &History{tables: tables, retention: retention, log: log, writers: map[string]*record.Writer{}}
+	return &History{tables: tables, retention: retention, log: log, writers: map[string]*background.Writer{}}
 }
 
 // Close writes the rows that wait.
@@ -211,7 +212,7 @@ func (h *History) Acknowledge(ctx context.Context, entry Entry, now time.Time) {
 	h.recordOriginal(entry) //nolint:contextcheck // Close ends the writer
 }
 
-// Record writes an entry in the record.
+// Record writes an entry in the background.
 func (h *History) Record(entry Entry) {
 	h.record(entry)
 	h.recordOriginal(entry)
@@ -266,7 +267,7 @@ func (h *History) record(entry Entry) {
 		if name == tableOf(entry.EndedAt) {
 			bytes = presentBytes
 		}
-		writer = record.New(record.Config{
+		writer = background.New(background.Config{
 			Table: h.tables.Table(name), Rows: "ends of calls", Setting: "ASYNC_CALLER_HISTORY",
 			Bytes: bytes, Gather: gatherTime, Log: h.log,
 		})

@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/deliver/delivery"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/storage"
@@ -16,7 +17,7 @@ import (
 // Collector counts the calls of an instance, and hands the row of each minute to a writer. It is safe for concurrent
 // use. A nil Collector counts nothing.
 type Collector struct {
-	writer        *record.Writer
+	writer        *background.Writer
 	app, instance string
 
 	mu sync.Mutex
@@ -26,15 +27,15 @@ type Collector struct {
 }
 
 // NewWriter returns a writer of the numbers of calls.
-func NewWriter(table storage.Table, bytes int, log zerolog.Logger) *record.Writer {
-	return record.New(record.Config{
+func NewWriter(table storage.Table, bytes int, log zerolog.Logger) *background.Writer {
+	return background.New(background.Config{
 		Table: table, Rows: "calls per minute", Bytes: bytes, Log: log,
 	})
 }
 
 // NewCollector returns a collector for an instance of an app. It writes while [Collector.Run] runs, and a last time in
 // [Collector.Close].
-func NewCollector(writer *record.Writer, app, instance string) *Collector {
+func NewCollector(writer *background.Writer, app, instance string) *Collector {
 	return &Collector{writer: writer, app: app, instance: instance}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/plain/fold"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/decision"
@@ -19,7 +20,7 @@ import (
 
 // ScheduledObserver keeps the record of scheduled messages.
 type ScheduledObserver struct {
-	*Writer
+	*background.Writer
 	Targets *Targets
 }
 
@@ -75,7 +76,7 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 }
 
 // OutcomeObserver keeps what becomes of the messages of runs.
-type OutcomeObserver struct{ *Writer }
+type OutcomeObserver struct{ *background.Writer }
 
 // Observe implements [delivery.Observer].
 func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {

@@ -14,6 +14,7 @@ import (
 
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
@@ -143,7 +144,7 @@ func TestObservers(t *testing.T) {
 }
 
 // stop lets the writers write what waits, and ends them.
-func stop(t *testing.T, failing *record.Targets, writers ...*record.Writer) {
+func stop(t *testing.T, failing *record.Targets, writers ...*background.Writer) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
 	end()

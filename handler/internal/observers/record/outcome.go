@@ -6,6 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -46,8 +47,8 @@ func (o Outcome) Keyed() Outcome {
 
 // NewOutcomeWriter returns a writer of outcomes. It is not that of scheduled messages, so that a sender who invents
 // tokens of runs cannot take its room.
-func NewOutcomeWriter(table storage.Table, bytes int, log zerolog.Logger) *Writer {
-	return New(Config{
+func NewOutcomeWriter(table storage.Table, bytes int, log zerolog.Logger) *background.Writer {
+	return background.New(background.Config{
 		Table: table, Rows: "outcomes of messages of runs", Bytes: bytes, Log: log,
 	})
 }

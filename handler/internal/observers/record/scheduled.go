@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
@@ -50,8 +51,8 @@ type Scheduled struct {
 }
 
 // NewScheduledWriter returns a writer of the rows of scheduled messages.
-func NewScheduledWriter(table storage.Table, bytes int, log zerolog.Logger) *Writer {
-	return New(Config{
+func NewScheduledWriter(table storage.Table, bytes int, log zerolog.Logger) *background.Writer {
+	return background.New(background.Config{
 		Table: table, Rows: "scheduled messages", Bytes: bytes, Log: log,
 	})
 }

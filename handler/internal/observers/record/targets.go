@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/storage"
@@ -25,6 +26,8 @@ const (
 	targetCheckInterval = 15 * time.Second
 	// longInFlight is how long a call lasts until its target has a row, unless it has answered meanwhile.
 	longInFlight = 10 * time.Second
+	// writeTimeout limits a pass.
+	writeTimeout = 10 * time.Second
 	// maxSuccesses limits the targets whose latest success is remembered. A failure from before it, of which another
 	// instance writes late, does not count.
 	maxSuccesses = 1000
@@ -36,7 +39,7 @@ type Targets struct {
 	table storage.Table
 	app   string
 	// scheduled is the writer of the record of the account.
-	scheduled *Writer
+	scheduled *background.Writer
 	wake      chan struct{}
 
 	mu sync.Mutex
@@ -62,7 +65,7 @@ type rowChange struct {
 
 // NewTargets returns the rows of an app in a table. Scheduled is the writer of the same account: without permission
 // to use tables, neither writes. The rows are read and written while [Targets.Run] runs.
-func NewTargets(table storage.Table, app string, scheduled *Writer) *Targets {
+func NewTargets(table storage.Table, app string, scheduled *background.Writer) *Targets {
 	return &Targets{
 		table: table, app: app, scheduled: scheduled, wake: make(chan struct{}, 1),
 		seen: map[string]*Target{}, known: map[string]*Target{}, changes: map[string]rowChange{},
@@ -210,7 +213,7 @@ func (t *Targets) Run(ctx context.Context) {
 	for t.scheduled.Table() != nil {
 		select {
 		case <-ctx.Done():
-			t.pass(context.WithoutCancel(ctx), HandlerClose)
+			t.pass(context.WithoutCancel(ctx), background.HandlerClose)
 			return
 		case <-tick.C:
 		case <-t.wake:

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
@@ -88,7 +89,7 @@ func (a app) start(t *testing.T) (stop func()) {
 }
 
 //nolint:revive // t comes first, as in every other test
-func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, writer *record.Writer) {
+func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, writer *background.Writer) {
 	content, err := storage.Base64.Decode(m.Text)
 	if err != nil {
 		t.Errorf("sent: %v", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
@@ -105,7 +106,7 @@ const (
 )
 
 // newWriter returns a writer of the record of scheduled messages.
-func newWriter(table storage.Table) *record.Writer {
+func newWriter(table storage.Table) *background.Writer {
 	return record.NewScheduledWriter(table, rowBytes, zerolog.Nop())
 }
 
@@ -115,7 +116,7 @@ type hooks struct {
 
 	// rows changes the record; nil without one. Cancelled keeps the calls that are cancelled, and removes those whose
 	// cancel is undone; nil if none are kept.
-	rows      *record.Writer
+	rows      *background.Writer
 	cancelled *history.History
 	// outOfDate counts the edited messages whose rows could not be written, and err is why.
 	mu        sync.Mutex

@@ -11,6 +11,7 @@ import (
 	"asynccaller/handler/internal/gates/credential"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/deliverylog"
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/metrics"
@@ -31,7 +32,7 @@ type Path struct {
 	KeepHistory targets.History
 	Limits      *limit.Limits
 	// Record is that of scheduled messages, and Outcomes that of messages of runs.
-	Record, Outcomes *record.Writer
+	Record, Outcomes *background.Writer
 	Targets          *record.Targets
 	Metrics          *metrics.Collector
 	Refusals         *Refusals

@@ -30,6 +30,7 @@ import (
 	"asynccaller/handler/internal/gates/credential"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
@@ -150,13 +151,13 @@ const firstRead = time.Second
 type records struct {
 	// scheduled is that of scheduled messages, outcomes that of messages of runs. In the table app, targets has the
 	// targets that fail, and settings what operators have set.
-	scheduled, outcomes *record.Writer
+	scheduled, outcomes *background.Writer
 	targets             *record.Targets
 	settings            *setting.Watcher
 	limits              *limit.Limits
 	app                 limit.Table
 	// numbers is the writer of the calls per minute, which metrics counts. Hours adds up those of the app.
-	numbers *record.Writer
+	numbers *background.Writer
 	metrics *metrics.Collector
 	hours   *metrics.Hours
 	history *history.History
@@ -217,12 +218,12 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 		}
 		tables[name] = table
 	}
-	r.scheduled = record.NewScheduledWriter(tables[storage.ScheduledTable], record.HandlerBytes, log)
-	r.outcomes = record.NewOutcomeWriter(tables[storage.RunTable], record.HandlerBytes, log)
+	r.scheduled = record.NewScheduledWriter(tables[storage.ScheduledTable], background.HandlerBytes, log)
+	r.outcomes = record.NewOutcomeWriter(tables[storage.RunTable], background.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
 	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
 	r.settings = setting.NewWatcher(r.app, log)
-	r.numbers = metrics.NewWriter(tables[storage.MetricsTable], record.HandlerBytes, log)
+	r.numbers = metrics.NewWriter(tables[storage.MetricsTable], background.HandlerBytes, log)
 	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance)
 	r.hours = metrics.NewHours(c.appName())
 }
@@ -235,11 +236,11 @@ func (c Config) hostName() string { return config.Getenv(c.App.Environ)("WEBSITE
 // close closes what writes to tables at the same time.
 func (r records) close() {
 	var closing sync.WaitGroup
-	for _, writer := range []*record.Writer{r.scheduled, r.outcomes} {
-		closing.Go(func() { writer.Close(record.HandlerClose) })
+	for _, writer := range []*background.Writer{r.scheduled, r.outcomes} {
+		closing.Go(func() { writer.Close(background.HandlerClose) })
 	}
-	closing.Go(func() { r.history.Close(record.HandlerClose) })
-	closing.Go(func() { r.limits.Close(record.HandlerClose) })
-	closing.Go(func() { r.metrics.Close(record.HandlerClose) })
+	closing.Go(func() { r.history.Close(background.HandlerClose) })
+	closing.Go(func() { r.limits.Close(background.HandlerClose) })
+	closing.Go(func() { r.metrics.Close(background.HandlerClose) })
 	closing.Wait()
 }

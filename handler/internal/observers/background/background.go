@@ -1,4 +1,6 @@
-package record
+// Package background writes rows to a table of the storage account in the background, best effort, so that no message
+// waits for it. It knows no row: what the rows say, and what follows from one that is missing, is for those who put them.
+package background
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package record_test
+package background_test
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -70,9 +70,9 @@ func (s *slow) rows(t *testing.T) (ids []string) {
 
 const limit = 1 << 20
 
-func newWriter(table storage.Table) (*record.Writer, *bytes.Buffer) {
+func newWriter(table storage.Table) (*background.Writer, *bytes.Buffer) {
 	var log bytes.Buffer
-	return record.New(record.Config{
+	return background.New(background.Config{
 		Table: table, Rows: "scheduled messages", Bytes: limit, Log: zerolog.New(&log),
 	}), &log
 }
@@ -199,7 +199,7 @@ func TestWriterClosesInTime(t *testing.T) {
 }
 
 func TestNoWriter(*testing.T) {
-	var w *record.Writer
+	var w *background.Writer
 	w.Put(rowOf(1))
 	w.Remove(rowOf(1).Key)
 	w.Close(2 * time.Second)
