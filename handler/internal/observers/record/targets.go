@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/rules/decision"
@@ -38,9 +40,9 @@ const (
 type Targets struct {
 	table storage.Table
 	app   string
-	// scheduled is the writer of the record of the account.
-	scheduled *background.Writer
-	wake      chan struct{}
+	// writer knows whether the table can be used.
+	writer *background.Writer
+	wake   chan struct{}
 
 	mu sync.Mutex
 	// flights are the calls in flight, in no order.
@@ -63,11 +65,15 @@ type rowChange struct {
 	at      time.Time
 }
 
-// NewTargets returns the rows of an app in a table. Scheduled is the writer of the same account: without permission
-// to use tables, neither writes. The rows are read and written while [Targets.Run] runs.
-func NewTargets(table storage.Table, app string, scheduled *background.Writer) *Targets {
+// NewTargetWriter returns a writer of the targets that fail.
+func NewTargetWriter(table storage.Table, bytes int, log zerolog.Logger) *background.Writer {
+	return background.New(background.Config{Table: table, Rows: "failing targets", Bytes: bytes, Log: log})
+}
+
+// NewTargets returns the rows of an app in a table, of which writer knows whether it can be used. The rows are read and written while [Targets.Run] runs.
+func NewTargets(table storage.Table, app string, writer *background.Writer) *Targets {
 	return &Targets{
-		table: table, app: app, scheduled: scheduled, wake: make(chan struct{}, 1),
+		table: table, app: app, writer: writer, wake: make(chan struct{}, 1),
 		seen: map[string]*Target{}, known: map[string]*Target{}, changes: map[string]rowChange{},
 		success: map[string]time.Time{},
 	}
@@ -210,7 +216,7 @@ func (t *Targets) Run(ctx context.Context) {
 	}
 	tick := time.NewTicker(targetCheckInterval)
 	defer tick.Stop()
-	for t.scheduled.Table() != nil {
+	for t.writer.Table() != nil {
 		select {
 		case <-ctx.Done():
 			t.pass(context.WithoutCancel(ctx), background.HandlerClose)
@@ -264,7 +270,7 @@ func (t *Targets) pass(ctx context.Context, limit time.Duration) {
 	if err == nil || ctx.Err() != nil { // the last pass does the rest
 		return
 	}
-	_ = t.scheduled.Use(func(storage.Table) error { return err })
+	_ = t.writer.Use(func(storage.Table) error { return err })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.retryAt = now.Add(targetInterval)

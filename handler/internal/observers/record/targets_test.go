@@ -420,7 +420,7 @@ func TestSweepTargets(t *testing.T) {
 		defer stop()
 		a := NewTargets(b.table, "app", NewScheduledWriter(b.table, 1<<20, zerolog.Nop()))
 		go a.Run(ctx)
-		defer a.scheduled.Close(0)
+		defer a.writer.Close(0)
 		fails(a, "old.example", "503", 0)
 		b.after(2 * time.Second)
 		b.after(AppRetention - time.Hour)

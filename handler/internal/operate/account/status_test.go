@@ -26,7 +26,7 @@ func TestStatusOfRecord(t *testing.T) {
 	}{
 		"readable": {nil, nil, "5 scheduled, 1 stale; h.example: 1 failing; p.example is paused", "||", true},
 		"record_unknown": {
-			noAnswer, nil, "unknown; p.example is paused", "no answer||", false,
+			noAnswer, nil, "unknown; h.example: 1 failing; p.example is paused", "no answer||", false,
 		},
 		"targets_unknown": {
 			nil, noAnswer, "5 scheduled, 1 stale", "|read which targets fail: no answer|" +

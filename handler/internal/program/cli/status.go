@@ -151,7 +151,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 	isTraffic := func(t account.TargetStatus) bool { return t.Count == 0 && len(t.Failing) == 0 }
 	if waiting := slices.DeleteFunc(slices.Clone(status.Targets), isTraffic); len(waiting) > 0 {
 		fmt.Fprintln(out)
-		printTargets(out, waiting, status.At)
+		printTargets(out, waiting, status)
 	}
 	printNumbers(out, status)
 	if status.NumbersProblem != "" {
@@ -308,7 +308,8 @@ func known(n *int) string {
 const causeColumns = 26
 
 // printTargets prints how targets fail and what waits for them, and then what the targets said that fail.
-func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) {
+func printTargets(out io.Writer, targets []account.TargetStatus, s account.Status) {
+	now := s.At
 	var rows [][]string
 	for _, t := range targets {
 		next := "-"
@@ -316,6 +317,9 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 			next = nextText(t.Next, now)
 		}
 		waiting := []string{format.Number(t.Waiting()), format.Number(t.DueInHour), next}
+		if s.RecordProblem != "" {
+			waiting = []string{"unknown", "-", "-"}
+		}
 		if len(t.Failing) == 0 {
 			cause := cmp.Or(terminal.Cut(t.Cause, causeColumns), "-")
 			rows = append(rows, append([]string{t.Key, cause, "-", "-"}, waiting...))

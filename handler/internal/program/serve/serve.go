@@ -149,13 +149,13 @@ const firstRead = time.Second
 // records are what the handler writes to the tables of the account, and reads there. They are nil if nothing is
 // recorded, but for the limits.
 type records struct {
-	// scheduled is that of scheduled messages, outcomes that of messages of runs. In the table app, targets has the
-	// targets that fail, and settings what operators have set.
-	scheduled, outcomes *background.Writer
-	targets             *record.Targets
-	settings            *setting.Watcher
-	limits              *limit.Limits
-	app                 limit.Table
+	// scheduled writes the record of scheduled messages, outcomes what becomes of messages of runs, and failing what
+	// fails to the table app, where targets has the targets that fail, and settings what operators have set.
+	scheduled, outcomes, failing *background.Writer
+	targets                      *record.Targets
+	settings                     *setting.Watcher
+	limits                       *limit.Limits
+	app                          limit.Table
 	// numbers is the writer of the calls per minute, which metrics counts. Hours adds up those of the app.
 	numbers *background.Writer
 	metrics *metrics.Collector
@@ -185,7 +185,7 @@ func openCredentials(c Config, client *outbound.Client, r records, log zerolog.L
 	store := credential.New(credential.Config{
 		Fetch: credential.NewFetch(client.TokenClient()),
 		Fetched: func(ctx context.Context, fetched targets.Credential, end time.Time) {
-			_ = r.scheduled.Use(func(storage.Table) error { // best effort
+			_ = r.failing.Use(func(storage.Table) error { // best effort
 				return record.PutTokenEnd(ctx, r.app, c.appName(), fetched.ID, end)
 			})
 		},
@@ -221,7 +221,8 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 	r.scheduled = record.NewScheduledWriter(tables[storage.ScheduledTable], background.HandlerBytes, log)
 	r.outcomes = record.NewOutcomeWriter(tables[storage.RunTable], background.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
-	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
+	r.failing = record.NewTargetWriter(r.app, background.HandlerBytes, log)
+	r.targets = record.NewTargets(r.app, c.appName(), r.failing)
 	r.settings = setting.NewWatcher(r.app, log)
 	r.numbers = metrics.NewWriter(tables[storage.MetricsTable], background.HandlerBytes, log)
 	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance)
@@ -236,7 +237,7 @@ func (c Config) hostName() string { return config.Getenv(c.App.Environ)("WEBSITE
 // close closes what writes to tables at the same time.
 func (r records) close() {
 	var closing sync.WaitGroup
-	for _, writer := range []*background.Writer{r.scheduled, r.outcomes} {
+	for _, writer := range []*background.Writer{r.scheduled, r.outcomes, r.failing} {
 		closing.Go(func() { writer.Close(background.HandlerClose) })
 	}
 	closing.Go(func() { r.history.Close(background.HandlerClose) })

@@ -92,11 +92,14 @@ func (t timers) keeper() ingress.Task {
 			swept, err := operation.Sweep(ctx, t.account, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
 			return errors.Join(err,
-				record.SweepApps(ctx, t.app, record.TargetsPartition),
-				record.SweepApps(ctx, t.app, limit.Partition),
-				record.SweepApps(ctx, t.app, record.CredentialPartition),
 				record.SweepApps(ctx, table, record.Heartbeats),
 				t.beat(ctx, table, functionapp.KeeperTimer))
+		})
+		appErr := t.failing.Use(func(table storage.Table) error {
+			return errors.Join(
+				record.SweepApps(ctx, table, record.TargetsPartition),
+				record.SweepApps(ctx, table, limit.Partition),
+				record.SweepApps(ctx, table, record.CredentialPartition))
 		})
 		numbersErr := t.numbers.Use(func(table storage.Table) error {
 			return record.SweepApps(ctx, table, "")
@@ -108,7 +111,7 @@ func (t timers) keeper() ingress.Task {
 			}
 			return err
 		})
-		if err := errors.Join(err, tableErr, numbersErr, outcomesErr); err != nil {
+		if err := errors.Join(err, tableErr, appErr, numbersErr, outcomesErr); err != nil {
 			return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
 		}
 		return text, nil
@@ -153,12 +156,15 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		line.Msg("queue")
 	}
 	text := fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues))
-	tableErr := t.scheduled.Use(func(table storage.Table) error {
-		paused, err := t.logPauses(ctx, log)
+	appErr := t.failing.Use(func(table storage.Table) error {
+		paused, err := logPauses(ctx, table, log)
 		if paused > 0 {
 			text += fmt.Sprintf(", %d targets are paused", paused)
 		}
-		return errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
+		return err
+	})
+	beatErr := t.scheduled.Use(func(table storage.Table) error {
+		return t.beat(ctx, table, functionapp.MonitorTimer)
 	})
 	numbersErr := t.numbers.Use(func(table storage.Table) error {
 		added, err := t.hours.AddUp(ctx, table, time.Now())
@@ -175,16 +181,16 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 			text += fmt.Sprintf(", dropped %d tables of the history", dropped)
 		}
 	}
-	return text, errors.Join(err, tableErr, numbersErr, dropErr)
+	return text, errors.Join(err, appErr, beatErr, numbersErr, dropErr)
 }
 
 // maxPauseLines limits the lines about pauses. The text of the task has the number of all.
 const maxPauseLines = 20
 
 // logPauses logs a line about each target that is paused, and returns their number.
-func (t timers) logPauses(ctx context.Context, log *zerolog.Logger) (paused int, err error) {
+func logPauses(ctx context.Context, table storage.Table, log *zerolog.Logger) (paused int, err error) {
 	now := time.Now()
-	settings, err := setting.Read(ctx, t.app)
+	settings, err := setting.Read(ctx, table)
 	if err != nil {
 		return 0, fmt.Errorf("read which targets are paused: %w", err)
 	}

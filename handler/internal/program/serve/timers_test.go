@@ -58,6 +58,7 @@ func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
 		scheduled: record.NewScheduledWriter(&app.rows, 1<<20, log),
 		outcomes:  record.NewOutcomeWriter(&app.outcomes, 1<<20, log),
 		app:       &app.targets,
+		failing:   record.NewTargetWriter(&app.targets, 1<<20, log),
 		numbers:   metrics.NewWriter(&app.numbers, 1<<20, log),
 		hours:     metrics.NewHours("local"),
 	}
@@ -329,6 +330,43 @@ func TestTimersWithoutTable(t *testing.T) {
 			if kept := app.run(functionapp.KeeperTimer); !strings.Contains(kept, "kept 0 messages") {
 				t.Errorf("keeper: %s", kept)
 			}
+		})
+	}
+}
+
+// TestTimersWithOneTableDenied: a table that is denied ends what is kept there, is logged once, and nothing else ends.
+func TestTimersWithOneTableDenied(t *testing.T) {
+	denied := fmt.Errorf("list rows: %w", storage.ErrDenied)
+	for name, test := range map[string]struct {
+		denied          func(*timerApp) *memory.Table
+		logged          string
+		beats, sayPause bool
+	}{
+		"scheduled": {func(app *timerApp) *memory.Table { return &app.rows }, "scheduled messages are", false, true},
+		"app":       {func(app *timerApp) *memory.Table { return &app.targets }, "failing targets are", true, false},
+		"numbers":   {func(app *timerApp) *memory.Table { return &app.numbers }, "calls per minute are", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				app := newTimers(t)
+				paused := setting.Setting{Host: "crm.example", Member: setting.Pause, Since: time.Now()}
+				if _, err := setting.Write(t.Context(), &app.targets, paused); err != nil {
+					t.Fatal(err)
+				}
+				test.denied(app).Fail(denied)
+				first := app.run(functionapp.MonitorTimer) + app.run(functionapp.KeeperTimer)
+				if contains(t, first, test.logged); strings.Count(first, storage.TableRole) != 1 {
+					t.Errorf("first:\n%s", first)
+				}
+				if strings.Contains(first, `"paused"`) != test.sayPause {
+					t.Errorf("pauses:\n%s", first)
+				}
+				app.rows.Fail(nil)
+				apps, err := record.ReadApps(t.Context(), &app.rows)
+				if err != nil || len(apps) == 1 != test.beats {
+					t.Errorf("heartbeats %v, %v", apps, err)
+				}
+			})
 		})
 	}
 }
