@@ -383,7 +383,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 				if err := rows.Put(p.t.Context(), table, row); err != nil {
 					p.t.Fatal(err)
 				}
-			}, "warning", "calls that wait", "targets that fail (1): crm.example for 1h", "async-caller status",
+			}, "warning", "targets", "fail (1): crm.example for 1h", "async-caller status",
 		},
 		{
 			"target_paused", func(p *patient) {
@@ -585,6 +585,16 @@ func TestDoctorFindsFaults(t *testing.T) {
 			"403", role + "Table Data Contributor",
 		},
 		{
+			"one_table", func(p *patient) {
+				p.refuse = func(_ string, r *http.Request) (int, string) {
+					if strings.Contains(r.URL.Path, storage.MetricsTable) {
+						return http.StatusForbidden, "AuthorizationPermissionMismatch"
+					}
+					return 0, ""
+				}
+			}, "broken", "table access", storage.MetricsTable + ": ", role + "Table Data Contributor",
+		},
+		{
 			"no_record", func(p *patient) { p.environ["ASYNC_CALLER_SCHEDULED"] = "off" }, "warning", "table access",
 			"not recorded", "ASYNC_CALLER_SCHEDULED to on",
 		},
@@ -690,7 +700,7 @@ func TestDoctorHealthyApp(t *testing.T) {
 	account := newAccount(t)
 	p := newPatient(t, account, "healthy")
 	fresh, _, code := p.examine()
-	if last := fresh[len(fresh)-4]; code != 0 || last.State != doctor.Warning ||
+	if last := fresh[len(fresh)-5]; code != 0 || last.State != doctor.Warning ||
 		last.Text != "AC-monitor has not run yet, or cannot record that it runs" {
 		t.Errorf("before its first start: %d, %+v", code, fresh)
 	}
@@ -706,7 +716,8 @@ func TestDoctorHealthyApp(t *testing.T) {
 		checks = append(checks, l.Check)
 	}
 	const want = "settings, app folder, functions, timers, executable, log, connection, storage, emulator, clock, " +
-		"queue access, queues, encoding, poison, table access, heartbeats, calls that wait, pauses, blob access"
+		"queue access, queues, encoding, poison, table access, heartbeats, calls that wait, targets, pauses, " +
+		"blob access"
 	if got := strings.Join(checks, ", "); code != 0 || got != want {
 		t.Errorf("exit code %d, checks %s, want %s", code, got, want)
 	}
