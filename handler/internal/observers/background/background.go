@@ -31,7 +31,7 @@ const (
 	promptly = time.Second
 )
 
-const tablesSetting = "ASYNC_CALLER_SCHEDULED"
+const tablesSetting = "ASYNC_CALLER_TABLES"
 
 // Limits of a writer in the handler: the memory that its changes may take while they wait, in bytes, and how long it may
 // take to write the last of them when it is closed. The handler has little of both, because calls need the memory, and

@@ -43,7 +43,7 @@ func (a *Account) Failing(ctx context.Context) ([]record.Target, error) {
 
 // ErrNoSettings means that no target can be paused, and no limit of one can be set.
 var ErrNoSettings = errors.New("no target can be paused, and no limit can be set: the storage connection names no " +
-	"table service (add TableEndpoint), or ASYNC_CALLER_SCHEDULED is off")
+	"table service (add TableEndpoint), or ASYNC_CALLER_TABLES is off")
 
 // Setting is the row of a live setting. File is what targets.json says about its member; empty if it says nothing.
 type Setting struct {

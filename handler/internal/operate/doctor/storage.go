@@ -246,12 +246,12 @@ func (report Reporter) tables(ctx context.Context, conn azure.Connection, a conf
 	const check = "table access"
 	tables, err := azure.OpenTables(conn)
 	hasLimits := a.Settings.Rules.Profiles.NeedTable()
-	if err != nil || a.Settings.Scheduled == config.Off {
+	if err != nil || a.Settings.Tables == config.Off {
 		line := Line{
 			State: Warning,
 			Check: check,
 			Text:  "scheduled messages and heartbeats are not recorded",
-			Next:  "set " + config.Prefix + "SCHEDULED to on, and add TableEndpoint to the connection string",
+			Next:  "set " + config.Prefix + "TABLES to on, and add TableEndpoint to the connection string",
 		}
 		if hasLimits {
 			line.Text += ", and " + limit.CountsAlone

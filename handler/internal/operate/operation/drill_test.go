@@ -188,7 +188,7 @@ func TestDrillRefused(t *testing.T) {
 		words []string
 	}{
 		"not_recorded": {operation.Drill{URL: drillURL, Count: 1}, true, operation.ErrNoOutcomes, []string{
-			"a drill is not possible", "ASYNC_CALLER_SCHEDULED is off",
+			"a drill is not possible", "ASYNC_CALLER_TABLES is off",
 		}},
 		"url": {operation.Drill{URL: "t.example", Count: 1}, false, operation.ErrNoCall, []string{"call.url"}},
 		"priority": {

@@ -36,7 +36,7 @@ func (op *Operations) checkOutcomes(ctx context.Context, pace journal.Pace) erro
 func (op *Operations) recordingApps(ctx context.Context, subject string) ([]record.App, error) {
 	if op.Account.Table == nil || op.Outcomes == nil {
 		return nil, fmt.Errorf("%s %w: the table %s is needed, and the storage connection names no table service, "+
-			"or ASYNC_CALLER_SCHEDULED is off", subject, ErrNoOutcomes, storage.RunTable)
+			"or ASYNC_CALLER_TABLES is off", subject, ErrNoOutcomes, storage.RunTable)
 	}
 	limited, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
@@ -53,7 +53,7 @@ func (op *Operations) recordingApps(ctx context.Context, subject string) ([]reco
 	case len(apps) == 0:
 		return nil, fmt.Errorf("%s %w: no timer function of the app has recorded that it ran, so it is not known "+
 			"whether the app records outcomes; start the app with the function %s, which runs every minute, and with "+
-			"ASYNC_CALLER_SCHEDULED on", subject, ErrNoOutcomes, functionapp.MonitorTimer)
+			"ASYNC_CALLER_TABLES on", subject, ErrNoOutcomes, functionapp.MonitorTimer)
 	}
 	return apps, nil
 }

@@ -595,14 +595,18 @@ func TestDoctorFindsFaults(t *testing.T) {
 			}, "broken", "table access", storage.MetricsTable + ": ", role + "Table Data Contributor",
 		},
 		{
-			"no_record", func(p *patient) { p.environ["ASYNC_CALLER_SCHEDULED"] = "off" }, "warning", "table access",
-			"not recorded", "ASYNC_CALLER_SCHEDULED to on",
+			"no_record", func(p *patient) { p.environ["ASYNC_CALLER_TABLES"] = "off" }, "warning", "table access",
+			"not recorded", "ASYNC_CALLER_TABLES to on",
+		},
+		{
+			"old_name", func(p *patient) { p.environ["ASYNC_CALLER_SCHEDULED"] = "on" }, "warning", "settings",
+			"ASYNC_CALLER_SCHEDULED is called ASYNC_CALLER_TABLES", "rename it",
 		},
 		{
 			"limits_alone", func(p *patient) {
 				p.write("targets.json", `{"t.example":{"rate":"1/s"}}`)
-				p.environ["ASYNC_CALLER_SCHEDULED"] = "off"
-			}, "warning", "table access", "on its own", "ASYNC_CALLER_SCHEDULED to on",
+				p.environ["ASYNC_CALLER_TABLES"] = "off"
+			}, "warning", "table access", "on its own", "ASYNC_CALLER_TABLES to on",
 		},
 		{
 			"no_tables", func(p *patient) { p.replaceConnection(`TableEndpoint=[^;]*;`, "") }, "warning",

@@ -88,6 +88,10 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	defer lines.Close()
 	log := logs.New(lines, c.App.Settings.LogLevel)
 
+	for _, warning := range c.App.Settings.Warnings {
+		log.Warn().Str(logs.Detail, warning).Msg("a setting has its old name")
+	}
+
 	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Guard, c.App.Settings.Proxy).
 		WithProfiles(c.App.Settings.Rules.Profiles)
 	defer client.Close()
@@ -198,7 +202,7 @@ func openCredentials(c Config, client *outbound.Client, r records, log zerolog.L
 func openRecords(c Config, log zerolog.Logger) (r records) {
 	r.history = openHistory(c, log)
 	instance := uuid.NewString()
-	if c.App.Settings.Scheduled != config.Off {
+	if c.App.Settings.Tables != config.Off {
 		r.openTables(c, instance, log)
 	}
 	r.limits = limit.New(limit.Config{
