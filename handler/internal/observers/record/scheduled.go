@@ -95,6 +95,10 @@ func (s Scheduled) Presence(waitingSince time.Time) Presence {
 	return Expected
 }
 
+// Heartbeats is the partition of the table that has the heartbeats of apps, too. A queue can have the same name, but its
+// rows have a request id.
+const Heartbeats = "heartbeat"
+
 // ScheduledQuery selects rows of scheduled messages.
 type ScheduledQuery struct {
 	// Queue limits them to one queue; empty means all.

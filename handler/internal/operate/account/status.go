@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/metrics"
@@ -80,7 +81,7 @@ type Status struct {
 
 // AppStatus says whether an app runs.
 type AppStatus struct {
-	record.App
+	heartbeat.App
 	// Silent is the timer function that does not run, although it did or should have; empty if there is none.
 	Silent string `json:"silent,omitempty"`
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
@@ -109,8 +110,8 @@ func TestPresenceOfLongDue(t *testing.T) {
 				if i > 0 {
 					advance(time.Minute)
 				}
-				app := record.App{Name: "app", Problem: problem}
-				if err := record.Beat(t.Context(), table, app, "AC-monitor"); err != nil {
+				app := heartbeat.App{Name: "app", Problem: problem}
+				if err := heartbeat.Beat(t.Context(), table, app, "AC-monitor"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -119,7 +120,7 @@ func TestPresenceOfLongDue(t *testing.T) {
 		ended, old := beat("hold mode: x"), beat("hold mode: x")
 		for range 59 {
 			advance(time.Minute)
-			if err := record.Beat(t.Context(), ended, record.App{Name: "app"}, "AC-monitor"); err != nil {
+			if err := heartbeat.Beat(t.Context(), ended, heartbeat.App{Name: "app"}, "AC-monitor"); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
@@ -67,10 +68,10 @@ func (a *Account) Settings(ctx context.Context) ([]setting.Setting, error) {
 }
 
 // apps returns the apps that have recorded beats.
-func (a *Account) apps(ctx context.Context) ([]record.App, error) {
+func (a *Account) apps(ctx context.Context) ([]heartbeat.App, error) {
 	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
 	defer cancel()
-	return record.ReadApps(ctx, a.Table)
+	return heartbeat.Read(ctx, a.Table)
 }
 
 // CheckApps returns why it is not known that an app runs, and so reads the settings; nil if one does.
@@ -82,7 +83,7 @@ func (a *Account) CheckApps(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	runs := func(app record.App) bool { return app.Silent(now) == "" }
+	runs := func(app heartbeat.App) bool { return app.Silent(now) == "" }
 	if !slices.ContainsFunc(apps, runs) {
 		return errors.New("no app of the account has recorded that it runs")
 	}

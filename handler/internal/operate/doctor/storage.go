@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
@@ -310,7 +311,7 @@ func (report Reporter) scheduled(ctx context.Context, table storage.Table, now t
 	const check = "calls that wait"
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	apps, err := record.ReadApps(ctx, table)
+	apps, err := heartbeat.Read(ctx, table)
 	if err != nil {
 		report.failed("heartbeats", err, "")
 		return

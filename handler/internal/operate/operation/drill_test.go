@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/app/functionapp"
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -152,8 +152,8 @@ func TestDrillHomePage(t *testing.T) {
 				a.Account.Table = table
 				beat := func(apps []string) {
 					for _, app := range apps {
-						beating := record.App{Name: app, HostName: c.recorded}
-						if err := record.Beat(t.Context(), table, beating, functionapp.MonitorTimer); err != nil {
+						beating := heartbeat.App{Name: app, HostName: c.recorded}
+						if err := heartbeat.Beat(t.Context(), table, beating, functionapp.MonitorTimer); err != nil {
 							t.Fatal(err)
 						}
 					}

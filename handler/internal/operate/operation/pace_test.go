@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
@@ -49,8 +50,8 @@ func recorded(t *testing.T, a *operation.Operations) storage.Table {
 	if a.Account.Table == nil {
 		a.Account.Table = &memory.Table{}
 	}
-	beating := record.App{Name: "local", Version: "test"}
-	if err := record.Beat(t.Context(), a.Account.Table, beating, functionapp.MonitorTimer); err != nil {
+	beating := heartbeat.App{Name: "local", Version: "test"}
+	if err := heartbeat.Beat(t.Context(), a.Account.Table, beating, functionapp.MonitorTimer); err != nil {
 		t.Fatal(err)
 	}
 	return a.Outcomes

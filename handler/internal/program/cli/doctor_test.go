@@ -22,6 +22,7 @@ import (
 	"unicode/utf8"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/doctor"
@@ -666,7 +667,7 @@ func beat(t *testing.T, connectionString string) {
 	}
 	defer table.Close()
 	for _, timer := range []string{functionapp.MonitorTimer, functionapp.KeeperTimer} {
-		if err := record.Beat(t.Context(), table, record.App{Name: "local", Version: "test"}, timer); err != nil {
+		if err := heartbeat.Beat(t.Context(), table, heartbeat.App{Name: "local", Version: "test"}, timer); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/fold"
@@ -345,8 +346,8 @@ func tick(ts *testscript.TestScript, _ bool, args []string) {
 
 func putBeat(ts *testscript.TestScript, _ bool, args []string) {
 	table, problem := mustAccount(ts).table, strings.Join(args, " ")
-	app := record.App{Name: "local", Version: "test", Problem: problem}
-	ts.Check(record.Beat(context.Background(), table, app, functionapp.MonitorTimer))
+	app := heartbeat.App{Name: "local", Version: "test", Problem: problem}
+	ts.Check(heartbeat.Beat(context.Background(), table, app, functionapp.MonitorTimer))
 }
 
 func deliver(ts *testscript.TestScript, _ bool, args []string) {

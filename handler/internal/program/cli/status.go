@@ -15,6 +15,7 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
@@ -426,7 +427,7 @@ func runningText(s account.Status) string {
 }
 
 // timersText says when the timer functions of an app last ran.
-func timersText(app record.App, now time.Time) string {
+func timersText(app heartbeat.App, now time.Time) string {
 	return fmt.Sprintf("%s: %s %s, %s %s", text.Printable(app.Name),
 		functionapp.MonitorTimer, lastRun(app.Monitor, now), functionapp.KeeperTimer, lastRun(app.Keeper, now))
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/operation"
@@ -42,8 +43,8 @@ func newPauseSession(t *testing.T, n int) *testSession {
 		return rows.Put(t.Context(), d.account.Table, row)
 	})
 	if err == nil {
-		app := record.App{Name: "local", Version: "test"}
-		err = record.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer)
+		app := heartbeat.App{Name: "local", Version: "test"}
+		err = heartbeat.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -336,8 +337,8 @@ func TestListSettings(t *testing.T) {
 		if got, code := list(); code != exitPartly || !strings.Contains(got, "a.example") {
 			t.Errorf("while no app runs: exit code %d, %q", code, got)
 		}
-		app := record.App{Name: "local", Version: "test"}
-		err := record.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer)
+		app := heartbeat.App{Name: "local", Version: "test"}
+		err := heartbeat.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer)
 		if err != nil {
 			t.Fatal(err)
 		}

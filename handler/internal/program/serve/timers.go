@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/gates/limit"
@@ -208,8 +209,8 @@ func logPauses(ctx context.Context, table storage.Table, log *zerolog.Logger) (p
 
 // beat records that a timer function of the app runs.
 func (t timers) beat(ctx context.Context, table storage.Table, timer string) error {
-	app := record.App{
+	app := heartbeat.App{
 		Name: t.appName(), Version: t.Version, Problem: t.whyNoCalls(), HostName: t.hostName(),
 	}
-	return record.Beat(ctx, table, app, timer)
+	return heartbeat.Beat(ctx, table, app, timer)
 }

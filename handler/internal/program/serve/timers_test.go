@@ -16,6 +16,7 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/metrics"
@@ -362,7 +363,7 @@ func TestTimersWithOneTableDenied(t *testing.T) {
 					t.Errorf("pauses:\n%s", first)
 				}
 				app.rows.Fail(nil)
-				apps, err := record.ReadApps(t.Context(), &app.rows)
+				apps, err := heartbeat.Read(t.Context(), &app.rows)
 				if err != nil || len(apps) == 1 != test.beats {
 					t.Errorf("heartbeats %v, %v", apps, err)
 				}
@@ -407,7 +408,7 @@ func TestKeeperSweeps(t *testing.T) {
 		app.put(t, "busy", fmt.Sprintf(`{"asyncCaller":1,"nextAttemptAt":%q,"call":{"url":"https://t.example/"}}`,
 			time.Now().Add(time.Hour).Format(time.RFC3339)))
 		<-time.After(4 * time.Hour)
-		err := record.Beat(t.Context(), &app.rows, record.App{Name: "other", Problem: "hold mode: x"},
+		err := heartbeat.Beat(t.Context(), &app.rows, heartbeat.App{Name: "other", Problem: "hold mode: x"},
 			functionapp.MonitorTimer)
 		if err != nil {
 			t.Fatal(err)
