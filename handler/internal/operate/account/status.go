@@ -244,7 +244,7 @@ func (q *QueueStatus) note(err error) {
 // are unknown.
 func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
 	settings := a.readSettings(ctx, s)
-	s.Credentials = a.Credentials(ctx)
+	s.Credentials = a.Credentials()
 	queues, hosts, err := a.readScheduled(ctx, s, settings)
 	if err != nil {
 		s.RecordProblem = RecordProblem(err)

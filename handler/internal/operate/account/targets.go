@@ -136,31 +136,13 @@ func JoinTargets(groups []message.ScheduledGroup, failing []record.Target, now t
 type Credential struct {
 	Pattern    string `json:"pattern"`
 	Credential string `json:"credential"`
-	// TokenEnds is when the token ends that an instance has fetched last; zero if that is unknown.
-	TokenEnds time.Time `json:"tokenEnds"`
 }
 
 // Credentials returns the credentials of targets.json, ordered by pattern.
-func (a *Account) Credentials(ctx context.Context) (listed []Credential) {
+func (a *Account) Credentials() (listed []Credential) {
 	credentials := a.Rules.Decision.Profiles.Credentials()
-	if len(credentials) == 0 {
-		return nil
-	}
-	ends := a.TokenEnds(ctx)
 	for _, pattern := range slices.Sorted(maps.Keys(credentials)) {
-		c := credentials[pattern]
-		listed = append(listed, Credential{pattern, c.Name, ends[c.ID]})
+		listed = append(listed, Credential{pattern, credentials[pattern].Name})
 	}
 	return listed
-}
-
-// TokenEnds returns when the tokens of credentials end, as far as that can be read.
-func (a *Account) TokenEnds(ctx context.Context) map[string]time.Time {
-	if a.AppTable == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
-	defer cancel()
-	ends, _ := record.ReadTokenEnds(ctx, a.AppTable) // without it the commands say that it is unknown
-	return ends
 }

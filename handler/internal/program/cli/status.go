@@ -194,8 +194,7 @@ func (s *session) printSettings(status account.Status) {
 		terminal.PrintLine(s.out, "set", "unknown: %s", text.Printable(status.SettingProblem))
 	}
 	for _, c := range status.Credentials[:min(len(status.Credentials), mostSettings)] {
-		terminal.PrintLine(s.out, "credential", "%s: %s; token: %s",
-			c.Pattern, text.Printable(c.Credential), tokenText(c.TokenEnds, status.At))
+		terminal.PrintLine(s.out, "credential", "%s: %s", c.Pattern, text.Printable(c.Credential))
 	}
 	if more := len(status.Credentials) - mostSettings; more > 0 {
 		terminal.PrintLine(s.out, "credential", "%s more: `async-caller targets list`", format.Number(more))

@@ -34,7 +34,6 @@ import (
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
-	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -111,7 +110,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Jitter:    rand.Float64,
 	}
 	refusals := &Refusals{}
-	credentials := openCredentials(c, client, records, log)
+	credentials := openCredentials(c, client, log)
 	Path{
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
 		Settings: records.settings, Credentials: credentials, Limits: records.limits,
@@ -180,20 +179,14 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 	return history.New(tables, c.App.Settings.HistoryRetention, log)
 }
 
-// openCredentials returns the tokens for the calls of a client, or nil if no target has a credential. Their ends are
-// recorded.
-func openCredentials(c Config, client *outbound.Client, r records, log zerolog.Logger) *credential.Store {
+// openCredentials returns the tokens for the calls of a client, or nil if no target has a credential.
+func openCredentials(c Config, client *outbound.Client, log zerolog.Logger) *credential.Store {
 	if len(c.App.Settings.Rules.Profiles.Credentials()) == 0 {
 		return nil
 	}
 	store := credential.New(credential.Config{
 		Fetch: credential.NewFetch(client.TokenClient()),
-		Fetched: func(ctx context.Context, fetched targets.Credential, end time.Time) {
-			_ = r.failing.Use(func(storage.Table) error { // best effort
-				return record.PutTokenEnd(ctx, r.app, c.appName(), fetched.ID, end)
-			})
-		},
-		Now: time.Now, Random: rand.Float64, Log: log,
+		Now:   time.Now, Random: rand.Float64, Log: log,
 	})
 	client.WithTokens(store)
 	return store

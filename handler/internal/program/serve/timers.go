@@ -77,6 +77,9 @@ func (t timers) limited(stopping context.Context, task ingress.Task) ingress.Tas
 	}
 }
 
+// oldCredentials is the partition of rows that only earlier builds have written.
+const oldCredentials = "credential"
+
 // keeper returns the task of the keeper.
 func (t timers) keeper() ingress.Task {
 	var queues []string
@@ -100,7 +103,7 @@ func (t timers) keeper() ingress.Task {
 			return errors.Join(
 				record.SweepApps(ctx, table, record.TargetsPartition),
 				record.SweepApps(ctx, table, limit.Partition),
-				record.SweepApps(ctx, table, record.CredentialPartition))
+				record.SweepApps(ctx, table, oldCredentials))
 		})
 		numbersErr := t.numbers.Use(func(table storage.Table) error {
 			return record.SweepApps(ctx, table, "")
