@@ -184,7 +184,8 @@ func TestOldNameOfTables(t *testing.T) {
 	} {
 		t.Run(label, func(t *testing.T) {
 			loaded, err := config.Load(test.environ, nil)
-			warned := strings.Contains(strings.Join(loaded.Warnings, "\n"), "ASYNC_CALLER_SCHEDULED is called ASYNC_CALLER_TABLES")
+			warned := strings.Contains(strings.Join(loaded.Warnings, "\n"),
+				"ASYNC_CALLER_SCHEDULED is called ASYNC_CALLER_TABLES")
 			if loaded.Tables != test.want || warned != test.warned {
 				t.Errorf("%s, warnings %q", loaded.Tables, loaded.Warnings)
 			}

@@ -29,7 +29,8 @@ const (
 	// message for which there is no token.
 	minDelay = 5 * time.Second
 	maxDelay = 15 * time.Minute
-	// remindEvery is the shortest time between two lines of the log about a credential, and between two requests in place of its tokens that targets refuse.
+	// remindEvery is the shortest time between two lines of the log about a credential, and between two requests in
+	// place of its tokens that targets refuse.
 	remindEvery = time.Minute
 )
 

@@ -1,5 +1,5 @@
 // Package background writes rows to a table of the storage account in the background, best effort, so that no message
-// waits for it. It knows no row: what the rows say, and what follows from one that is missing, is for those who put them.
+// waits for it. It knows no row: the packages that put rows say what they mean.
 package background
 
 import (
@@ -33,9 +33,9 @@ const (
 
 const tablesSetting = "ASYNC_CALLER_TABLES"
 
-// Limits of a writer in the handler: the memory that its changes may take while they wait, in bytes, and how long it may
-// take to write the last of them when it is closed. The handler has little of both, because calls need the memory, and
-// the host kills a handler that does not stop.
+// Limits of a writer in the handler: the memory that its changes may take while they wait, in bytes, and how long it
+// may take to write the last of them when it is closed. The handler has little of both, because calls need the memory,
+// and the host kills a handler that does not stop.
 const (
 	HandlerBytes = 512 << 10
 	HandlerClose = 2 * time.Second
@@ -44,8 +44,8 @@ const (
 // Config says what a writer writes, and where.
 type Config struct {
 	Table storage.Table
-	// Rows names the rows in the log, in the plural, and Setting the setting that ends them with off; empty means that of
-	// all tables.
+	// Rows names the rows in the log, in the plural, and Setting the setting that ends them with off; empty means that
+	// of all tables.
 	Rows, Setting string
 	// Bytes is the memory that changes may take while they wait.
 	Bytes int
@@ -55,10 +55,10 @@ type Config struct {
 	Log    zerolog.Logger
 }
 
-// Writer writes and removes rows of one table. Its methods never wait: a change that finds no room, or cannot be written
-// because the table is slow or away, is lost, counted, and logged once a minute. If the credential has no permission to
-// use the table, the writer logs that once, and is off until a restart. It is safe for concurrent use. A nil Writer
-// writes nothing.
+// Writer writes and removes rows of one table. Its methods never wait: a change that finds no room, or cannot be
+// written because the table is slow or away, is lost, counted, and logged once a minute. If the credential has no
+// permission to use the table, the writer logs that once, and is off until a restart. It is safe for concurrent use. A
+// nil Writer writes nothing.
 type Writer struct {
 	config Config
 	// wake has a value when a change waits. Stopping ends when Close is called, writing when Close gives up.
@@ -325,8 +325,8 @@ func (w *Writer) offIfDenied(err error) bool {
 	defer w.mu.Unlock()
 	if !w.off {
 		w.off = true
-		w.config.Log.Warn().Err(err).Msg(w.config.Rows + " are not recorded until a restart: assign the role " + storage.TableRole +
-			" to the identity, or set " + w.config.Setting + "=off; deliveries do not depend on it")
+		w.config.Log.Warn().Err(err).Msg(w.config.Rows + " are not recorded until a restart: assign the role " +
+			storage.TableRole + " to the identity, or set " + w.config.Setting + "=off; deliveries do not depend on it")
 	}
 	return true
 }
@@ -338,7 +338,7 @@ func (w *Writer) report() {
 	w.reported = w.lost
 	w.mu.Unlock()
 	if lost > 0 && !off {
-		w.config.Log.Warn().Err(err).Int(logs.Messages, lost).Msg(w.config.Rows + " were not recorded in the last minute: the table " +
-			"is slow or away, or has refused them; deliveries do not depend on it")
+		w.config.Log.Warn().Err(err).Int(logs.Messages, lost).Msg(w.config.Rows + " were not recorded in the last " +
+			"minute: the table is slow or away, or has refused them; deliveries do not depend on it")
 	}
 }

@@ -1,7 +1,7 @@
-// Package record keeps rows about messages in tables of the storage account. The rows of scheduled messages describe the
-// messages that wait for their next attempt: they are invisible on their queue, and no operation of Queue Storage lists
-// them. Rows can be missing, and the message of a row can be gone. The record never decides what happens to a message. A
-// second table has each [Outcome] of the messages whose sender wants to know it.
+// Package record keeps rows about messages in tables of the storage account. The rows of scheduled messages describe
+// the messages that wait for their next attempt: they are invisible on their queue, and no operation of Queue Storage
+// lists them. Rows can be missing, and the message of a row can be gone. The record never decides what happens to a
+// message. A second table has each [Outcome] of the messages whose sender wants to know it.
 package record
 
 import (
@@ -95,7 +95,7 @@ func (s Scheduled) Presence(waitingSince time.Time) Presence {
 	return Expected
 }
 
-// Heartbeats is the partition of the table that has the heartbeats of apps, too. A queue can have the same name, but its
+// Heartbeats is the partition of the table that has the heartbeats of apps. A queue can have the same name, but its
 // rows have a request id.
 const Heartbeats = "heartbeat"
 

@@ -70,7 +70,8 @@ func NewTargetWriter(table storage.Table, bytes int, log zerolog.Logger) *backgr
 	return background.New(background.Config{Table: table, Rows: "failing targets", Bytes: bytes, Log: log})
 }
 
-// NewTargets returns the rows of an app in a table, of which writer knows whether it can be used. The rows are read and written while [Targets.Run] runs.
+// NewTargets returns the rows of an app in a table, of which writer knows whether it can be used. The rows are
+// read and written while [Targets.Run] runs.
 func NewTargets(table storage.Table, app string, writer *background.Writer) *Targets {
 	return &Targets{
 		table: table, app: app, writer: writer, wake: make(chan struct{}, 1),

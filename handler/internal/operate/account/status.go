@@ -52,7 +52,8 @@ type Status struct {
 	// OtherTargets is the number of the others. At the end are those of the busiest targets that are neither.
 	Targets      []TargetStatus `json:"targets"`
 	OtherTargets int            `json:"otherTargets,omitempty"`
-	// AllTargets are the targets of the record, and those that fail. If the record is unknown, so is what waits for them.
+	// AllTargets are the targets of the record, and those that fail. With a RecordProblem, what waits for them is
+	// unknown.
 	AllTargets []TargetStatus `json:"-"`
 	// Failing are all targets that fail, also those that have not failed in the last hour.
 	Failing []record.Target `json:"-"`

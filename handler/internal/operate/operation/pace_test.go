@@ -284,7 +284,7 @@ func TestNoOutcomes(t *testing.T) {
 	}{
 		"no_table": {
 			prepare: func(a *operation.Operations) { a.Account.Table, a.Outcomes = nil, nil },
-			words:   []string{"SCHEDULED is off"},
+			words:   []string{"TABLES is off"},
 		},
 		"no_rights": {
 			prepare: func(a *operation.Operations) { fail(a.Account.Table, denied) },

@@ -39,8 +39,8 @@ type Credential struct {
 	Audience   string
 	Parameters secret.Text
 	InBody     bool
-	// Name describes the credential for people by what the file says: variables are not resolved, so that it is the same
-	// for the handler and for the tools.
+	// Name describes the credential for people by what the file says: variables are not resolved, so that it is the
+	// same for the handler and for the tools.
 	Name string
 }
 
