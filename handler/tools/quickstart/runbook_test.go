@@ -68,7 +68,8 @@ func newOperator(t *testing.T) *operator {
 		table, err := azure.OpenTable(connection, storage.ScheduledTable)
 		must(t, err)
 		defer table.Close()
-		must(t, heartbeat.Beat(t.Context(), table, heartbeat.App{Name: "local", Version: "test"}, functionapp.MonitorTimer))
+		app := heartbeat.App{Name: "local", Version: "test"}
+		must(t, heartbeat.Beat(t.Context(), table, app, functionapp.MonitorTimer))
 	}
 	return o
 }
