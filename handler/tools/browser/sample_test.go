@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/metrics"
@@ -149,7 +150,7 @@ func (s *sample) traffic() {
 	s.t.Helper()
 	ctx := s.t.Context()
 	for _, timer := range []string{"AC-monitor", "AC-poison-keeper"} {
-		s.must(record.Beat(ctx, s.table(storage.ScheduledTable), record.App{Name: appName, Version: "0.2.0"}, timer))
+		s.must(heartbeat.Beat(ctx, s.table(storage.ScheduledTable), heartbeat.App{Name: appName, Version: "0.2.0"}, timer))
 	}
 	for n, name := range []string{"crm.example.com", "stock.example.com:8443", "mail.example.com"} {
 		c := causes[name]

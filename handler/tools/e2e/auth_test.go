@@ -243,10 +243,14 @@ func TestCredentials(t *testing.T) {
 	} {
 		run(args...)
 	}
+	for _, cause := range []string{"no token: invalid_client", "no token: status 500"} {
+		if !strings.Contains(printed["status"], cause) {
+			t.Errorf("status does not say %q:\n%s", cause, printed["status"])
+		}
+	}
 	listed := run("targets", "list") + printed["targets list --json"]
 	for _, text := range []string{
-		`"credential":"managed identity $IDENTITY for api://orders/.default","tokenEnds":"2`, " ends in 23h",
-		" unknown",
+		`"credential":"managed identity $IDENTITY for api://orders/.default"`, "OAuth 2 client ",
 	} {
 		if !strings.Contains(listed, text) {
 			t.Errorf("targets list does not have %q:\n%s", text, listed)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -67,7 +68,8 @@ func newOperator(t *testing.T) *operator {
 		table, err := azure.OpenTable(connection, storage.ScheduledTable)
 		must(t, err)
 		defer table.Close()
-		must(t, record.Beat(t.Context(), table, record.App{Name: "local", Version: "test"}, functionapp.MonitorTimer))
+		app := heartbeat.App{Name: "local", Version: "test"}
+		must(t, heartbeat.Beat(t.Context(), table, app, functionapp.MonitorTimer))
 	}
 	return o
 }

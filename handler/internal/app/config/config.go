@@ -49,13 +49,15 @@ type Settings struct {
 	LogLevel   zerolog.Level
 	Proxy      outbound.Proxy
 	Reschedule settle.RescheduleMode
-	// Scheduled says whether scheduled messages are recorded in the table.
-	Scheduled Switch
+	// Tables says whether the app uses the tables of its account, beside those of the history.
+	Tables Switch
 	// History says what is kept of calls that have ended, and HistoryRetention how long.
 	History          targets.History
 	HistoryRetention time.Duration
 	// Guard are the rules that say which targets may be called.
 	Guard guard.Rules
+	// Warnings say what will be a problem of a later version.
+	Warnings []string
 	// Variables are those that the optional files refer to by ${NAME}, by name.
 	Variables []Variable
 
@@ -84,6 +86,12 @@ type Setting struct {
 
 // proxySetting may contain a password, so its value is never shown.
 const proxySetting = Prefix + "PROXY"
+
+// tablesSetting was called scheduledSetting, which means the same in this version.
+const (
+	tablesSetting    = Prefix + "TABLES"
+	scheduledSetting = Prefix + "SCHEDULED"
+)
 
 // table returns the settings by name. Their values go to s.
 func table(s *Settings) []Setting {
@@ -132,10 +140,9 @@ func table(s *Settings) []Setting {
 	add(Prefix+"RETRY_STATUSES", decision.DefaultStatuses,
 		"statuses that are retried: statuses and ranges; ! excludes; targets.json may set others",
 		into(&r.Statuses, entries(decision.ParseStatuses)))
-	add(Prefix+"SCHEDULED", "on",
-		"whether scheduled messages, targets that fail, calls per minute and outcomes for --canary are recorded in "+
-			"tables, and limits and live settings of targets are there: on or off",
-		into(&s.Scheduled, oneOf(On, Off)))
+	add(tablesSetting, "on",
+		"whether the app has records, limits of all instances and live settings in tables of its account: on or off",
+		into(&s.Tables, oneOf(On, Off)))
 	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but "+
 		"loopback and other special addresses",
 		into(&s.Guard.Allow, entries(guard.ParseAllow)))
@@ -161,11 +168,21 @@ func Load(environ []string, policies retry.Policies) (Settings, error) {
 	var problems []error
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(strings.ToUpper(name), Prefix) && !slices.Contains(names, name) {
+		isKnown := slices.Contains(names, name) || name == scheduledSetting
+		if strings.HasPrefix(strings.ToUpper(name), Prefix) && !isKnown {
 			problems = append(problems, fmt.Errorf("%s: no such setting: the settings are %s",
 				name, strings.Join(names, ", ")))
 		}
 		values[name] = cleaned(value)
+	}
+	if old := values[scheduledSetting]; old != "" {
+		loaded.Warnings = append(loaded.Warnings, fmt.Sprintf("%s is called %s: rename it, because the next version "+
+			"refuses the old name, and then makes no calls", scheduledSetting, tablesSetting))
+		if value := cmp.Or(values[tablesSetting], old); value != old {
+			problems = append(problems, fmt.Errorf("%s is %q, but %s, its old name, is %q: remove %s",
+				tablesSetting, value, scheduledSetting, old, scheduledSetting))
+		}
+		values[tablesSetting] = cmp.Or(values[tablesSetting], old)
 	}
 	for _, s := range known {
 		value := cmp.Or(values[s.Name], s.Default)

@@ -162,6 +162,44 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// TestOldNameOfTables: the old name of a setting means the same, with a warning, unless both names contradict each
+// other.
+func TestOldNameOfTables(t *testing.T) {
+	const old, name = "ASYNC_CALLER_SCHEDULED=", "ASYNC_CALLER_TABLES="
+	for label, test := range map[string]struct {
+		environ []string
+		want    config.Switch
+		warned  bool
+		problem string
+	}{
+		"new":       {[]string{name + "off"}, config.Off, false, ""},
+		"old":       {[]string{old + `"off"`}, config.Off, true, ""},
+		"old_on":    {[]string{old + "on"}, config.On, true, ""},
+		"old_empty": {[]string{old, name + "off"}, config.Off, false, ""},
+		"new_empty": {[]string{old + "off", name}, config.Off, true, ""},
+		"same":      {[]string{old + "off", name + "off"}, config.Off, true, ""},
+		"different": {[]string{old + "off", name + "on"}, config.On, true, old[:len(old)-1]},
+		"no_value":  {[]string{old + "of"}, config.On, true, `"of": give on or off`},
+		"misspelt":  {[]string{"ASYNC_CALLER_Scheduled=off"}, config.On, false, "no such setting"},
+	} {
+		t.Run(label, func(t *testing.T) {
+			loaded, err := config.Load(test.environ, nil)
+			warned := strings.Contains(strings.Join(loaded.Warnings, "\n"),
+				"ASYNC_CALLER_SCHEDULED is called ASYNC_CALLER_TABLES")
+			if loaded.Tables != test.want || warned != test.warned {
+				t.Errorf("%s, warnings %q", loaded.Tables, loaded.Warnings)
+			}
+			problem := fmt.Sprint(err)
+			if (err == nil) != (test.problem == "") || !strings.Contains(problem, test.problem) {
+				t.Errorf("problem %s", problem)
+			}
+			if label == "different" && !strings.Contains(problem, "ASYNC_CALLER_TABLES") {
+				t.Errorf("the problem does not name both: %s", problem)
+			}
+		})
+	}
+}
+
 // TestPasted: a value means the same with what comes along when it is pasted.
 func TestPasted(t *testing.T) {
 	for name, form := range map[string]string{
@@ -176,7 +214,7 @@ func TestPasted(t *testing.T) {
 			loaded, err := config.Load([]string{
 				"ASYNC_CALLER_CALL_TIMEOUT=" + value("30s"), "ASYNC_CALLER_GIVE_UP=" + value("drop"),
 				"ASYNC_CALLER_LOG_LEVEL=" + value("debug"), "ASYNC_CALLER_RETRY=" + value("nexus"),
-				"ASYNC_CALLER_SCHEDULED=" + value("off"),
+				"ASYNC_CALLER_TABLES=" + value("off"),
 				"ASYNC_CALLER_RETRY_STATUSES=" + value("503"), "ASYNC_CALLER_TARGETS_ALLOW=" + value("t.example"),
 				"ASYNC_CALLER_PROXY=" + value("http://me:C4nary@proxy.example:3128"),
 				"ASYNC_CALLER_EXPIRATION=" + value(""),
@@ -189,7 +227,7 @@ func TestPasted(t *testing.T) {
 				got.LogLevel != zerolog.DebugLevel || got.Expiration != 168*time.Hour {
 				t.Errorf("%+v", got)
 			}
-			if loaded.Scheduled != config.Off || !loaded.Rules.Statuses[503] ||
+			if loaded.Tables != config.Off || !loaded.Rules.Statuses[503] ||
 				loaded.Rules.Statuses[500] || loaded.Guard.Judge("t.example", netip.Addr{}) != "" ||
 				loaded.Guard.Judge("u.example", netip.Addr{}) == "" {
 				t.Errorf("%+v", loaded)

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
@@ -25,7 +26,7 @@ import (
 func outcomes(t *testing.T, b *bench, contents ...string) (texts []string) {
 	t.Helper()
 	var kept memory.Table
-	b.Outcomes = record.NewOutcomeRecorder(&kept, 1<<20, zerolog.Nop())
+	b.Outcomes = record.NewOutcomeWriter(&kept, 1<<20, zerolog.Nop())
 	for _, content := range contents {
 		b.deliver(content)
 	}
@@ -121,7 +122,7 @@ func TestOutcomeBehindTheBreaker(t *testing.T) {
 			return decision.Outcome{Status: status}
 		}})
 		var kept memory.Table
-		b.Outcomes = record.NewOutcomeRecorder(&kept, 1<<20, zerolog.Nop())
+		b.Outcomes = record.NewOutcomeWriter(&kept, 1<<20, zerolog.Nop())
 		for range 50 { // opens the breaker
 			b.deliver(fmt.Sprintf(plain, ""))
 		}
@@ -155,7 +156,7 @@ func TestNoOutcomes(t *testing.T) {
 		}
 		var away memory.Table
 		away.Fail(errors.New("away"))
-		for _, recorder := range []*record.Recorder{nil, record.NewOutcomeRecorder(&away, 1<<20, zerolog.Nop())} {
+		for _, recorder := range []*background.Writer{nil, record.NewOutcomeWriter(&away, 1<<20, zerolog.Nop())} {
 			b.Outcomes = recorder
 			began := time.Now()
 			r := b.deliver(fmt.Sprintf(plain, ofRun))

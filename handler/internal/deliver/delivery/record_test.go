@@ -63,7 +63,7 @@ func TestRecord(t *testing.T) {
 				if mode == "update" {
 					b.inUpdateMode(b.store)
 				}
-				b.Record = record.NewRecorder(rows, 1<<20, zerolog.Nop())
+				b.Record = record.NewScheduledWriter(rows, 1<<20, zerolog.Nop())
 				b.send(t, fmt.Sprintf(plain, ""))
 
 				b.runHost(t)
@@ -88,7 +88,7 @@ func TestRecordBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, answers(decision.Outcome{Status: 200}))
 		rows := &observed{b: b, t: t}
-		b.Record = record.NewRecorder(rows, 1<<20, zerolog.Nop())
+		b.Record = record.NewScheduledWriter(rows, 1<<20, zerolog.Nop())
 		profiles, err := targets.Parse([]byte(`{"*": {"rate": "30/h"}}`), nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestNotRecorded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(test.outcome))
 				var table memory.Table
-				b.Record = record.NewRecorder(&table, 1<<20, zerolog.Nop())
+				b.Record = record.NewScheduledWriter(&table, 1<<20, zerolog.Nop())
 				row := record.Scheduled{Key: storage.Key{Partition: mainQueue, ID: messageID}}
 				if err := rows.Put(t.Context(), &table, row); err != nil {
 					t.Fatal(err)
@@ -173,7 +173,7 @@ func TestRecordRepeatedWrite(t *testing.T) {
 				b := setup(t, answers(decision.Outcome{Status: 503}))
 				b.Settler = settle.New(&losesAnswers{Store: b.store, left: test.lost}, storage.Base64)
 				var table memory.Table
-				b.Record = record.NewRecorder(&table, 1<<20, zerolog.Nop())
+				b.Record = record.NewScheduledWriter(&table, 1<<20, zerolog.Nop())
 				later := fmt.Sprintf(plain, `,"attempts":6,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
 
 				b.Deliver(b.ctx, on(mainQueue, later))

@@ -24,7 +24,7 @@ type watched struct {
 func watch(t *testing.T, called *target) (w *watched, closeTables func()) {
 	t.Helper()
 	w = &watched{bench: setup(t, called)}
-	w.Record = record.NewRecorder(&w.scheduled, 1<<20, zerolog.Nop())
+	w.Record = record.NewScheduledWriter(&w.scheduled, 1<<20, zerolog.Nop())
 	w.Targets = record.NewTargets(&w.app, "app", w.Record)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -29,8 +29,8 @@ const (
 	// message for which there is no token.
 	minDelay = 5 * time.Second
 	maxDelay = 15 * time.Minute
-	// remindEvery is the shortest time between two lines of the log about a credential, between two of its ends that
-	// [Config.Fetched] is told, and between two requests in place of its tokens that targets refuse.
+	// remindEvery is the shortest time between two lines of the log about a credential, and between two requests in
+	// place of its tokens that targets refuse.
 	remindEvery = time.Minute
 )
 
@@ -43,8 +43,6 @@ type Token struct {
 // Config is what a store needs.
 type Config struct {
 	Fetch Fetch
-	// Fetched, unless nil, is told the ends of tokens, of each credential at most once a minute.
-	Fetched func(ctx context.Context, c targets.Credential, end time.Time)
 	// Now is the clock. Random returns random numbers from 0 up to, not including, 1.
 	Now    func() time.Time
 	Random func() float64
@@ -95,9 +93,9 @@ type source struct {
 	// problem is why the latest request failed; nil if it did not. No request is made before retryAt.
 	problem *outbound.NoTokenError
 	retryAt time.Time
-	// loggedAt is when the log last had a line about a problem, toldAt when [Config.Fetched] was last called, and
-	// refusedAt when another token was last requested in place of one that a target had refused.
-	loggedAt, toldAt, refusedAt time.Time
+	// loggedAt is when the log last had a line about a problem, and refusedAt when another token was last requested in
+	// place of one that a target had refused.
+	loggedAt, refusedAt time.Time
 }
 
 // Token returns a token of a credential, and waits for it if there is none. While its requests fail, only one call at
@@ -179,22 +177,15 @@ func (s *Store) source(c targets.Credential) *source {
 	return src
 }
 
-// fetch makes a request, keeps its result, and tells of it.
+// fetch makes a request, and keeps its result.
 func (s *Store) fetch(c targets.Credential, src *source) {
 	token, err := s.Fetch(s.life, c)
-	if s.keep(c, src, token, err) && s.Fetched != nil {
-		s.Fetched(s.life, c, token.End)
-	}
-}
-
-// keep keeps the result of a request, and reports whether the end of the token should be told.
-func (s *Store) keep(c targets.Credential, src *source, token Token, err error) (tells bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(src.fetching)
 	src.fetching = nil
 	if s.life.Err() != nil {
-		return false
+		return
 	}
 	now := s.Now()
 	if err == nil && !token.End.After(now) {
@@ -202,24 +193,14 @@ func (s *Store) keep(c targets.Credential, src *source, token Token, err error) 
 	}
 	if err != nil {
 		s.failed(c, src, err, now)
-		return false
+		return
 	}
 	src.token, src.problem, src.retryAt = token, nil, time.Time{}
 	src.renewAt = token.End.Add(-min(maxRenewal, token.End.Sub(now)/renewalShare))
-	return onceAMinute(&src.toldAt, now)
 }
 
 // isRecent reports whether a time is set and less than a minute ago.
 func isRecent(latest, now time.Time) bool { return !latest.IsZero() && now.Sub(latest) < remindEvery }
-
-// onceAMinute reports whether something that is said once a minute may be said now, and keeps that time.
-func onceAMinute(latest *time.Time, now time.Time) bool {
-	if isRecent(*latest, now) {
-		return false
-	}
-	*latest = now
-	return true
-}
 
 func (s *Store) failed(c targets.Credential, src *source, err error, now time.Time) {
 	failures := 1
@@ -228,9 +209,10 @@ func (s *Store) failed(c targets.Credential, src *source, err error, now time.Ti
 	}
 	src.problem = &outbound.NoTokenError{Cause: Cause(c, err), Failures: failures}
 	src.retryAt = now.Add(delay(failures, s.Random()))
-	if !onceAMinute(&src.loggedAt, now) {
+	if isRecent(src.loggedAt, now) {
 		return
 	}
+	src.loggedAt = now
 	level := zerolog.WarnLevel
 	if known, ok := errors.AsType[*ProblemError](err); ok && known.ByOperator {
 		level = zerolog.ErrorLevel

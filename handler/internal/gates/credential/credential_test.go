@@ -414,29 +414,4 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// TestFetched: the ends of tokens are told, at most once a minute.
-func TestFetched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{life: 10 * time.Second}
-		told := make(chan time.Duration, 10)
-		begin := time.Now()
-		store := credential.New(credential.Config{
-			Fetch: s.fetch, Now: time.Now, Random: func() float64 { return 0 }, Log: zerolog.Nop(),
-			Fetched: func(_ context.Context, c targets.Credential, end time.Time) {
-				if c != orders || time.Until(end) != 10*time.Second {
-					t.Errorf("%s ends at %v", c.Name, end)
-				}
-				told <- time.Since(begin)
-			},
-		})
-		for range 120 {
-			_, _ = store.Token(t.Context(), orders)
-			wait(time.Second)
-		}
-		if first, second := <-told, <-told; first > 0 || second < time.Minute || len(told) > 0 {
-			t.Errorf("told at %v, %v, and %d times more", first, second, len(told))
-		}
-	})
-}
-
 var _ outbound.Tokens = (*credential.Store)(nil)

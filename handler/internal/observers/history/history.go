@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/deliver/logs"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/fold"
 	"asynccaller/handler/internal/plain/strictjson"
@@ -38,6 +39,11 @@ const (
 	// partitions is the number of partitions of a table. A partition takes some 2,000 rows a second, and a transaction
 	// only rows of one.
 	partitions = 8
+	// presentBytes is the memory that the rows may take while they wait for the table of the present month, and
+	// pastBytes for one of the past. They wait for many rows of each partition.
+	presentBytes = 2 << 20
+	pastBytes    = 64 << 10
+	gatherTime   = 5 * time.Second
 	// answerTime is how long a call waits for the table. Without an answer, the table is not asked for awayTime.
 	answerTime = 2 * time.Second
 	awayTime   = 3 * time.Second
@@ -144,8 +150,8 @@ type History struct {
 	retention time.Duration
 	log       zerolog.Logger
 
-	mu        sync.Mutex
-	recorders map[string]*record.Recorder
+	mu      sync.Mutex
+	writers map[string]*background.Writer
 	// off says that the credential has no permission. Until awayUntil the table is not asked.
 	off       bool
 	awayUntil time.Time
@@ -157,7 +163,7 @@ type History struct {
 
 // New returns a history in the tables of an account, whose rows are kept for the retention.
 func New(tables storage.Tables, retention time.Duration, log zerolog.Logger) *History {
-	return &History{tables: tables, retention: retention, log: log, recorders: map[string]*record.Recorder{}}
+	return &History{tables: tables, retention: retention, log: log, writers: map[string]*background.Writer{}}
 }
 
 // Close writes the rows that wait.
@@ -166,12 +172,12 @@ func (h *History) Close(timeout time.Duration) {
 		return
 	}
 	h.mu.Lock()
-	recorders := h.recorders
-	h.recorders, h.off = nil, true
+	writers := h.writers
+	h.writers, h.off = nil, true
 	h.mu.Unlock()
 	var closing sync.WaitGroup
-	for _, recorder := range recorders {
-		closing.Go(func() { recorder.Close(timeout) })
+	for _, writer := range writers {
+		closing.Go(func() { writer.Close(timeout) })
 	}
 	closing.Wait()
 }
@@ -203,7 +209,7 @@ func (h *History) Acknowledge(ctx context.Context, entry Entry, now time.Time) {
 	h.ask(context.WithoutCancel(ctx), now, func(ctx context.Context) error {
 		return rows.Put(ctx, h.tables.Table(entry.key.table), rowOf(entry))
 	})
-	h.recordOriginal(entry) //nolint:contextcheck // Close ends the recorder
+	h.recordOriginal(entry) //nolint:contextcheck // Close ends the writer
 }
 
 // Record writes an entry in the background.
@@ -255,16 +261,19 @@ func (h *History) record(entry Entry) {
 		return
 	}
 	name := entry.key.table
-	recorder := h.recorders[name]
-	if recorder == nil {
-		limit := record.PastHistoryBytes // a sender can choose any month of the retention
+	writer := h.writers[name]
+	if writer == nil {
+		bytes := pastBytes // a sender can choose any month of the retention
 		if name == tableOf(entry.EndedAt) {
-			limit = record.HistoryBytes
+			bytes = presentBytes
 		}
-		recorder = record.NewHistoryRecorder(h.tables.Table(name), limit, h.log)
-		h.recorders[name] = recorder
+		writer = background.New(background.Config{
+			Table: h.tables.Table(name), Rows: "ends of calls", Setting: "ASYNC_CALLER_HISTORY",
+			Bytes: bytes, Gather: gatherTime, Log: h.log,
+		})
+		h.writers[name] = writer
 	}
-	recorder.Write(rowOf(entry))
+	writer.Put(rowOf(entry))
 }
 
 // ask makes one request for a call, unless the table is away.

@@ -5,16 +5,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"asynccaller/handler/internal/deliver/delivery"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/storage"
 )
 
-// Collector counts the calls of an instance, and hands the row of each minute to a recorder. It is safe for concurrent
+// Collector counts the calls of an instance, and hands the row of each minute to a writer. It is safe for concurrent
 // use. A nil Collector counts nothing.
 type Collector struct {
-	recorder      *record.Recorder
+	writer        *background.Writer
 	app, instance string
 
 	mu sync.Mutex
@@ -23,10 +26,17 @@ type Collector struct {
 	current Interval
 }
 
+// NewWriter returns a writer of the numbers of calls.
+func NewWriter(table storage.Table, bytes int, log zerolog.Logger) *background.Writer {
+	return background.New(background.Config{
+		Table: table, Rows: "calls per minute", Bytes: bytes, Log: log,
+	})
+}
+
 // NewCollector returns a collector for an instance of an app. It writes while [Collector.Run] runs, and a last time in
 // [Collector.Close].
-func NewCollector(recorder *record.Recorder, app, instance string) *Collector {
-	return &Collector{recorder: recorder, app: app, instance: instance}
+func NewCollector(writer *background.Writer, app, instance string) *Collector {
+	return &Collector{writer: writer, app: app, instance: instance}
 }
 
 // Observe implements [delivery.Observer]. It counts a call also if its message cannot be settled.
@@ -68,12 +78,12 @@ func (c *Collector) advance(now time.Time) {
 	c.minute = minute
 }
 
-// write hands what was counted to the recorder, if anything happened.
+// write hands what was counted to the writer, if anything happened.
 func (c *Collector) write() {
 	if c.current.isEmpty() {
 		return
 	}
-	c.recorder.Write(row{
+	c.writer.Put(row{
 		Key: minuteKey(c.app, c.instance, c.minute), Numbers: encode(&c.current, minuteHosts),
 	})
 	c.current = Interval{}
@@ -92,7 +102,7 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// Close writes what was counted of the present minute, after the last call of Observe, and closes the recorder.
+// Close writes what was counted of the present minute, after the last call of Observe, and closes the writer.
 func (c *Collector) Close(timeout time.Duration) {
 	if c == nil {
 		return
@@ -100,5 +110,5 @@ func (c *Collector) Close(timeout time.Duration) {
 	c.mu.Lock()
 	c.write()
 	c.mu.Unlock()
-	c.recorder.Close(timeout)
+	c.writer.Close(timeout)
 }

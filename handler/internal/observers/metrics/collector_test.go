@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/deliver/delivery"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/metrics"
-	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -35,7 +35,7 @@ func start(t *testing.T, table storage.Table, name string) *instance {
 	t.Helper()
 	i := &instance{}
 	log := zerolog.New(&i.log)
-	i.Collector = metrics.NewCollector(record.NewMetricsRecorder(table, record.HandlerBytes, log), app, name)
+	i.Collector = metrics.NewCollector(metrics.NewWriter(table, background.HandlerBytes, log), app, name)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -45,7 +45,7 @@ func start(t *testing.T, table storage.Table, name string) *instance {
 	i.stop = func() {
 		cancel()
 		<-done
-		i.Close(record.HandlerClose)
+		i.Close(background.HandlerClose)
 	}
 	return i
 }

@@ -8,23 +8,26 @@ import (
 
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/observers/background"
+	"asynccaller/handler/internal/plain/fold"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/mask"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // ScheduledObserver keeps the record of scheduled messages.
 type ScheduledObserver struct {
-	*Recorder
+	*background.Writer
 	Targets *Targets
 }
 
 // Observe implements [delivery.Observer].
 func (s ScheduledObserver) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
 	if wasRecorded(r.Intake.Received, r.Lease) {
-		s.Gone(storage.Key{Partition: r.Message.Queue, ID: r.Lease.ID})
+		s.Remove(storage.Key{Partition: r.Message.Queue, ID: r.Lease.ID})
 	}
 	if r.Action != decision.Reschedule || r.Delay < decision.MinRecordedDelay || r.Write.InPlace {
 		return nil
@@ -33,7 +36,7 @@ func (s ScheduledObserver) Observe(r *delivery.Report) func(context.Context, *de
 	return func(_ context.Context, result *delivery.Result) {
 		if result.Err == nil {
 			row.ID, row.PopReceipt, row.Repeated = result.ID, result.PopReceipt, result.Repeated
-			s.Scheduled(row)
+			s.Put(row)
 		}
 	}
 }
@@ -53,7 +56,7 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	row := Scheduled{
 		Key: storage.Key{Partition: r.Write.Queue}, RequestID: r.Intake.Envelope.RequestID,
 		Method:     text.Clip(r.Intake.Envelope.Call.Method, maxMethod),
-		TargetHost: text.Clip(target.Host, maxHost), PathPattern: target.EscapedPath(),
+		TargetHost: text.Clip(target.Host, maxHost), PathPattern: fold.Path(rows.Text(target.EscapedPath())),
 		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
 		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
 		Organization: text.Clip(r.Tenant.Organization, maxTenant),
@@ -73,7 +76,7 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 }
 
 // OutcomeObserver keeps what becomes of the messages of runs.
-type OutcomeObserver struct{ *Recorder }
+type OutcomeObserver struct{ *background.Writer }
 
 // Observe implements [delivery.Observer].
 func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
@@ -92,7 +95,7 @@ func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *deli
 	}
 	return func(_ context.Context, result *delivery.Result) {
 		if result.Err == nil {
-			o.Outcome(outcome)
+			o.Put(outcome.Keyed())
 		}
 	}
 }

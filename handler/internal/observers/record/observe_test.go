@@ -14,6 +14,7 @@ import (
 
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
@@ -75,9 +76,9 @@ func TestObservers(t *testing.T) {
 				if err := rows.Put(t.Context(), &scheduled, before); err != nil {
 					t.Fatal(err)
 				}
-				recorder := record.NewRecorder(&scheduled, 1<<20, zerolog.Nop())
-				ofRuns := record.NewOutcomeRecorder(&outcomes, 1<<20, zerolog.Nop())
-				failing := record.NewTargets(&app, "app", recorder)
+				writer := record.NewScheduledWriter(&scheduled, 1<<20, zerolog.Nop())
+				ofRuns := record.NewOutcomeWriter(&outcomes, 1<<20, zerolog.Nop())
+				failing := record.NewTargets(&app, "app", writer)
 				if !strings.HasPrefix(test.failing, "t.example") {
 					failing.Failed(record.Target{
 						Host: "t.example", Cause: "failure", Reason: "x", Since: time.Now(), Latest: time.Now(),
@@ -85,8 +86,8 @@ func TestObservers(t *testing.T) {
 				}
 				observers := []delivery.Observer{
 					record.TargetObserver{Targets: failing, IsOpen: func(*url.URL) bool { return true }},
-					record.ScheduledObserver{Recorder: recorder, Targets: failing},
-					record.OutcomeObserver{Recorder: ofRuns},
+					record.ScheduledObserver{Writer: writer, Targets: failing},
+					record.OutcomeObserver{Writer: ofRuns},
 				}
 				<-time.After(time.Minute)
 
@@ -110,7 +111,7 @@ func TestObservers(t *testing.T) {
 						then(t.Context(), result)
 					}
 				}
-				stop(t, failing, recorder, ofRuns)
+				stop(t, failing, writer, ofRuns)
 
 				got := gone
 				for _, row := range all[record.Scheduled](t, &scheduled) {
@@ -142,14 +143,14 @@ func TestObservers(t *testing.T) {
 	}
 }
 
-// stop lets the recorders write what waits, and ends them.
-func stop(t *testing.T, failing *record.Targets, recorders ...*record.Recorder) {
+// stop lets the writers write what waits, and ends them.
+func stop(t *testing.T, failing *record.Targets, writers ...*background.Writer) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	failing.Run(ctx)
-	for _, recorder := range recorders {
-		recorder.Close(time.Second)
+	for _, writer := range writers {
+		writer.Close(time.Second)
 	}
 }
 

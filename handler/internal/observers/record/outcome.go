@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
 
 // Outcome is the row of what became of a message of a run at one attempt.
 type Outcome struct {
-	// The recorder sets the key. WrittenAt is the time of storage.
+	// Key is that of [Outcome.Keyed]. WrittenAt is the time of storage.
 	storage.Key
 	// Run is the token of the run, 1 to 64 visible ASCII characters. A sender can invent one. It is not stored.
 	Run string
@@ -30,15 +33,24 @@ type Outcome struct {
 	Cause string `row:"cause"`
 }
 
-// key returns the key of an outcome.
-func (o Outcome) key() storage.Key {
+// Keyed returns the outcome with its key, as it is written.
+func (o Outcome) Keyed() Outcome {
 	kind := "refused"
 	if o.Called {
 		kind = "called"
 	}
-	return storage.Key{
+	o.Key = storage.Key{
 		Partition: Partition(o.Run), ID: fmt.Sprintf("%s.%d.%s", rows.KeyOf(o.RequestID), o.Attempt, kind),
 	}
+	return o
+}
+
+// NewOutcomeWriter returns a writer of outcomes. It is not that of scheduled messages, so that a sender who invents
+// tokens of runs cannot take its room.
+func NewOutcomeWriter(table storage.Table, bytes int, log zerolog.Logger) *background.Writer {
+	return background.New(background.Config{
+		Table: table, Rows: "outcomes of messages of runs", Bytes: bytes, Log: log,
+	})
 }
 
 // The PartitionKeys that no token has. RunsPartition has the rows that describe runs, and UndonePartition the rows that

@@ -1,7 +1,6 @@
 package record_test
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,12 +19,12 @@ import (
 func TestOutcomeRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table memory.Table
-		r := record.NewOutcomeRecorder(&table, limit, zerolog.Nop())
+		w := record.NewOutcomeWriter(&table, 1<<20, zerolog.Nop())
 		outcome := func(id string, attempt int, called bool, reason string) {
-			r.Outcome(record.Outcome{
+			w.Put(record.Outcome{
 				Run: "a/b", RequestID: id, Attempt: attempt, Called: called, Reason: reason, At: time.Now(),
-			})
-			pass(2 * time.Second)
+			}.Keyed())
+			<-time.After(2 * time.Second)
 		}
 		for _, id := range []string{"r1", "r1.1", "R1", "r/1", "r=2F1", "r1.1.called"} {
 			outcome(id, 1, false, "busy")
@@ -34,8 +33,8 @@ func TestOutcomeRows(t *testing.T) {
 			outcome(id, 1, true, "delivered")
 			outcome(id, 2, false, "busy")
 		}
-		r.Outcome(record.Outcome{Run: "run", RequestID: "r1", Attempt: 1})
-		r.Close(time.Second)
+		w.Put(record.Outcome{Run: "run", RequestID: "r1", Attempt: 1}.Keyed())
+		w.Close(time.Second)
 		reasons := map[string]string{}
 		list := func(partition string) (n int) {
 			query := storage.Query{Partition: partition}
@@ -61,28 +60,6 @@ func TestOutcomeRows(t *testing.T) {
 		}
 		if list("run") != 0 {
 			t.Error("a sender has written among the runs")
-		}
-	})
-}
-
-// TestOutcomeRecorderIsBounded checks that a sender who invents tokens costs a bounded memory, and that the log says
-// what is lost.
-func TestOutcomeRecorderIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		table := &slow{took: time.Second}
-		r := record.NewOutcomeRecorder(table, 64<<10, zerolog.New(&log))
-		for range 10_000 {
-			r.Outcome(record.Outcome{
-				Run: strings.Repeat("t", 64), RequestID: strings.Repeat("~", 128), TargetHost: strings.Repeat("h", 250),
-			})
-		}
-		pass(2 * time.Minute)
-		r.Close(2 * time.Second)
-		for _, want := range []string{"outcomes of messages of runs were not recorded", `"messages":99`} {
-			if !strings.Contains(log.String(), want) {
-				t.Errorf("no %q in the log %s", want, &log)
-			}
 		}
 	})
 }

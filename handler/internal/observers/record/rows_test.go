@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
@@ -43,7 +44,7 @@ func TestNamesOfValues(t *testing.T) {
 			},
 		},
 		"heartbeat": {
-			record.Heartbeat{App: "app", Version: "0.2.0", HostName: "app.example", Since: at, Cause: "hold mode"},
+			heartbeat.Row{App: "app", Version: "0.2.0", HostName: "app.example", Since: at, Cause: "hold mode"},
 			map[string]any{
 				"app": "app", "version": "0.2.0", "hostName": "app.example", "since": at, "cause": "hold mode",
 			},

@@ -1,10 +1,17 @@
+// Package record keeps rows about messages in tables of the storage account. The rows of scheduled messages describe
+// the messages that wait for their next attempt: they are invisible on their queue, and no operation of Queue Storage
+// lists them. Rows can be missing, and the message of a row can be gone. The record never decides what happens to a
+// message. A second table has each [Outcome] of the messages whose sender wants to know it.
 package record
 
 import (
 	"context"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
@@ -41,6 +48,13 @@ type Scheduled struct {
 	Repeated bool `row:"repeated"`
 	// Content is the message's decoded content. It is nil if it was not asked for.
 	Content []byte `row:"content"`
+}
+
+// NewScheduledWriter returns a writer of the rows of scheduled messages.
+func NewScheduledWriter(table storage.Table, bytes int, log zerolog.Logger) *background.Writer {
+	return background.New(background.Config{
+		Table: table, Rows: "scheduled messages", Bytes: bytes, Log: log,
+	})
 }
 
 // Presence is what is known of the message of a row.
@@ -80,6 +94,10 @@ func (s Scheduled) Presence(waitingSince time.Time) Presence {
 	}
 	return Expected
 }
+
+// Heartbeats is the partition of the table that has the heartbeats of apps. A queue can have the same name, but its
+// rows have a request id.
+const Heartbeats = "heartbeat"
 
 // ScheduledQuery selects rows of scheduled messages.
 type ScheduledQuery struct {

@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -10,6 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/storage"
@@ -24,6 +28,8 @@ const (
 	targetCheckInterval = 15 * time.Second
 	// longInFlight is how long a call lasts until its target has a row, unless it has answered meanwhile.
 	longInFlight = 10 * time.Second
+	// writeTimeout limits a pass.
+	writeTimeout = 10 * time.Second
 	// maxSuccesses limits the targets whose latest success is remembered. A failure from before it, of which another
 	// instance writes late, does not count.
 	maxSuccesses = 1000
@@ -34,9 +40,9 @@ const (
 type Targets struct {
 	table storage.Table
 	app   string
-	// scheduled is the recorder of the account.
-	scheduled *Recorder
-	wake      chan struct{}
+	// writer knows whether the table can be used.
+	writer *background.Writer
+	wake   chan struct{}
 
 	mu sync.Mutex
 	// flights are the calls in flight, in no order.
@@ -59,11 +65,16 @@ type rowChange struct {
 	at      time.Time
 }
 
-// NewTargets returns the rows of an app in a table. Scheduled is the recorder of the same account: without permission
-// to use tables, neither writes. The rows are read and written while [Targets.Run] runs.
-func NewTargets(table storage.Table, app string, scheduled *Recorder) *Targets {
+// NewTargetWriter returns a writer of the targets that fail.
+func NewTargetWriter(table storage.Table, bytes int, log zerolog.Logger) *background.Writer {
+	return background.New(background.Config{Table: table, Rows: "failing targets", Bytes: bytes, Log: log})
+}
+
+// NewTargets returns the rows of an app in a table, of which writer knows whether it can be used. The rows are
+// read and written while [Targets.Run] runs.
+func NewTargets(table storage.Table, app string, writer *background.Writer) *Targets {
 	return &Targets{
-		table: table, app: app, scheduled: scheduled, wake: make(chan struct{}, 1),
+		table: table, app: app, writer: writer, wake: make(chan struct{}, 1),
 		seen: map[string]*Target{}, known: map[string]*Target{}, changes: map[string]rowChange{},
 		success: map[string]time.Time{},
 	}
@@ -206,14 +217,14 @@ func (t *Targets) Run(ctx context.Context) {
 	}
 	tick := time.NewTicker(targetCheckInterval)
 	defer tick.Stop()
-	for t.scheduled.Table() != nil {
+	for t.writer.Table() != nil {
 		select {
 		case <-ctx.Done():
-			t.pass(context.WithoutCancel(ctx), HandlerClose)
+			t.pass(context.WithoutCancel(ctx), background.HandlerClose)
 			return
 		case <-tick.C:
 		case <-t.wake:
-			storage.Sleep(ctx, atOnce.time)
+			storage.Sleep(ctx, time.Second)
 		}
 		t.pass(ctx, writeTimeout)
 	}
@@ -260,7 +271,7 @@ func (t *Targets) pass(ctx context.Context, limit time.Duration) {
 	if err == nil || ctx.Err() != nil { // the last pass does the rest
 		return
 	}
-	_ = t.scheduled.Check(err)
+	_ = t.writer.Use(func(storage.Table) error { return err })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.retryAt = now.Add(targetInterval)
@@ -334,7 +345,7 @@ func (t *Targets) write(ctx context.Context, changes []targetChange, now time.Ti
 		next := *c.next
 		next.Key = next.key()
 		version, err := rows.Replace(ctx, t.table, next)
-		if isRefusal(err) { // it must not hurt the others
+		if errors.Is(err, storage.ErrRefused) && !errors.Is(err, storage.ErrDenied) { // it must not hurt the others
 			t.drop(c.next.Host)
 			continue
 		}

@@ -63,7 +63,7 @@ func inBubble(t *testing.T, test func(b *bench)) {
 
 // instance starts an instance of an app.
 func (b *bench) instance(app string) *Targets {
-	scheduled := NewRecorder(b.table, 1<<20, zerolog.Nop())
+	scheduled := NewScheduledWriter(b.table, 1<<20, zerolog.Nop())
 	targets := NewTargets(b.table, app, scheduled)
 	ctx, stop := context.WithCancel(b.t.Context())
 	done := make(chan struct{})
@@ -418,9 +418,9 @@ func TestSweepTargets(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		ctx, stop := context.WithCancel(b.t.Context())
 		defer stop()
-		a := NewTargets(b.table, "app", NewRecorder(b.table, 1<<20, zerolog.Nop()))
+		a := NewTargets(b.table, "app", NewScheduledWriter(b.table, 1<<20, zerolog.Nop()))
 		go a.Run(ctx)
-		defer a.scheduled.Close(0)
+		defer a.writer.Close(0)
 		fails(a, "old.example", "503", 0)
 		b.after(2 * time.Second)
 		b.after(AppRetention - time.Hour)
@@ -483,7 +483,7 @@ func (r *refusingTable) Replace(ctx context.Context, entity storage.Entity) (str
 func TestTargetsRefusedRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &refusingTable{host: "bad.example"}
-		scheduled := NewRecorder(&memory.Table{}, 1<<20, zerolog.Nop())
+		scheduled := NewScheduledWriter(&memory.Table{}, 1<<20, zerolog.Nop())
 		targets := NewTargets(table, "app", scheduled)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})

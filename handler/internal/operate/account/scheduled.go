@@ -18,7 +18,7 @@ import (
 
 // ErrNoTable means that the record of scheduled messages cannot be used.
 var ErrNoTable = errors.New("the record of scheduled messages is not available: " +
-	"the storage connection names no table service, or ASYNC_CALLER_SCHEDULED is off")
+	"the storage connection names no table service, or ASYNC_CALLER_TABLES is off")
 
 // selects reports whether a scheduled message is one of the source.
 func (a *Account) selects(s Source, m message.Scheduled) bool {

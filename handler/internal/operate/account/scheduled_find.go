@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/bounds"
@@ -44,7 +45,7 @@ func (a *Account) PresenceCheck(ctx context.Context, now time.Time) func(record.
 // mayHold reports whether an app may hold messages, or whether that is unknown.
 func (a *Account) mayHold(ctx context.Context, now time.Time) bool {
 	apps, err := a.apps(ctx)
-	return err != nil || slices.ContainsFunc(apps, func(app record.App) bool { return app.MayHold(now) })
+	return err != nil || slices.ContainsFunc(apps, func(app heartbeat.App) bool { return app.MayHold(now) })
 }
 
 // waitingSince returns when the first messages of a queue became visible, now if there are none, and zero if the queue

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/metrics"
@@ -51,7 +52,8 @@ type Status struct {
 	// OtherTargets is the number of the others. At the end are those of the busiest targets that are neither.
 	Targets      []TargetStatus `json:"targets"`
 	OtherTargets int            `json:"otherTargets,omitempty"`
-	// AllTargets are the targets of the record, and those that fail.
+	// AllTargets are the targets of the record, and those that fail. With a RecordProblem, what waits for them is
+	// unknown.
 	AllTargets []TargetStatus `json:"-"`
 	// Failing are all targets that fail, also those that have not failed in the last hour.
 	Failing []record.Target `json:"-"`
@@ -80,7 +82,7 @@ type Status struct {
 
 // AppStatus says whether an app runs.
 type AppStatus struct {
-	record.App
+	heartbeat.App
 	// Silent is the timer function that does not run, although it did or should have; empty if there is none.
 	Silent string `json:"silent,omitempty"`
 }
@@ -243,10 +245,33 @@ func (q *QueueStatus) note(err error) {
 // are unknown.
 func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
 	settings := a.readSettings(ctx, s)
-	s.Credentials = a.Credentials(ctx)
+	s.Credentials = a.Credentials()
+	queues, hosts, err := a.readScheduled(ctx, s, settings)
+	if err != nil {
+		s.RecordProblem = RecordProblem(err)
+	}
+	failing, err := a.Failing(ctx)
+	if err != nil {
+		s.TargetProblem = RecordProblem(err)
+	}
+	s.Failing = failing
+	targets := JoinTargets(hosts, failing, s.At)
+	slices.SortStableFunc(targets, func(a, b TargetStatus) int { // those that fail are never among the others
+		return cmp.Compare(min(len(b.Failing), 1), min(len(a.Failing), 1))
+	})
+	s.OtherTargets = max(len(targets)-maxTargets, 0)
+	s.AllTargets = targets
+	s.Targets = slices.Clone(targets[:len(targets)-s.OtherTargets])
+	a.readNumbers(ctx, s)
+	return queues
+}
+
+// readScheduled completes the status with which apps run, and returns the scheduled messages by queue and by host.
+func (a *Account) readScheduled(
+	ctx context.Context, s *Status, settings setting.InForce,
+) (byQueue map[string]*message.ScheduledGroup, byHost []message.ScheduledGroup, err error) {
 	if a.Table == nil {
-		s.RecordProblem = ErrNoTable.Error()
-		return nil
+		return nil, nil, ErrNoTable
 	}
 	apps, err := a.apps(ctx)
 	for _, app := range apps {
@@ -256,45 +281,31 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 		}
 	}
 	if err != nil {
-		s.RecordProblem = RecordProblem(err)
-		return nil
+		return nil, nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
 	queues := message.ScheduledGroups{By: message.ByQueue, Now: s.At}
 	hosts := message.ScheduledGroups{By: message.ByHost, Now: s.At}
-	s.DueTimes.From = s.At
+	due := message.DueTimes{From: s.At}
 	presence := a.PresenceCheck(limited, s.At)
 	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Scheduled) error {
 		gone := presence(m.Row) == record.Gone
 		UntilResumed(&m, settings, s.At)
 		queues.Add(m, gone)
 		hosts.Add(m, gone)
-		s.DueTimes.Add(m, gone)
+		due.Add(m, gone)
 		return nil
 	})
 	if err != nil {
-		s.RecordProblem = RecordProblem(err)
-		return nil
+		return nil, nil, err
 	}
-	failing, err := a.Failing(ctx)
-	if err != nil {
-		s.TargetProblem = RecordProblem(err)
-	}
-	s.Failing = failing
-	targets := JoinTargets(hosts.Result(), failing, s.At)
-	slices.SortStableFunc(targets, func(a, b TargetStatus) int { // those that fail are never among the others
-		return cmp.Compare(min(len(b.Failing), 1), min(len(a.Failing), 1))
-	})
-	s.OtherTargets = max(len(targets)-maxTargets, 0)
-	s.AllTargets = targets
-	s.Targets = slices.Clone(targets[:len(targets)-s.OtherTargets])
-	a.readNumbers(ctx, s)
-	record := map[string]*message.ScheduledGroup{}
+	s.DueTimes = due
+	byQueue = map[string]*message.ScheduledGroup{}
 	for _, group := range queues.Result() {
-		record[group.Key] = &group
+		byQueue[group.Key] = &group
 	}
-	return record
+	return byQueue, hosts.Result(), nil
 }
 
 // readNumbers completes the targets with their numbers, and adds the busiest ones.

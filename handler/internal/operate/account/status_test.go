@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
@@ -26,7 +27,7 @@ func TestStatusOfRecord(t *testing.T) {
 	}{
 		"readable": {nil, nil, "5 scheduled, 1 stale; h.example: 1 failing; p.example is paused", "||", true},
 		"record_unknown": {
-			noAnswer, nil, "unknown; p.example is paused", "no answer||", false,
+			noAnswer, nil, "unknown; h.example: 1 failing; p.example is paused", "no answer||", false,
 		},
 		"targets_unknown": {
 			nil, noAnswer, "5 scheduled, 1 stale", "|read which targets fail: no answer|" +
@@ -109,8 +110,8 @@ func TestPresenceOfLongDue(t *testing.T) {
 				if i > 0 {
 					advance(time.Minute)
 				}
-				app := record.App{Name: "app", Problem: problem}
-				if err := record.Beat(t.Context(), table, app, "AC-monitor"); err != nil {
+				app := heartbeat.App{Name: "app", Problem: problem}
+				if err := heartbeat.Beat(t.Context(), table, app, "AC-monitor"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -119,7 +120,7 @@ func TestPresenceOfLongDue(t *testing.T) {
 		ended, old := beat("hold mode: x"), beat("hold mode: x")
 		for range 59 {
 			advance(time.Minute)
-			if err := record.Beat(t.Context(), ended, record.App{Name: "app"}, "AC-monitor"); err != nil {
+			if err := heartbeat.Beat(t.Context(), ended, heartbeat.App{Name: "app"}, "AC-monitor"); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
@@ -43,7 +44,7 @@ func (a *Account) Failing(ctx context.Context) ([]record.Target, error) {
 
 // ErrNoSettings means that no target can be paused, and no limit of one can be set.
 var ErrNoSettings = errors.New("no target can be paused, and no limit can be set: the storage connection names no " +
-	"table service (add TableEndpoint), or ASYNC_CALLER_SCHEDULED is off")
+	"table service (add TableEndpoint), or ASYNC_CALLER_TABLES is off")
 
 // Setting is the row of a live setting. File is what targets.json says about its member; empty if it says nothing.
 type Setting struct {
@@ -67,10 +68,10 @@ func (a *Account) Settings(ctx context.Context) ([]setting.Setting, error) {
 }
 
 // apps returns the apps that have recorded beats.
-func (a *Account) apps(ctx context.Context) ([]record.App, error) {
+func (a *Account) apps(ctx context.Context) ([]heartbeat.App, error) {
 	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
 	defer cancel()
-	return record.ReadApps(ctx, a.Table)
+	return heartbeat.Read(ctx, a.Table)
 }
 
 // CheckApps returns why it is not known that an app runs, and so reads the settings; nil if one does.
@@ -82,7 +83,7 @@ func (a *Account) CheckApps(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	runs := func(app record.App) bool { return app.Silent(now) == "" }
+	runs := func(app heartbeat.App) bool { return app.Silent(now) == "" }
 	if !slices.ContainsFunc(apps, runs) {
 		return errors.New("no app of the account has recorded that it runs")
 	}
@@ -135,31 +136,13 @@ func JoinTargets(groups []message.ScheduledGroup, failing []record.Target, now t
 type Credential struct {
 	Pattern    string `json:"pattern"`
 	Credential string `json:"credential"`
-	// TokenEnds is when the token ends that an instance has fetched last; zero if that is unknown.
-	TokenEnds time.Time `json:"tokenEnds"`
 }
 
 // Credentials returns the credentials of targets.json, ordered by pattern.
-func (a *Account) Credentials(ctx context.Context) (listed []Credential) {
+func (a *Account) Credentials() (listed []Credential) {
 	credentials := a.Rules.Decision.Profiles.Credentials()
-	if len(credentials) == 0 {
-		return nil
-	}
-	ends := a.TokenEnds(ctx)
 	for _, pattern := range slices.Sorted(maps.Keys(credentials)) {
-		c := credentials[pattern]
-		listed = append(listed, Credential{pattern, c.Name, ends[c.ID]})
+		listed = append(listed, Credential{pattern, credentials[pattern].Name})
 	}
 	return listed
-}
-
-// TokenEnds returns when the tokens of credentials end, as far as that can be read.
-func (a *Account) TokenEnds(ctx context.Context) map[string]time.Time {
-	if a.AppTable == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
-	defer cancel()
-	ends, _ := record.ReadTokenEnds(ctx, a.AppTable) // without it the commands say that it is unknown
-	return ends
 }

@@ -47,6 +47,9 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 	}
 	report.problems("settings", errors.Join(a.LocalErr, a.SettingsErr),
 		"correct it and restart the app: until then it makes no calls", "valid, with "+config.FilesInForce(dir))
+	for _, warning := range a.Settings.Warnings {
+		report(Line{State: Warning, Check: "settings", Text: warning, Next: "rename it in the settings of the app"})
+	}
 	for _, v := range a.Settings.Variables {
 		report.ok("variable", v.String())
 	}

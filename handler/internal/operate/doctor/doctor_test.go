@@ -13,14 +13,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/storage"
 )
 
 func TestHeartbeats(t *testing.T) {
 	now := time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)
-	app := func(name string, since, monitor, keeper time.Duration) record.App {
-		app := record.App{Name: name, Since: now.Add(-since), Monitor: now.Add(-monitor)}
+	app := func(name string, since, monitor, keeper time.Duration) heartbeat.App {
+		app := heartbeat.App{Name: name, Since: now.Add(-since), Monitor: now.Add(-monitor)}
 		if keeper >= 0 {
 			app.Keeper = now.Add(-keeper)
 		}
@@ -28,41 +28,41 @@ func TestHeartbeats(t *testing.T) {
 	}
 	const never, week = -1, 7 * 24 * time.Hour
 	for name, test := range map[string]struct {
-		apps []record.App
+		apps []heartbeat.App
 		want []string
 	}{
 		"none": {nil, []string{"warning AC-monitor has not run yet, or cannot record that it runs"}},
 		"fresh": {
-			[]record.App{app("local", time.Minute, 20*time.Second, never)},
+			[]heartbeat.App{app("local", time.Minute, 20*time.Second, never)},
 			[]string{"ok local: AC-monitor ran 20s ago, AC-poison-keeper has not run yet"},
 		},
 		"old": {
-			[]record.App{app("local", week, 3*time.Minute, 125*time.Minute)},
+			[]heartbeat.App{app("local", week, 3*time.Minute, 125*time.Minute)},
 			[]string{"ok local: AC-monitor ran 3m0s ago, AC-poison-keeper ran 2h5m0s ago"},
 		},
 		"ahead": {
-			[]record.App{app("local", week, -time.Minute, 0)},
+			[]heartbeat.App{app("local", week, -time.Minute, 0)},
 			[]string{"ok local: AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago"},
 		},
 		"no_calls": {
-			[]record.App{{Name: "shop", Since: now, Monitor: now, Problem: "hold mode: x"}},
+			[]heartbeat.App{{Name: "shop", Since: now, Monitor: now, Problem: "hold mode: x"}},
 			[]string{
 				"ok shop: AC-monitor ran 0s ago, AC-poison-keeper has not run yet",
 				"broken shop makes no calls: hold mode: x",
 			},
 		},
 		"late_keeper": {
-			[]record.App{app("local", week, time.Minute, 3*time.Hour)},
+			[]heartbeat.App{app("local", week, time.Minute, 3*time.Hour)},
 			[]string{"broken local: AC-monitor ran 1m0s ago, AC-poison-keeper ran 3h0m0s ago: " +
 				"the app, or its AC-poison-keeper, does not run"},
 		},
 		"no_keeper": {
-			[]record.App{app("local", 126*time.Minute, time.Minute, never)},
+			[]heartbeat.App{app("local", 126*time.Minute, time.Minute, never)},
 			[]string{"broken local: AC-monitor ran 1m0s ago, AC-poison-keeper has not run yet: " +
 				"the app, or its AC-poison-keeper, does not run"},
 		},
 		"one_of_two": {
-			[]record.App{app("billing", week, 0, 0), app("shop", week, 10*time.Minute, 10*time.Minute)},
+			[]heartbeat.App{app("billing", week, 0, 0), app("shop", week, 10*time.Minute, 10*time.Minute)},
 			[]string{
 				"ok billing: AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago",
 				"broken shop: AC-monitor ran 10m0s ago, AC-poison-keeper ran 10m0s ago: " +

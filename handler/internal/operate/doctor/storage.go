@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
@@ -69,7 +70,7 @@ func (report Reporter) storage(ctx context.Context, a config.App, queues []strin
 		report.queues(ctx, store, queues, encoding, a.RoutedQueues())
 		report.unread(ctx, store, queues)
 	}
-	report.table(ctx, conn, a, now)
+	report.tables(ctx, conn, a, now)
 	_ = report.try(ctx, "blob access", "role Storage Blob Data Owner",
 		func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
 }
@@ -241,16 +242,17 @@ func isWrapped(content []byte) bool {
 	return forms != nil
 }
 
-// table checks the record of scheduled messages, and the heartbeats in it.
-func (report Reporter) table(ctx context.Context, conn azure.Connection, a config.App, now time.Time) {
-	table, err := azure.OpenTable(conn, storage.ScheduledTable)
+// tables checks each table, and reports what those have that can be used.
+func (report Reporter) tables(ctx context.Context, conn azure.Connection, a config.App, now time.Time) {
+	const check = "table access"
+	tables, err := azure.OpenTables(conn)
 	hasLimits := a.Settings.Rules.Profiles.NeedTable()
-	if err != nil || a.Settings.Scheduled == config.Off {
+	if err != nil || a.Settings.Tables == config.Off {
 		line := Line{
 			State: Warning,
-			Check: "table access",
+			Check: check,
 			Text:  "scheduled messages and heartbeats are not recorded",
-			Next:  "set " + config.Prefix + "SCHEDULED to on, and add TableEndpoint to the connection string",
+			Next:  "set " + config.Prefix + "TABLES to on, and add TableEndpoint to the connection string",
 		}
 		if hasLimits {
 			line.Text += ", and " + limit.CountsAlone
@@ -258,28 +260,43 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, a confi
 		report(line)
 		return
 	}
-	defer table.Close()
-	var apps []record.App
-	read := func(ctx context.Context) (err error) {
-		apps, err = record.ReadApps(ctx, table)
-		return err
-	}
-	remove := func(ctx context.Context) error {
-		return table.Delete(ctx, []storage.Key{{Partition: "doctor", ID: noID}})
-	}
-	err = report.try(ctx, "table access", "role "+storage.TableRole, read, remove)
-	if err == nil {
-		for _, line := range judgeHeartbeats(apps, now) {
-			report(line)
+	defer tables.Close()
+	var failed []string
+	for _, name := range []string{storage.ScheduledTable, storage.AppTable, storage.RunTable, storage.MetricsTable} {
+		tryErr := tryTable(ctx, tables.Table(name))
+		if tryErr != nil {
+			failed = append(failed, name)
+			err = cmp.Or(err, tryErr) // the others have the same cause
 		}
-		report.waiting(ctx, conn, table, now)
-		report.pauses(ctx, conn, now)
+	}
+	if err != nil {
+		report.failed(check, fmt.Errorf("%s: %w", strings.Join(failed, ", "), err), "role "+storage.TableRole)
+	} else {
+		report.ok(check, "permitted")
+	}
+	if !slices.Contains(failed, storage.ScheduledTable) {
+		report.scheduled(ctx, tables.Table(storage.ScheduledTable), now)
+	}
+	if !slices.Contains(failed, storage.AppTable) {
+		report.failing(ctx, tables.Table(storage.AppTable), now)
+		report.pauses(ctx, tables.Table(storage.AppTable), now)
 	} else if hasLimits {
 		report(Line{
 			State: Warning, Check: "limits", Text: "without permission to use the table, " + limit.CountsAlone,
-			Next: "see table access",
+			Next: "see " + check,
 		})
 	}
+}
+
+// tryTable reads and removes a row that does not exist.
+func tryTable(ctx context.Context, table storage.Table) error {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	err := rows.List(ctx, table, storage.Query{Partition: "doctor"}, func(struct{ storage.Key }) error { return nil })
+	if err != nil {
+		return err
+	}
+	return table.Delete(ctx, []storage.Key{{Partition: "doctor", ID: noID}})
 }
 
 // maxWaiting is how many calls that wait are counted, and maxFailing how many targets that fail or are paused are named
@@ -289,13 +306,21 @@ const (
 	maxFailing = 3
 )
 
-// waiting reports the calls that wait for their next attempt, and the targets that fail.
-func (report Reporter) waiting(ctx context.Context, conn azure.Connection, table storage.Table, now time.Time) {
+// scheduled reports the heartbeats of the apps, and the calls that wait for their next attempt.
+func (report Reporter) scheduled(ctx context.Context, table storage.Table, now time.Time) {
 	const check = "calls that wait"
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
+	apps, err := heartbeat.Read(ctx, table)
+	if err != nil {
+		report.failed("heartbeats", err, "")
+		return
+	}
+	for _, line := range judgeHeartbeats(apps, now) {
+		report(line)
+	}
 	waiting := 0
-	err := record.ListScheduled(ctx, table, record.ScheduledQuery{}, func(record.Scheduled) error {
+	err = record.ListScheduled(ctx, table, record.ScheduledQuery{}, func(record.Scheduled) error {
 		if waiting > maxWaiting {
 			return rows.ErrStop
 		}
@@ -306,23 +331,21 @@ func (report Reporter) waiting(ctx context.Context, conn azure.Connection, table
 		report.failed(check, err, "")
 		return
 	}
-	appTable, err := azure.OpenTable(conn, storage.AppTable)
-	if err != nil {
-		return // the record has reported it
-	}
-	defer appTable.Close()
-	failing, err := record.ReadTargets(ctx, appTable)
-	if err != nil {
-		report.failed("targets", err, "role "+storage.TableRole)
-		return
-	}
 	text := fmt.Sprint(waiting)
 	if waiting > maxWaiting {
 		text = fmt.Sprintf("more than %d", maxWaiting)
 	}
-	text += " scheduled for their next attempt"
-	if len(failing) == 0 {
-		report.ok(check, text)
+	report.ok(check, text+" scheduled for their next attempt")
+}
+
+// failing reports the targets that fail.
+func (report Reporter) failing(ctx context.Context, table storage.Table, now time.Time) {
+	const check = "targets"
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	failing, err := record.ReadTargets(ctx, table)
+	if err != nil {
+		report.failed(check, err, "")
 		return
 	}
 	slices.SortFunc(failing, func(a, b record.Target) int { return b.Latest.Compare(a.Latest) })
@@ -330,26 +353,25 @@ func (report Reporter) waiting(ctx context.Context, conn azure.Connection, table
 	for _, f := range failing[:min(len(failing), maxFailing)] {
 		names = append(names, fmt.Sprintf("%s for %v (%s)", f.Host, now.Sub(f.Since).Round(time.Second), f.Cause))
 	}
-	text += fmt.Sprintf("; targets that fail (%d): %s", len(failing), strings.Join(names, ", "))
 	if len(failing) > maxFailing {
-		text += ", and others"
+		names = append(names, "and others")
 	}
-	report(Line{State: Warning, Check: check, Text: text, Next: "`async-caller status`"})
+	report.items(names, Line{
+		State: Warning,
+		Check: check,
+		Text:  fmt.Sprintf("fail (%d)", len(failing)),
+		Next:  "`async-caller status`",
+	}, "none fails")
 }
 
 // pauses reports the targets that are paused.
-func (report Reporter) pauses(ctx context.Context, conn azure.Connection, now time.Time) {
+func (report Reporter) pauses(ctx context.Context, table storage.Table, now time.Time) {
 	const check = "pauses"
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	table, err := azure.OpenTable(conn, storage.AppTable)
-	if err != nil {
-		return // the record has reported it
-	}
-	defer table.Close()
 	settings, err := setting.Read(ctx, table)
 	if err != nil {
-		report.failed(check, err, "role "+storage.TableRole)
+		report.failed(check, err, "")
 		return
 	}
 	var names []string

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
 )
@@ -31,7 +32,7 @@ func (report Reporter) timers(app *functionapp.App, disabled []string) {
 }
 
 // judgeHeartbeats judges when the timer functions of each app last ran.
-func judgeHeartbeats(apps []record.App, now time.Time) (lines []Line) {
+func judgeHeartbeats(apps []heartbeat.App, now time.Time) (lines []Line) {
 	const check = "heartbeats"
 	const next = "start the app; if it runs, look for errors in the host's log, and check the roles of its identity"
 	if len(apps) == 0 {

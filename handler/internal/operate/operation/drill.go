@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/send"
 	"asynccaller/handler/internal/plain/text"
@@ -55,8 +56,8 @@ type DrillResult struct {
 	// Missing is the number of calls whose end is not known after their deadlines; nil if the drill ended earlier.
 	Missing *int `json:"missing"`
 	// Apps are those that had recorded heartbeats at Began, when the drill began.
-	Began time.Time    `json:"began"`
-	Apps  []record.App `json:"apps"`
+	Began time.Time       `json:"began"`
+	Apps  []heartbeat.App `json:"apps"`
 }
 
 // Pending is the number of calls that were sent and whose end is not known.
@@ -148,7 +149,7 @@ func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err er
 
 // homePage returns the URL of the home page of the app that runs on the account, as it has recorded it. A name that is
 // formed from the app's own could be that of a stranger's site.
-func homePage(apps []record.App, now time.Time) (string, error) {
+func homePage(apps []heartbeat.App, now time.Time) (string, error) {
 	var names []string
 	var hostName string
 	for _, app := range apps {

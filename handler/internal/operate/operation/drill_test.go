@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/app/functionapp"
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -152,8 +152,8 @@ func TestDrillHomePage(t *testing.T) {
 				a.Account.Table = table
 				beat := func(apps []string) {
 					for _, app := range apps {
-						beating := record.App{Name: app, HostName: c.recorded}
-						if err := record.Beat(t.Context(), table, beating, functionapp.MonitorTimer); err != nil {
+						beating := heartbeat.App{Name: app, HostName: c.recorded}
+						if err := heartbeat.Beat(t.Context(), table, beating, functionapp.MonitorTimer); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -188,7 +188,7 @@ func TestDrillRefused(t *testing.T) {
 		words []string
 	}{
 		"not_recorded": {operation.Drill{URL: drillURL, Count: 1}, true, operation.ErrNoOutcomes, []string{
-			"a drill is not possible", "ASYNC_CALLER_SCHEDULED is off",
+			"a drill is not possible", "ASYNC_CALLER_TABLES is off",
 		}},
 		"url": {operation.Drill{URL: "t.example", Count: 1}, false, operation.ErrNoCall, []string{"call.url"}},
 		"priority": {

@@ -86,7 +86,7 @@ func (t Tables) metricsReader() *metrics.Reader {
 
 // OpenTables opens the tables of an app's account.
 func OpenTables(a config.App) (t Tables) {
-	if a.ConnectionErr != nil || a.Settings.Scheduled == config.Off {
+	if a.ConnectionErr != nil || a.Settings.Tables == config.Off {
 		return t
 	}
 	for name, target := range map[string]*storage.Table{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/run/journal"
@@ -33,14 +34,14 @@ func (op *Operations) checkOutcomes(ctx context.Context, pace journal.Pace) erro
 
 // recordingApps returns the apps on the account, at least one, if it can be known what becomes of messages. Otherwise
 // the error says that what the subject and verb name is not possible.
-func (op *Operations) recordingApps(ctx context.Context, subject string) ([]record.App, error) {
+func (op *Operations) recordingApps(ctx context.Context, subject string) ([]heartbeat.App, error) {
 	if op.Account.Table == nil || op.Outcomes == nil {
 		return nil, fmt.Errorf("%s %w: the table %s is needed, and the storage connection names no table service, "+
-			"or ASYNC_CALLER_SCHEDULED is off", subject, ErrNoOutcomes, storage.RunTable)
+			"or ASYNC_CALLER_TABLES is off", subject, ErrNoOutcomes, storage.RunTable)
 	}
 	limited, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
-	apps, err := record.ReadApps(limited, op.Account.Table)
+	apps, err := heartbeat.Read(limited, op.Account.Table)
 	if err == nil {
 		none := storage.Query{Partition: record.Partition("none")}
 		err = op.Outcomes.List(limited, none, func(storage.Entity) error { return nil })
@@ -53,7 +54,7 @@ func (op *Operations) recordingApps(ctx context.Context, subject string) ([]reco
 	case len(apps) == 0:
 		return nil, fmt.Errorf("%s %w: no timer function of the app has recorded that it ran, so it is not known "+
 			"whether the app records outcomes; start the app with the function %s, which runs every minute, and with "+
-			"ASYNC_CALLER_SCHEDULED on", subject, ErrNoOutcomes, functionapp.MonitorTimer)
+			"ASYNC_CALLER_TABLES on", subject, ErrNoOutcomes, functionapp.MonitorTimer)
 	}
 	return apps, nil
 }

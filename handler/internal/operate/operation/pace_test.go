@@ -14,6 +14,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
@@ -48,8 +50,8 @@ func recorded(t *testing.T, a *operation.Operations) storage.Table {
 	if a.Account.Table == nil {
 		a.Account.Table = &memory.Table{}
 	}
-	beating := record.App{Name: "local", Version: "test"}
-	if err := record.Beat(t.Context(), a.Account.Table, beating, functionapp.MonitorTimer); err != nil {
+	beating := heartbeat.App{Name: "local", Version: "test"}
+	if err := heartbeat.Beat(t.Context(), a.Account.Table, beating, functionapp.MonitorTimer); err != nil {
 		t.Fatal(err)
 	}
 	return a.Outcomes
@@ -58,7 +60,7 @@ func recorded(t *testing.T, a *operation.Operations) storage.Table {
 // start starts the app. It ends with the test, or when stop is called.
 func (a app) start(t *testing.T) (stop func()) {
 	t.Helper()
-	recorder := record.NewOutcomeRecorder(a.outcomes, 1<<20, zerolog.Nop())
+	writer := record.NewOutcomeWriter(a.outcomes, 1<<20, zerolog.Nop())
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -70,7 +72,7 @@ func (a app) start(t *testing.T) (stop func()) {
 				return
 			}
 			for _, m := range batch {
-				running.Go(func() { a.handle(t, ctx, m, recorder) })
+				running.Go(func() { a.handle(t, ctx, m, writer) })
 			}
 			select {
 			case <-ctx.Done():
@@ -81,14 +83,14 @@ func (a app) start(t *testing.T) (stop func()) {
 	stop = sync.OnceFunc(func() {
 		cancel()
 		running.Wait()
-		recorder.Close(time.Second)
+		writer.Close(time.Second)
 	})
 	t.Cleanup(stop)
 	return stop
 }
 
 //nolint:revive // t comes first, as in every other test
-func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, recorder *record.Recorder) {
+func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, writer *background.Writer) {
 	content, err := storage.Base64.Decode(m.Text)
 	if err != nil {
 		t.Errorf("sent: %v", err)
@@ -140,7 +142,7 @@ func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, record
 		t.Error(err)
 	}
 	if o.Run != "" {
-		recorder.Outcome(o)
+		writer.Put(o.Keyed())
 	}
 }
 
@@ -248,11 +250,12 @@ func TestCanary(t *testing.T) {
 func TestCanaryOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, reader := newApp(t, newQueues(t, 1), always("deliver"))
-		recorder := record.NewOutcomeRecorder(a.Outcomes, 1<<20, zerolog.Nop())
-		recorder.Outcome(record.Outcome{
+		writer := record.NewOutcomeWriter(a.Outcomes, 1<<20, zerolog.Nop())
+		other := record.Outcome{
 			Run: "another", RequestID: "edited", Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
-		})
-		recorder.Close(time.Second)
+		}
+		writer.Put(other.Keyed())
+		writer.Close(time.Second)
 		set, err := edit.ParseSet("requestId=edited")
 		if err != nil {
 			t.Fatal(err)
@@ -281,7 +284,7 @@ func TestNoOutcomes(t *testing.T) {
 	}{
 		"no_table": {
 			prepare: func(a *operation.Operations) { a.Account.Table, a.Outcomes = nil, nil },
-			words:   []string{"SCHEDULED is off"},
+			words:   []string{"TABLES is off"},
 		},
 		"no_rights": {
 			prepare: func(a *operation.Operations) { fail(a.Account.Table, denied) },

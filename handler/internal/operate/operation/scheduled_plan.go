@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
@@ -97,9 +98,16 @@ func checkRow(row record.Scheduled, text string) error {
 	return storage.CheckText(text)
 }
 
-// newRecorder returns a recorder for changes of rows whose routes are short already.
-func newRecorder(table storage.Table) *record.Recorder {
-	return record.NewRecorder(table, record.RunBytes, zerolog.Nop())
+// Limits of the writers of a run, which wait for nothing else: the memory that rows may take while they wait, and how
+// long it may take to write the last of them.
+const (
+	rowBytes  = 32 << 20
+	closeTime = 30 * time.Second
+)
+
+// newWriter returns a writer of the record of scheduled messages.
+func newWriter(table storage.Table) *background.Writer {
+	return record.NewScheduledWriter(table, rowBytes, zerolog.Nop())
 }
 
 // hooks follow the messages of a run: they watch what becomes of them, and keep the record of scheduled messages.
@@ -108,7 +116,7 @@ type hooks struct {
 
 	// rows changes the record; nil without one. Cancelled keeps the calls that are cancelled, and removes those whose
 	// cancel is undone; nil if none are kept.
-	rows      *record.Recorder
+	rows      *background.Writer
 	cancelled *history.History
 	// outOfDate counts the edited messages whose rows could not be written, and err is why.
 	mu        sync.Mutex
@@ -121,7 +129,7 @@ type hooks struct {
 func (op *Operations) hooks(about journal.Run) run.Hooks {
 	h := &hooks{watch: newWatch(op, about.Token)}
 	if op.Account.Table != nil {
-		h.rows = newRecorder(op.Account.Table)
+		h.rows = newWriter(op.Account.Table)
 	}
 	if (about.Command == cancelCommand || about.Of != "") && op.keepsHistory() {
 		h.cancelled = history.New(op.History, op.HistoryRetention, zerolog.Nop())
@@ -151,11 +159,11 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 	}
 	if row.Content != nil && time.Until(row.NextAttemptAt) >= decision.MinRecordedDelay {
 		row.ID, row.PopReceipt = p.NewID, p.NewReceipt
-		h.rows.Scheduled(row)
+		h.rows.Put(row)
 		return
 	}
 	if s.Take != nil {
-		h.rows.Gone(row.Key)
+		h.rows.Remove(row.Key)
 	}
 }
 
@@ -277,7 +285,7 @@ func (h *hooks) tryWithdraw(entry history.Entry) {
 
 // Close implements [run.Hooks]. Nothing depends on the record, so an error is only a note.
 func (h *hooks) Close() {
-	h.cancelled.Close(record.RunClose)
+	h.cancelled.Close(closeTime)
 	if h.shownCancelled > 0 {
 		h.operations.observer().Note(fmt.Sprintf("the history still shows %d calls as cancelled, because its table "+
 			"did not answer; the messages are not affected", h.shownCancelled))
@@ -285,7 +293,7 @@ func (h *hooks) Close() {
 	if h.rows == nil {
 		return
 	}
-	h.rows.Close(record.RunClose)
+	h.rows.Close(closeTime)
 	lost, err := h.rows.Lost()
 	lost += h.outOfDate
 	if lost > 0 {

@@ -21,18 +21,18 @@ func Sweep(ctx context.Context, a *account.Account, table storage.Table) (swept 
 	recorded := *a
 	recorded.Table = table
 	presence := recorded.PresenceCheck(ctx, now)
-	recorder := newRecorder(table) //nolint:contextcheck // Close ends it
+	writer := newWriter(table) //nolint:contextcheck // Close ends it
 	query := record.ScheduledQuery{DueBefore: now.Add(-sweepAfter)}
 	err = record.ListScheduled(ctx, table, query, func(row record.Scheduled) error {
 		row.NextAttemptAt = row.NextAttemptAt.Add(sweepAfter)
 		if presence(row) == record.Gone {
 			swept++
-			recorder.Gone(row.Key)
+			writer.Remove(row.Key)
 		}
 		return nil
 	})
-	recorder.Close(record.RunClose)
-	lost, lostErr := recorder.Lost()
+	writer.Close(closeTime)
+	lost, lostErr := writer.Lost()
 	err = errors.Join(err, lostErr)
 	if err != nil {
 		err = fmt.Errorf("remove rows of scheduled messages that are gone: %w", err)

@@ -64,7 +64,7 @@ func (op *Operations) askUndone(
 			return err
 		case found && !op.engine().HasUndoneNothing(undo):
 			return fmt.Errorf("%s: %w by %s, run %s; if that is not so, repeat the command with "+
-				"ASYNC_CALLER_SCHEDULED=off",
+				"ASYNC_CALLER_TABLES=off",
 				id, errUndoneElsewhere, text.Line(row.By, maxShown), text.Line(undo, maxShown))
 		}
 		return allowed(ctx, row)
@@ -76,7 +76,7 @@ func (op *Operations) askUndone(
 		return err
 	}
 	return fmt.Errorf("%s: not known whether it was undone with the journals of another machine or folder: %w; "+
-		"try again, or set ASYNC_CALLER_SCHEDULED=off to ask only the journals here", id, err)
+		"try again, or set ASYNC_CALLER_TABLES=off to ask only the journals here", id, err)
 }
 
 // releaseUndo removes the row of a run of which an undo has restored nothing, so that it can be undone elsewhere.

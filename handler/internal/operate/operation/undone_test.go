@@ -118,9 +118,9 @@ func TestUndoOfCopiedJournals(t *testing.T) {
 		"denied":    {table: func(t *memory.Table) { t.Fail(storage.ErrDenied) }, done: 3},
 		"hostile_row": {
 			row:  map[string]any{"by": "\x1b[2J", "content": []byte(strings.Repeat("\x1b", 500))},
-			want: "SCHEDULED=off",
+			want: "TABLES=off",
 		},
-		"row_of_nobody": {row: map[string]any{"content": []byte("../../x")}, want: "SCHEDULED=off"},
+		"row_of_nobody": {row: map[string]any{"content": []byte("../../x")}, want: "TABLES=off"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

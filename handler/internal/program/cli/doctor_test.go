@@ -22,6 +22,7 @@ import (
 	"unicode/utf8"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/doctor"
@@ -383,7 +384,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 				if err := rows.Put(p.t.Context(), table, row); err != nil {
 					p.t.Fatal(err)
 				}
-			}, "warning", "calls that wait", "targets that fail (1): crm.example for 1h", "async-caller status",
+			}, "warning", "targets", "fail (1): crm.example for 1h", "async-caller status",
 		},
 		{
 			"target_paused", func(p *patient) {
@@ -585,14 +586,28 @@ func TestDoctorFindsFaults(t *testing.T) {
 			"403", role + "Table Data Contributor",
 		},
 		{
-			"no_record", func(p *patient) { p.environ["ASYNC_CALLER_SCHEDULED"] = "off" }, "warning", "table access",
-			"not recorded", "ASYNC_CALLER_SCHEDULED to on",
+			"one_table", func(p *patient) {
+				p.refuse = func(_ string, r *http.Request) (int, string) {
+					if strings.Contains(r.URL.Path, storage.MetricsTable) {
+						return http.StatusForbidden, "AuthorizationPermissionMismatch"
+					}
+					return 0, ""
+				}
+			}, "broken", "table access", storage.MetricsTable + ": ", role + "Table Data Contributor",
+		},
+		{
+			"no_record", func(p *patient) { p.environ["ASYNC_CALLER_TABLES"] = "off" }, "warning", "table access",
+			"not recorded", "ASYNC_CALLER_TABLES to on",
+		},
+		{
+			"old_name", func(p *patient) { p.environ["ASYNC_CALLER_SCHEDULED"] = "on" }, "warning", "settings",
+			"ASYNC_CALLER_SCHEDULED is called ASYNC_CALLER_TABLES", "rename it",
 		},
 		{
 			"limits_alone", func(p *patient) {
 				p.write("targets.json", `{"t.example":{"rate":"1/s"}}`)
-				p.environ["ASYNC_CALLER_SCHEDULED"] = "off"
-			}, "warning", "table access", "on its own", "ASYNC_CALLER_SCHEDULED to on",
+				p.environ["ASYNC_CALLER_TABLES"] = "off"
+			}, "warning", "table access", "on its own", "ASYNC_CALLER_TABLES to on",
 		},
 		{
 			"no_tables", func(p *patient) { p.replaceConnection(`TableEndpoint=[^;]*;`, "") }, "warning",
@@ -652,7 +667,7 @@ func beat(t *testing.T, connectionString string) {
 	}
 	defer table.Close()
 	for _, timer := range []string{functionapp.MonitorTimer, functionapp.KeeperTimer} {
-		if err := record.Beat(t.Context(), table, record.App{Name: "local", Version: "test"}, timer); err != nil {
+		if err := heartbeat.Beat(t.Context(), table, heartbeat.App{Name: "local", Version: "test"}, timer); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -690,7 +705,7 @@ func TestDoctorHealthyApp(t *testing.T) {
 	account := newAccount(t)
 	p := newPatient(t, account, "healthy")
 	fresh, _, code := p.examine()
-	if last := fresh[len(fresh)-4]; code != 0 || last.State != doctor.Warning ||
+	if last := fresh[len(fresh)-5]; code != 0 || last.State != doctor.Warning ||
 		last.Text != "AC-monitor has not run yet, or cannot record that it runs" {
 		t.Errorf("before its first start: %d, %+v", code, fresh)
 	}
@@ -706,7 +721,8 @@ func TestDoctorHealthyApp(t *testing.T) {
 		checks = append(checks, l.Check)
 	}
 	const want = "settings, app folder, functions, timers, executable, log, connection, storage, emulator, clock, " +
-		"queue access, queues, encoding, poison, table access, heartbeats, calls that wait, pauses, blob access"
+		"queue access, queues, encoding, poison, table access, heartbeats, calls that wait, targets, pauses, " +
+		"blob access"
 	if got := strings.Join(checks, ", "); code != 0 || got != want {
 		t.Errorf("exit code %d, checks %s, want %s", code, got, want)
 	}

@@ -27,7 +27,6 @@ import (
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/explain"
-	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -249,8 +248,8 @@ func (o *explainOptions) peek(ctx context.Context, a config.App) (source string,
 	return o.find(ctx, store, a)
 }
 
-// readTable reads the live settings of targets, and when tokens end. If the settings are not known, it says so, and the
-// explanation does not depend on them.
+// readTable reads the live settings of targets. If they are not known, it says so, and the explanation does not depend
+// on them.
 func (o *explainOptions) readTable(ctx context.Context, env Env, a config.App) {
 	app := &account.Account{AppTable: operation.OpenTables(a).App}
 	app.Rules.Decision = a.Settings.Rules
@@ -260,8 +259,6 @@ func (o *explainOptions) readTable(ctx context.Context, env Env, a config.App) {
 		fmt.Fprintf(env.Stderr, "whether the target is paused or has other limits is unknown: %s\n", why)
 	}
 	o.Live = call.LiveSettings(app, settings, o.Now)
-	ends := app.TokenEnds(ctx)
-	o.Token = func(c targets.Credential) string { return tokenText(ends[c.ID], o.Now) }
 }
 
 func (o *explainOptions) find(ctx context.Context, store storage.Queues, a config.App) (source string, err error) {

@@ -109,7 +109,9 @@ func (s *session) groupScheduled(ctx context.Context, source account.Source, by 
 			s.progress.printf("warning: %v", err)
 		}
 		printAll(s, account.JoinTargets(groups.Result(), failing, time.Time{}),
-			func(out io.Writer, targets []account.TargetStatus) { printTargets(out, targets, groups.Now) })
+			func(out io.Writer, targets []account.TargetStatus) {
+				printTargets(out, targets, account.Status{At: groups.Now})
+			})
 	} else {
 		printAll(s, groups.Result(), func(out io.Writer, rows []message.ScheduledGroup) {
 			printScheduledGroups(out, rows, groups.Now)

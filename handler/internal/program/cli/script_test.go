@@ -29,6 +29,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/fold"
@@ -345,8 +346,8 @@ func tick(ts *testscript.TestScript, _ bool, args []string) {
 
 func putBeat(ts *testscript.TestScript, _ bool, args []string) {
 	table, problem := mustAccount(ts).table, strings.Join(args, " ")
-	app := record.App{Name: "local", Version: "test", Problem: problem}
-	ts.Check(record.Beat(context.Background(), table, app, functionapp.MonitorTimer))
+	app := heartbeat.App{Name: "local", Version: "test", Problem: problem}
+	ts.Check(heartbeat.Beat(context.Background(), table, app, functionapp.MonitorTimer))
 }
 
 func deliver(ts *testscript.TestScript, _ bool, args []string) {
@@ -354,8 +355,8 @@ func deliver(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: deliver QUEUE")
 	}
 	a, ctx := mustAccount(ts), context.Background()
-	recorder := record.NewOutcomeRecorder(a.outcomes, 1<<20, zerolog.Nop())
-	defer recorder.Close(time.Minute)
+	outcomes := record.NewOutcomeWriter(a.outcomes, 1<<20, zerolog.Nop())
+	defer outcomes.Close(time.Minute)
 	kept := history.New(a.tables, 90*24*time.Hour, zerolog.Nop())
 	defer kept.Close(time.Minute)
 	received, err := a.store.Receive(ctx, args[0], storage.MaxBatch, time.Minute)
@@ -366,10 +367,11 @@ func deliver(ts *testscript.TestScript, _ bool, args []string) {
 		e, err := envelope.Parse(content)
 		ts.Check(err)
 		ts.Check(a.store.Delete(ctx, args[0], m.ID, m.PopReceipt))
-		recorder.Outcome(record.Outcome{
+		outcome := record.Outcome{
 			Run: e.Run, RequestID: e.RequestID, Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
 			At: time.Now(),
-		})
+		}
+		outcomes.Put(outcome.Keyed())
 		ts.Check(e.Accept(time.Now(), m.ID, storage.Base64.MaxContentBytes()))
 		entry := kept.NewEntry(e, time.Now())
 		entry.Queue, entry.MessageID, entry.Action, entry.Reason = args[0], m.ID, "finish", "delivered"

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
@@ -359,8 +360,8 @@ func listIsInForce(t *testing.T, random *rand.Rand) {
 			app := random.IntN(len(apps))
 			running[app] = append(running[app], start())
 		}
-		app := record.App{Name: "local", Version: "test"}
-		if err := record.Beat(ctx, d.account.Table, app, functionapp.MonitorTimer); err != nil {
+		app := heartbeat.App{Name: "local", Version: "test"}
+		if err := heartbeat.Beat(ctx, d.account.Table, app, functionapp.MonitorTimer); err != nil {
 			t.Fatal(err)
 		}
 		d.stdout.Reset()

@@ -15,6 +15,7 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
@@ -151,7 +152,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 	isTraffic := func(t account.TargetStatus) bool { return t.Count == 0 && len(t.Failing) == 0 }
 	if waiting := slices.DeleteFunc(slices.Clone(status.Targets), isTraffic); len(waiting) > 0 {
 		fmt.Fprintln(out)
-		printTargets(out, waiting, status.At)
+		printTargets(out, waiting, status)
 	}
 	printNumbers(out, status)
 	if status.NumbersProblem != "" {
@@ -193,8 +194,7 @@ func (s *session) printSettings(status account.Status) {
 		terminal.PrintLine(s.out, "set", "unknown: %s", text.Printable(status.SettingProblem))
 	}
 	for _, c := range status.Credentials[:min(len(status.Credentials), mostSettings)] {
-		terminal.PrintLine(s.out, "credential", "%s: %s; token: %s",
-			c.Pattern, text.Printable(c.Credential), tokenText(c.TokenEnds, status.At))
+		terminal.PrintLine(s.out, "credential", "%s: %s", c.Pattern, text.Printable(c.Credential))
 	}
 	if more := len(status.Credentials) - mostSettings; more > 0 {
 		terminal.PrintLine(s.out, "credential", "%s more: `async-caller targets list`", format.Number(more))
@@ -308,7 +308,8 @@ func known(n *int) string {
 const causeColumns = 26
 
 // printTargets prints how targets fail and what waits for them, and then what the targets said that fail.
-func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) {
+func printTargets(out io.Writer, targets []account.TargetStatus, s account.Status) {
+	now := s.At
 	var rows [][]string
 	for _, t := range targets {
 		next := "-"
@@ -316,6 +317,9 @@ func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) 
 			next = nextText(t.Next, now)
 		}
 		waiting := []string{format.Number(t.Waiting()), format.Number(t.DueInHour), next}
+		if s.RecordProblem != "" {
+			waiting = []string{"unknown", "-", "-"}
+		}
 		if len(t.Failing) == 0 {
 			cause := cmp.Or(terminal.Cut(t.Cause, causeColumns), "-")
 			rows = append(rows, append([]string{t.Key, cause, "-", "-"}, waiting...))
@@ -422,7 +426,7 @@ func runningText(s account.Status) string {
 }
 
 // timersText says when the timer functions of an app last ran.
-func timersText(app record.App, now time.Time) string {
+func timersText(app heartbeat.App, now time.Time) string {
 	return fmt.Sprintf("%s: %s %s, %s %s", text.Printable(app.Name),
 		functionapp.MonitorTimer, lastRun(app.Monitor, now), functionapp.KeeperTimer, lastRun(app.Keeper, now))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
@@ -27,8 +28,8 @@ func newNumbersSession(t *testing.T, scheduled ...record.Scheduled) *numbersSess
 	t.Helper()
 	n := &numbersSession{testSession: newRowsSession(t, scheduled...), table: &memory.Table{}}
 	n.account.Metrics = metrics.NewReader(n.table)
-	app := record.App{Name: "app", Version: "test"}
-	if err := record.Beat(t.Context(), n.account.Table, app, functionapp.MonitorTimer); err != nil {
+	app := heartbeat.App{Name: "app", Version: "test"}
+	if err := heartbeat.Beat(t.Context(), n.account.Table, app, functionapp.MonitorTimer); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
@@ -55,8 +56,8 @@ func TestStatusScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		app := record.App{Name: "local", Version: "test"}
-		if err := record.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer); err != nil {
+		app := heartbeat.App{Name: "local", Version: "test"}
+		if err := heartbeat.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer); err != nil {
 			t.Fatal(err)
 		}
 		got := d.mustStatus(t)

@@ -52,7 +52,7 @@ func TestNamesAt80(t *testing.T) {
 			printTargets(out, []account.TargetStatus{{
 				ScheduledGroup: message.ScheduledGroup{Key: "crm-staging.example.com"},
 				Failing:        []record.Target{{Since: now, Cause: "certificate has expired or is not yet valid"}},
-			}}, now)
+			}}, account.Status{At: now})
 		}, []string{"crm-staging.example.com", "cert"}, ""},
 		"settings": {func(out *screen) {
 			printSettings(out, []account.Setting{{Setting: setting.Setting{

@@ -454,7 +454,7 @@ func (s *session) listSettings(ctx context.Context) error {
 		}
 	}
 	printAll(s, listed, func(out io.Writer, settings []account.Setting) { printSettings(out, settings, now) })
-	printAll(s, s.account.Credentials(ctx), printCredentials)
+	printAll(s, s.account.Credentials(), printCredentials)
 	if len(listed) == 0 {
 		s.progress.printf("no target is paused, and no limit is set, in %s", s.account.Name)
 		return nil

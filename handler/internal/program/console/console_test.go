@@ -493,7 +493,7 @@ func TestUnknown(t *testing.T) {
 		partition string
 		target    string
 	}{
-		"record":  {"", "503 Targets are unknown"},
+		"record":  {"", "200 Waiting</dt><dd>unknown"},
 		"targets": {record.TargetsPartition, "200 How it fails is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {

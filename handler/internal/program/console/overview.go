@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -252,8 +251,8 @@ func perMinute(numbers *metrics.Series, calls func(metrics.Counts) int) string {
 type targetData struct {
 	account.TargetStatus
 
-	// TargetProblem is why it is unknown how the target fails.
-	TargetProblem string
+	// RecordProblem is why it is unknown what waits for the target, and TargetProblem why it is unknown how it fails.
+	RecordProblem, TargetProblem string
 
 	Problems []string
 	Settings []settingRow
@@ -265,22 +264,14 @@ type targetData struct {
 
 func (c *Console) target(ctx context.Context, q query) (p page, err error) {
 	host, isKnown := q.get("host"), false
-	var unknown error
 	err = c.status(ctx, func(s account.Status) {
 		d := newTarget(s, host)
 		isKnown = d.isKnown
 		p = page{Template: "target", Title: host, Data: d}
-		if s.RecordProblem != "" {
-			unknown = &problemError{
-				"Targets are unknown", http.StatusServiceUnavailable, "status", errors.New(s.RecordProblem),
-			}
-		}
 	})
 	switch {
 	case err != nil:
 		return page{}, err
-	case unknown != nil:
-		return page{}, unknown
 	case !isKnown:
 		err = fmt.Errorf("%.128q: nothing waits for it, and no call to it is known", host)
 		return page{}, &problemError{"No such target", http.StatusNotFound, "scheduled list --group-by host", err}
@@ -295,14 +286,14 @@ func newTarget(s account.Status, host string) targetData {
 		t = s.AllTargets[i]
 	}
 	d := targetData{
-		TargetStatus: t, TargetProblem: s.TargetProblem, Problems: problems(s),
+		TargetStatus: t, RecordProblem: s.RecordProblem, TargetProblem: s.TargetProblem, Problems: problems(s),
 		Settings: settingRows(inForceFor(s, host)),
 	}
 	d.Commands = targetCommands(host, d.Settings)
 	if len(d.Failing) == 0 { // the first targets are only those of the last hour
 		d.Failing = record.OfHost(s.Failing, host)
 	}
-	isUnknown := s.TargetProblem != "" || s.SettingProblem != "" || s.NumbersProblem != ""
+	isUnknown := s.RecordProblem != "" || s.TargetProblem != "" || s.SettingProblem != "" || s.NumbersProblem != ""
 	d.isKnown = i >= 0 || len(d.Settings)+len(d.Failing) > 0 || isUnknown
 	if knowsNumbers(s) {
 		d.Numbers = new(s.Numbers.Of(host))

@@ -11,6 +11,7 @@ import (
 	"asynccaller/handler/internal/gates/credential"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/deliverylog"
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/metrics"
@@ -31,7 +32,7 @@ type Path struct {
 	KeepHistory targets.History
 	Limits      *limit.Limits
 	// Record is that of scheduled messages, and Outcomes that of messages of runs.
-	Record, Outcomes *record.Recorder
+	Record, Outcomes *background.Writer
 	Targets          *record.Targets
 	Metrics          *metrics.Collector
 	Refusals         *Refusals
@@ -85,11 +86,11 @@ func (p Path) Connect(d *delivery.Deliverer) {
 		d.Observers = append(d.Observers, failing)
 	}
 	if p.Record != nil {
-		scheduled := record.ScheduledObserver{Recorder: p.Record, Targets: p.Targets}
+		scheduled := record.ScheduledObserver{Writer: p.Record, Targets: p.Targets}
 		d.Observers = append(d.Observers, scheduled)
 	}
 	if p.Outcomes != nil {
-		d.Observers = append(d.Observers, record.OutcomeObserver{Recorder: p.Outcomes})
+		d.Observers = append(d.Observers, record.OutcomeObserver{Writer: p.Outcomes})
 	}
 	if p.History != nil {
 		d.Observers = append(d.Observers, calls)

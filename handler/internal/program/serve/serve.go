@@ -30,10 +30,10 @@ import (
 	"asynccaller/handler/internal/gates/credential"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
-	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -87,6 +87,10 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	defer lines.Close()
 	log := logs.New(lines, c.App.Settings.LogLevel)
 
+	for _, warning := range c.App.Settings.Warnings {
+		log.Warn().Str(logs.Detail, warning).Msg("a setting has its old name")
+	}
+
 	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Guard, c.App.Settings.Proxy).
 		WithProfiles(c.App.Settings.Rules.Profiles)
 	defer client.Close()
@@ -106,7 +110,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Jitter:    rand.Float64,
 	}
 	refusals := &Refusals{}
-	credentials := openCredentials(c, client, records, log)
+	credentials := openCredentials(c, client, log)
 	Path{
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
 		Settings: records.settings, Credentials: credentials, Limits: records.limits,
@@ -126,17 +130,17 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Int("functions", len(c.App.Functions.Functions)).Int("timers", len(c.App.Functions.Timers)).
 		Int64("memory_limit", memoryLimit).Str("version", c.Version).Msg("ready for the Functions host")
 	ctx, stop := context.WithCancel(ctx)
-	background := c.startBackground(ctx, refusals, log)
-	background.Go(func() { records.targets.Run(ctx) })
-	background.Go(func() { records.settings.Run(ctx) })
-	background.Go(func() { records.metrics.Run(ctx) })
+	routines := c.startBackground(ctx, refusals, log)
+	routines.Go(func() { records.targets.Run(ctx) })
+	routines.Go(func() { records.settings.Run(ctx) })
+	routines.Go(func() { records.metrics.Run(ctx) })
 	if credentials != nil {
-		background.Go(func() { credentials.Run(ctx) })
+		routines.Go(func() { credentials.Run(ctx) })
 	}
 	if c.App.Settings.Rules.Profiles.NeedTable() {
-		background.Go(func() { records.limits.Check(ctx) })
+		routines.Go(func() { records.limits.Check(ctx) })
 	}
-	defer background.Wait()
+	defer routines.Wait()
 	defer stop()
 	return server.Run(ctx)
 }
@@ -148,15 +152,15 @@ const firstRead = time.Second
 // records are what the handler writes to the tables of the account, and reads there. They are nil if nothing is
 // recorded, but for the limits.
 type records struct {
-	// scheduled is that of scheduled messages, outcomes that of messages of runs. In the table app, targets has the
-	// targets that fail, and settings what operators have set.
-	scheduled, outcomes *record.Recorder
-	targets             *record.Targets
-	settings            *setting.Watcher
-	limits              *limit.Limits
-	app                 limit.Table
-	// numbers is the recorder of the calls per minute, which metrics counts. Hours adds up those of the app.
-	numbers *record.Recorder
+	// scheduled writes the record of scheduled messages, outcomes what becomes of messages of runs, and failing what
+	// fails to the table app, where targets has the targets that fail, and settings what operators have set.
+	scheduled, outcomes, failing *background.Writer
+	targets                      *record.Targets
+	settings                     *setting.Watcher
+	limits                       *limit.Limits
+	app                          limit.Table
+	// numbers is the writer of the calls per minute, which metrics counts. Hours adds up those of the app.
+	numbers *background.Writer
 	metrics *metrics.Collector
 	hours   *metrics.Hours
 	history *history.History
@@ -175,20 +179,14 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 	return history.New(tables, c.App.Settings.HistoryRetention, log)
 }
 
-// openCredentials returns the tokens for the calls of a client, or nil if no target has a credential. Their ends are
-// recorded.
-func openCredentials(c Config, client *outbound.Client, r records, log zerolog.Logger) *credential.Store {
+// openCredentials returns the tokens for the calls of a client, or nil if no target has a credential.
+func openCredentials(c Config, client *outbound.Client, log zerolog.Logger) *credential.Store {
 	if len(c.App.Settings.Rules.Profiles.Credentials()) == 0 {
 		return nil
 	}
 	store := credential.New(credential.Config{
 		Fetch: credential.NewFetch(client.TokenClient()),
-		Fetched: func(ctx context.Context, fetched targets.Credential, end time.Time) {
-			if r.scheduled.Table() != nil {
-				_ = r.scheduled.Check(record.PutTokenEnd(ctx, r.app, c.appName(), fetched.ID, end)) // best effort
-			}
-		},
-		Now: time.Now, Random: rand.Float64, Log: log,
+		Now:   time.Now, Random: rand.Float64, Log: log,
 	})
 	client.WithTokens(store)
 	return store
@@ -197,7 +195,7 @@ func openCredentials(c Config, client *outbound.Client, r records, log zerolog.L
 func openRecords(c Config, log zerolog.Logger) (r records) {
 	r.history = openHistory(c, log)
 	instance := uuid.NewString()
-	if c.App.Settings.Scheduled != config.Off {
+	if c.App.Settings.Tables != config.Off {
 		r.openTables(c, instance, log)
 	}
 	r.limits = limit.New(limit.Config{
@@ -217,12 +215,13 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 		}
 		tables[name] = table
 	}
-	r.scheduled = record.NewRecorder(tables[storage.ScheduledTable], record.HandlerBytes, log)
-	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
+	r.scheduled = record.NewScheduledWriter(tables[storage.ScheduledTable], background.HandlerBytes, log)
+	r.outcomes = record.NewOutcomeWriter(tables[storage.RunTable], background.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
-	r.targets = record.NewTargets(r.app, c.appName(), r.scheduled)
+	r.failing = record.NewTargetWriter(r.app, background.HandlerBytes, log)
+	r.targets = record.NewTargets(r.app, c.appName(), r.failing)
 	r.settings = setting.NewWatcher(r.app, log)
-	r.numbers = record.NewMetricsRecorder(tables[storage.MetricsTable], record.HandlerBytes, log)
+	r.numbers = metrics.NewWriter(tables[storage.MetricsTable], background.HandlerBytes, log)
 	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance)
 	r.hours = metrics.NewHours(c.appName())
 }
@@ -235,11 +234,11 @@ func (c Config) hostName() string { return config.Getenv(c.App.Environ)("WEBSITE
 // close closes what writes to tables at the same time.
 func (r records) close() {
 	var closing sync.WaitGroup
-	for _, recorder := range []*record.Recorder{r.scheduled, r.outcomes} {
-		closing.Go(func() { recorder.Close(record.HandlerClose) })
+	for _, writer := range []*background.Writer{r.scheduled, r.outcomes, r.failing} {
+		closing.Go(func() { writer.Close(background.HandlerClose) })
 	}
-	closing.Go(func() { r.history.Close(record.HandlerClose) })
-	closing.Go(func() { r.limits.Close(record.HandlerClose) })
-	closing.Go(func() { r.metrics.Close(record.HandlerClose) })
+	closing.Go(func() { r.history.Close(background.HandlerClose) })
+	closing.Go(func() { r.limits.Close(background.HandlerClose) })
+	closing.Go(func() { r.metrics.Close(background.HandlerClose) })
 	closing.Wait()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/gates/limit"
@@ -76,14 +77,8 @@ func (t timers) limited(stopping context.Context, task ingress.Task) ingress.Tas
 	}
 }
 
-// withTable does work on the table of a recorder, if there is one.
-func withTable(recorder *record.Recorder, work func(storage.Table) error) error {
-	table := recorder.Table()
-	if table == nil {
-		return nil
-	}
-	return recorder.Check(work(table))
-}
+// oldCredentials is the partition of rows that only earlier builds have written.
+const oldCredentials = "credential"
 
 // keeper returns the task of the keeper.
 func (t timers) keeper() ingress.Task {
@@ -97,27 +92,30 @@ func (t timers) keeper() ingress.Task {
 	return func(ctx context.Context) (string, error) {
 		kept, err := keeper.Run(ctx)
 		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, t.account.Name)
-		tableErr := withTable(t.scheduled, func(table storage.Table) error {
+		tableErr := t.scheduled.Use(func(table storage.Table) error {
 			swept, err := operation.Sweep(ctx, t.account, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
 			return errors.Join(err,
-				record.SweepApps(ctx, t.app, record.TargetsPartition),
-				record.SweepApps(ctx, t.app, limit.Partition),
-				record.SweepApps(ctx, t.app, record.CredentialPartition),
 				record.SweepApps(ctx, table, record.Heartbeats),
 				t.beat(ctx, table, functionapp.KeeperTimer))
 		})
-		numbersErr := withTable(t.numbers, func(table storage.Table) error {
+		appErr := t.failing.Use(func(table storage.Table) error {
+			return errors.Join(
+				record.SweepApps(ctx, table, record.TargetsPartition),
+				record.SweepApps(ctx, table, limit.Partition),
+				record.SweepApps(ctx, table, oldCredentials))
+		})
+		numbersErr := t.numbers.Use(func(table storage.Table) error {
 			return record.SweepApps(ctx, table, "")
 		})
-		outcomesErr := withTable(t.outcomes, func(table storage.Table) error {
+		outcomesErr := t.outcomes.Use(func(table storage.Table) error {
 			swept, err := record.SweepOutcomes(ctx, table)
 			if swept > 0 {
 				text += fmt.Sprintf(", removed %d outcomes of messages of runs", swept)
 			}
 			return err
 		})
-		if err := errors.Join(err, tableErr, numbersErr, outcomesErr); err != nil {
+		if err := errors.Join(err, tableErr, appErr, numbersErr, outcomesErr); err != nil {
 			return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
 		}
 		return text, nil
@@ -162,14 +160,17 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		line.Msg("queue")
 	}
 	text := fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues))
-	tableErr := withTable(t.scheduled, func(table storage.Table) error {
-		paused, err := t.logPauses(ctx, log)
+	appErr := t.failing.Use(func(table storage.Table) error {
+		paused, err := logPauses(ctx, table, log)
 		if paused > 0 {
 			text += fmt.Sprintf(", %d targets are paused", paused)
 		}
-		return errors.Join(err, t.beat(ctx, table, functionapp.MonitorTimer))
+		return err
 	})
-	numbersErr := withTable(t.numbers, func(table storage.Table) error {
+	beatErr := t.scheduled.Use(func(table storage.Table) error {
+		return t.beat(ctx, table, functionapp.MonitorTimer)
+	})
+	numbersErr := t.numbers.Use(func(table storage.Table) error {
 		added, err := t.hours.AddUp(ctx, table, time.Now())
 		if added > 0 {
 			text += fmt.Sprintf(", added up %d rows of calls per minute", added)
@@ -184,16 +185,16 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 			text += fmt.Sprintf(", dropped %d tables of the history", dropped)
 		}
 	}
-	return text, errors.Join(err, tableErr, numbersErr, dropErr)
+	return text, errors.Join(err, appErr, beatErr, numbersErr, dropErr)
 }
 
 // maxPauseLines limits the lines about pauses. The text of the task has the number of all.
 const maxPauseLines = 20
 
 // logPauses logs a line about each target that is paused, and returns their number.
-func (t timers) logPauses(ctx context.Context, log *zerolog.Logger) (paused int, err error) {
+func logPauses(ctx context.Context, table storage.Table, log *zerolog.Logger) (paused int, err error) {
 	now := time.Now()
-	settings, err := setting.Read(ctx, t.app)
+	settings, err := setting.Read(ctx, table)
 	if err != nil {
 		return 0, fmt.Errorf("read which targets are paused: %w", err)
 	}
@@ -211,8 +212,8 @@ func (t timers) logPauses(ctx context.Context, log *zerolog.Logger) (paused int,
 
 // beat records that a timer function of the app runs.
 func (t timers) beat(ctx context.Context, table storage.Table, timer string) error {
-	app := record.App{
+	app := heartbeat.App{
 		Name: t.appName(), Version: t.Version, Problem: t.whyNoCalls(), HostName: t.hostName(),
 	}
-	return record.Beat(ctx, table, app, timer)
+	return heartbeat.Beat(ctx, table, app, timer)
 }

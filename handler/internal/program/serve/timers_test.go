@@ -16,6 +16,7 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/metrics"
@@ -55,10 +56,11 @@ func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
 	records := records{
-		scheduled: record.NewRecorder(&app.rows, 1<<20, log),
-		outcomes:  record.NewOutcomeRecorder(&app.outcomes, 1<<20, log),
+		scheduled: record.NewScheduledWriter(&app.rows, 1<<20, log),
+		outcomes:  record.NewOutcomeWriter(&app.outcomes, 1<<20, log),
 		app:       &app.targets,
-		numbers:   record.NewMetricsRecorder(&app.numbers, 1<<20, log),
+		failing:   record.NewTargetWriter(&app.targets, 1<<20, log),
+		numbers:   metrics.NewWriter(&app.numbers, 1<<20, log),
 		hours:     metrics.NewHours("local"),
 	}
 	records.metrics = metrics.NewCollector(records.numbers, "local", "a")
@@ -333,6 +335,43 @@ func TestTimersWithoutTable(t *testing.T) {
 	}
 }
 
+// TestTimersWithOneTableDenied: a table that is denied ends what is kept there, is logged once, and nothing else ends.
+func TestTimersWithOneTableDenied(t *testing.T) {
+	denied := fmt.Errorf("list rows: %w", storage.ErrDenied)
+	for name, test := range map[string]struct {
+		denied          func(*timerApp) *memory.Table
+		logged          string
+		beats, sayPause bool
+	}{
+		"scheduled": {func(app *timerApp) *memory.Table { return &app.rows }, "scheduled messages are", false, true},
+		"app":       {func(app *timerApp) *memory.Table { return &app.targets }, "failing targets are", true, false},
+		"numbers":   {func(app *timerApp) *memory.Table { return &app.numbers }, "calls per minute are", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				app := newTimers(t)
+				paused := setting.Setting{Host: "crm.example", Member: setting.Pause, Since: time.Now()}
+				if _, err := setting.Write(t.Context(), &app.targets, paused); err != nil {
+					t.Fatal(err)
+				}
+				test.denied(app).Fail(denied)
+				first := app.run(functionapp.MonitorTimer) + app.run(functionapp.KeeperTimer)
+				if contains(t, first, test.logged); strings.Count(first, storage.TableRole) != 1 {
+					t.Errorf("first:\n%s", first)
+				}
+				if strings.Contains(first, `"paused"`) != test.sayPause {
+					t.Errorf("pauses:\n%s", first)
+				}
+				app.rows.Fail(nil)
+				apps, err := heartbeat.Read(t.Context(), &app.rows)
+				if err != nil || len(apps) == 1 != test.beats {
+					t.Errorf("heartbeats %v, %v", apps, err)
+				}
+			})
+		})
+	}
+}
+
 // TestKeeperSweepsOutcomes: the outcomes of messages of runs are removed after a day.
 func TestKeeperSweepsOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -369,7 +408,7 @@ func TestKeeperSweeps(t *testing.T) {
 		app.put(t, "busy", fmt.Sprintf(`{"asyncCaller":1,"nextAttemptAt":%q,"call":{"url":"https://t.example/"}}`,
 			time.Now().Add(time.Hour).Format(time.RFC3339)))
 		<-time.After(4 * time.Hour)
-		err := record.Beat(t.Context(), &app.rows, record.App{Name: "other", Problem: "hold mode: x"},
+		err := heartbeat.Beat(t.Context(), &app.rows, heartbeat.App{Name: "other", Problem: "hold mode: x"},
 			functionapp.MonitorTimer)
 		if err != nil {
 			t.Fatal(err)

@@ -49,8 +49,6 @@ type Question struct {
 	Guard guard.Rules
 	// Live returns the live settings of a target, or the zero value. It is nil if they are not known.
 	Live func(target *url.URL) Live
-	// Token says when the token of a credential ends. It is nil if that is not known.
-	Token func(c targets.Credential) string
 	// Undelivered, unless nil, is why the host moves the message to the poison queue instead of delivering it.
 	Undelivered *Undelivered
 	// Outcome is the assumed outcome of the call, or nil. It does not matter if the target is refused.
@@ -254,13 +252,10 @@ func (m message) refused() string {
 
 func (m message) credential() string {
 	c := m.in.Profile.CredentialOf(&m.in.Envelope.Call)
-	switch {
-	case c == nil:
+	if c == nil {
 		return ""
-	case m.Token == nil:
-		return text.Printable(c.Name)
 	}
-	return text.Printable(c.Name) + "; token: " + m.Token(*c)
+	return text.Printable(c.Name)
 }
 
 func (m message) afterCall(started time.Time) (step, otherwise *Step) {
@@ -368,8 +363,7 @@ type Envelope struct {
 	// Set says the same about the limits that are set in the place of those of targets.json.
 	Paused string   `json:"paused,omitempty"`
 	Set    []string `json:"set,omitempty"`
-	// Credential names the credential that authorizes the call, and says when its token ends if that is known; empty if
-	// there is none.
+	// Credential names the credential that authorizes the call; empty if there is none.
 	Credential string `json:"credential,omitempty"`
 	// Headers are names.
 	Headers   []string  `json:"headers,omitempty"`

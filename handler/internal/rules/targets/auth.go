@@ -1,8 +1,6 @@
 package targets
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,9 +39,9 @@ type Credential struct {
 	Audience   string
 	Parameters secret.Text
 	InBody     bool
-	// Name describes the credential for people, and ID identifies it, by what the file says: variables are not
-	// resolved, so that both are the same for the handler and for the tools.
-	Name, ID string
+	// Name describes the credential for people by what the file says: variables are not resolved, so that it is the
+	// same for the handler and for the tools.
+	Name string
 }
 
 // CredentialKind is the way in which a token is fetched.
@@ -161,7 +159,7 @@ func (p *Profile) setAuth(value json.RawMessage, getenv func(string) string) err
 		return strictjson.In("clientId", errors.New("is that of a managed identity: oauth2 has its own"))
 	}
 	c.Kind = kinds[0]
-	c.Name, c.ID = texts.name(c.Kind), texts.id(*c)
+	c.Name = texts.name(c.Kind)
 	return nil
 }
 
@@ -281,10 +279,4 @@ func (a authTexts) name(kind CredentialKind) string {
 		name += " for " + scope
 	}
 	return name
-}
-
-// id returns the [Credential.ID] of what was found.
-func (a authTexts) id(c Credential) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %t", c.Kind, a.found, c.InBody))
-	return hex.EncodeToString(sum[:16])
 }

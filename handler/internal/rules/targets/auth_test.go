@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"asynccaller/handler/internal/plain/secret"
 	"asynccaller/handler/internal/rules/envelope"
@@ -56,8 +55,8 @@ func TestAuth(t *testing.T) {
 			for _, pattern := range []string{"a.example", "a.example:8443", "*.example"} {
 				file := fmt.Sprintf(`{%q:{"auth":%s}}`, pattern, test.auth)
 				p := profileOf(t, mustParse(t, file), "https://a.example:8443")
-				if diff := cmp.Diff(&test.want, p.Auth, cmpopts.IgnoreFields(targets.Credential{}, "ID"),
-					cmp.Comparer(func(a, b secret.Text) bool { return string(a) == string(b) })); diff != "" {
+				sameText := cmp.Comparer(func(a, b secret.Text) bool { return string(a) == string(b) })
+				if diff := cmp.Diff(&test.want, p.Auth, sameText); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", pattern, diff)
 				}
 				tools, err := targets.Parse([]byte(file), nil, nil)
@@ -66,35 +65,11 @@ func TestAuth(t *testing.T) {
 				}
 				there := profileOf(t, tools, "https://a.example:8443").Auth.Credential
 				here := p.Auth.Credential
-				if here.ID != there.ID || here.Name != there.Name || here.ID == "" || there.Secret != "" {
+				if here.Name != there.Name || there.Secret != "" {
 					t.Errorf("without the environment: %+v", there)
 				}
 			}
 		})
-	}
-}
-
-// TestCredentialIDs: what is another credential has another ID.
-func TestCredentialIDs(t *testing.T) {
-	ids := map[string]string{}
-	for _, value := range []string{
-		`{"managedIdentity":"x"}`, `{"managedIdentity":"y"}`, `{"managedIdentity":"x","clientId":"c"}`,
-		`{"oauth2":` + oauth2 + `}`, `{"oauth2":` + strings.Replace(oauth2, "/t", "/u", 1) + `}`,
-		`{"oauth2":` + strings.Replace(oauth2, "$KEY", "$OTHER", 1) + `}`,
-		`{"oauth2":` + strings.Replace(oauth2, "{", `{"style":"body",`, 1) + `}`,
-		`{"oauth2":` + strings.Replace(oauth2, "{", `{"parameters":{"resource":"$A"},`, 1) + `}`,
-		`{"oauth2":` + strings.Replace(oauth2, "{", `{"parameters":{"resource":"$B"},`, 1) + `}`,
-		`{"oauth2":` + strings.Replace(oauth2, "{", `{"parameters":{"resource2":"$A"},`, 1) + `}`,
-	} {
-		profiles, err := targets.Parse([]byte(auth(value)), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := profiles.Credentials()["a.example"].ID
-		if other := ids[id]; other != "" {
-			t.Errorf("%s and %s have the same ID", value, other)
-		}
-		ids[id] = value
 	}
 }
 

@@ -1,4 +1,6 @@
-package record
+// Package heartbeat has the rows that say when the timer functions of each app on an account last ran, and so whether
+// the app runs. They are in the table of scheduled messages.
+package heartbeat
 
 import (
 	"context"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/storage"
@@ -38,12 +41,14 @@ type App struct {
 	HostName string `json:"-"`
 }
 
-// Heartbeats is the partition of the rows that say when a timer function last ran, in the table of the scheduled
-// messages. A queue can have the same name, but its rows have a request id.
-const Heartbeats = "heartbeat"
+// The bytes of a text that is read, and the apps of an account: somebody else may have written the rows.
+const (
+	maxText = 300
+	maxApps = 1000
+)
 
-// Heartbeat is the row of a timer function, whose name begins the ID. WrittenAt is when it ran.
-type Heartbeat struct {
+// Row is the row of a timer function, whose name begins the ID. WrittenAt is when it ran.
+type Row struct {
 	storage.Key
 
 	// App is the name of the app, and Version that of its handler. Since is when its timer functions began to run.
@@ -59,12 +64,12 @@ type Heartbeat struct {
 
 // Beat records that a timer function of an app runs now. The times of the app are not read.
 func Beat(ctx context.Context, table storage.Table, app App, timer string) error {
-	row := Heartbeat{
-		Key: storage.Key{Partition: Heartbeats, ID: timer + "," + rows.KeyOf(app.Name)},
-		App: app.Name, Version: app.Version, HostName: text.Clip(app.HostName, maxRowText),
-		Since: time.Now(), Cause: text.Clip(app.Problem, maxRowText),
+	row := Row{
+		Key: storage.Key{Partition: record.Heartbeats, ID: timer + "," + rows.KeyOf(app.Name)},
+		App: app.Name, Version: app.Version, HostName: text.Clip(app.HostName, maxText),
+		Since: time.Now(), Cause: text.Clip(app.Problem, maxText),
 	}
-	last, found, err := rows.Get[Heartbeat](ctx, table, Heartbeats, row.ID)
+	last, found, err := rows.Get[Row](ctx, table, record.Heartbeats, row.ID)
 	if err != nil {
 		return err
 	}
@@ -79,9 +84,9 @@ func Beat(ctx context.Context, table storage.Table, app App, timer string) error
 	return rows.Put(ctx, table, row)
 }
 
-// listHeartbeats shows the rows of timer functions.
-func listHeartbeats(ctx context.Context, table storage.Table, see func(Heartbeat)) error {
-	return rows.List(ctx, table, storage.Query{Partition: Heartbeats}, func(row Heartbeat) error {
+// list shows the rows of timer functions.
+func list(ctx context.Context, table storage.Table, see func(Row)) error {
+	return rows.List(ctx, table, storage.Query{Partition: record.Heartbeats}, func(row Row) error {
 		if row.RequestID == "" {
 			see(row)
 		}
@@ -89,11 +94,11 @@ func listHeartbeats(ctx context.Context, table storage.Table, see func(Heartbeat
 	})
 }
 
-// ReadApps returns the apps that have recorded beats on an account, ordered by name, at most 1,000.
-func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
+// Read returns the apps that have recorded beats on an account, ordered by name, at most 1,000.
+func Read(ctx context.Context, table storage.Table) ([]App, error) {
 	apps := map[string]App{}
-	err := listHeartbeats(ctx, table, func(row Heartbeat) {
-		name := strings.Clone(text.Clip(row.App, maxRowText))
+	err := list(ctx, table, func(row Row) {
+		name := strings.Clone(text.Clip(row.App, maxText))
 		app := apps[name]
 		timer, id, _ := strings.Cut(row.ID, ",")
 		_, isKnown := apps[name]
@@ -101,7 +106,7 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 		switch {
 		case row.App == "" || id != rows.KeyOf(row.App): // no handler of this version writes it
 			return
-		case len(apps) == maxReadRows && !isKnown:
+		case len(apps) == maxApps && !isKnown:
 			return
 		case timer == functionapp.MonitorTimer:
 			app.Monitor = row.WrittenAt.UTC()
@@ -110,9 +115,9 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 		}
 		app.Name = name
 		if isLatest {
-			app.Problem = text.Line(row.Cause, maxRowText)
-			app.Version = text.Line(row.Version, maxRowText)
-			app.HostName = text.Line(row.HostName, maxRowText)
+			app.Problem = text.Line(row.Cause, maxText)
+			app.Version = text.Line(row.Version, maxText)
+			app.HostName = text.Line(row.HostName, maxText)
 		}
 		if row.Since.After(app.Since) {
 			app.Since = row.Since.UTC()
@@ -125,7 +130,7 @@ func ReadApps(ctx context.Context, table storage.Table) ([]App, error) {
 // MayHold reports whether messages may be invisible because the app makes no calls, or made none until lately.
 func (a App) MayHold(now time.Time) bool {
 	latest := bounds.Later(a.Monitor, a.Keeper)
-	return a.Problem != "" && now.Sub(latest) <= LongestInvisible || now.Sub(a.Since) <= LongestInvisible
+	return a.Problem != "" && now.Sub(latest) <= record.LongestInvisible || now.Sub(a.Since) <= record.LongestInvisible
 }
 
 // Silent returns the first timer function that is late: it last ran, or the app began to run, too long ago. It returns

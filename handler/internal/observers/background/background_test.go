@@ -1,4 +1,4 @@
-package record_test
+package background_test
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -70,53 +70,62 @@ func (s *slow) rows(t *testing.T) (ids []string) {
 
 const limit = 1 << 20
 
-func newRecorder(table storage.Table) (*record.Recorder, *bytes.Buffer) {
+func newWriter(table storage.Table) (*background.Writer, *bytes.Buffer) {
 	var log bytes.Buffer
-	return record.NewRecorder(table, limit, zerolog.New(&log)), &log
+	return background.New(background.Config{
+		Table: table, Rows: "scheduled messages", Bytes: limit, Log: zerolog.New(&log),
+	}), &log
 }
 
-func row(n int) record.Scheduled {
-	return record.Scheduled{
-		Key: storage.Key{Partition: "main", ID: fmt.Sprintf("%04d", n)}, PathPattern: "/a/1", Content: []byte("{}"),
-	}
+// row is a row as a caller declares it.
+type row struct {
+	storage.Key
+
+	Text    string `row:"text"`
+	Reason  string `row:"reason"`
+	Content []byte `row:"content"`
 }
 
-func TestRecorderBatches(t *testing.T) {
+func rowOf(n int) row {
+	return row{Key: storage.Key{Partition: "main", ID: fmt.Sprintf("%04d", n)}, Text: "/a/1", Content: []byte("{}")}
+}
+
+func TestWriterBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slow{}
-		r, log := newRecorder(table)
+		w, log := newWriter(table)
 		for n := range 250 {
-			r.Scheduled(row(n))
+			w.Put(rowOf(n))
 		}
-		r.Gone(row(7).Key) // the latest change counts
+		w.Remove(rowOf(7).Key) // the latest change counts
 		pass(2 * time.Second)
 		if got := table.writes; len(got) > 20 || slices.Max(got) > 100 || len(table.rows(t)) != 249 {
 			t.Errorf("writes of %d rows, %d rows", got, len(table.rows(t)))
 		}
-		got, _, _ := rows.Get[record.Scheduled](t.Context(), table, "main", "0001")
-		if got.PathPattern != "/a/{n}" {
-			t.Errorf("path pattern %q", got.PathPattern)
+		got, _, _ := rows.Get[row](t.Context(), table, "main", "0001")
+		if got.Text != "/a/1" {
+			t.Errorf("text %q", got.Text)
 		}
-		r.Scheduled(row(300))
-		r.Close(2 * time.Second) // at once
-		r.Close(2 * time.Second)
+		w.Put(rowOf(300))
+		w.Close(2 * time.Second) // at once
+		w.Close(2 * time.Second)
 		if len(table.rows(t)) != 250 || log.Len() > 0 {
 			t.Errorf("%d rows after Close, log %s", len(table.rows(t)), log)
 		}
 	})
 }
 
-// TestRecorderAwayTable: changes are lost without a wait, memory is bounded, the loss is logged once a minute, and the
+// TestWriterAwayTable: changes are lost without a wait, memory is bounded, the loss is logged once a minute, and the
 // record goes on when the table is back.
-func TestRecorderAwayTable(t *testing.T) {
+func TestWriterAwayTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := errors.New("away")
 		table := &slow{fail: func(int) error { return away }}
-		r, log := newRecorder(table)
-		defer r.Close(2 * time.Second)
+		w, log := newWriter(table)
+		defer w.Close(2 * time.Second)
 		began := time.Now()
 		for n := range 10_000 {
-			r.Scheduled(row(n))
+			w.Put(rowOf(n))
 		}
 		if took := time.Since(began); took > 0 {
 			t.Errorf("recording waited for %v", took)
@@ -131,7 +140,7 @@ func TestRecorderAwayTable(t *testing.T) {
 		table.fail = nil
 		table.mu.Unlock()
 		pass(time.Hour)
-		r.Scheduled(row(20_000))
+		w.Put(rowOf(20_000))
 		pass(2 * time.Second)
 		if ids := table.rows(t); len(ids) == 0 || len(ids) > 4096 || ids[len(ids)-1] != "20000" {
 			t.Errorf("%d rows after the outage", len(ids))
@@ -139,7 +148,7 @@ func TestRecorderAwayTable(t *testing.T) {
 	})
 }
 
-func TestRecorderRepeats(t *testing.T) {
+func TestWriterRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slow{fail: func(try int) error {
 			if try == 1 {
@@ -147,9 +156,9 @@ func TestRecorderRepeats(t *testing.T) {
 			}
 			return nil
 		}}
-		r, log := newRecorder(table)
-		defer r.Close(2 * time.Second)
-		r.Scheduled(row(1))
+		w, log := newWriter(table)
+		defer w.Close(2 * time.Second)
+		w.Put(rowOf(1))
 		pass(3 * time.Second)
 		if len(table.rows(t)) != 1 || log.Len() > 0 {
 			t.Errorf("%d rows, log %s", len(table.rows(t)), log)
@@ -157,16 +166,16 @@ func TestRecorderRepeats(t *testing.T) {
 	})
 }
 
-func TestRecorderWithoutPermission(t *testing.T) {
+func TestWriterWithoutPermission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slow{fail: func(int) error { return fmt.Errorf("write rows: %w", storage.ErrDenied) }}
-		r, log := newRecorder(table)
+		w, log := newWriter(table)
 		for n := range 500 {
-			r.Scheduled(row(n))
+			w.Put(rowOf(n))
 		}
 		pass(time.Hour)
-		r.Scheduled(row(1))
-		r.Close(2 * time.Second)
+		w.Put(rowOf(1))
+		w.Close(2 * time.Second)
 		if table.tries != 1 || strings.Count(log.String(), "\n") != 1 ||
 			!strings.Contains(log.String(), "Storage Table Data Contributor") {
 			t.Errorf("%d tries, log:\n%s", table.tries, log)
@@ -174,65 +183,65 @@ func TestRecorderWithoutPermission(t *testing.T) {
 	})
 }
 
-// TestRecorderClosesInTime: a table that hangs does not hold up the end of the handler.
-func TestRecorderClosesInTime(t *testing.T) {
+// TestWriterClosesInTime: a table that hangs does not hold up the end of the handler.
+func TestWriterClosesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slow{took: time.Hour}
-		r, log := newRecorder(table)
-		r.Scheduled(row(1))
+		w, log := newWriter(table)
+		w.Put(rowOf(1))
 		pass(1500 * time.Millisecond)
 		began := time.Now()
-		r.Close(2 * time.Second)
+		w.Close(2 * time.Second)
 		if took := time.Since(began); took > 2*time.Second || !strings.Contains(log.String(), `"messages":1`) {
 			t.Errorf("closed after %v, log %s", took, log)
 		}
 	})
 }
 
-func TestNoRecorder(*testing.T) {
-	var r *record.Recorder
-	r.Scheduled(row(1))
-	r.Gone(row(1).Key)
-	r.Close(2 * time.Second)
+func TestNoWriter(*testing.T) {
+	var w *background.Writer
+	w.Put(rowOf(1))
+	w.Remove(rowOf(1).Key)
+	w.Close(2 * time.Second)
 }
 
-// pass lets time pass, and waits until the recorder is idle.
+// pass lets time pass, and waits until the writer is idle.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// TestRecorderRefusedRow: a row that storage refuses is lost alone, and is no outage.
-func TestRecorderRefusedRow(t *testing.T) {
+// TestWriterRefusedRow: a row that storage refuses is lost alone, and is no outage.
+func TestWriterRefusedRow(t *testing.T) {
 	for name, bad := range map[string][]int{"one": {7}, "first_and_last": {0, 49}, "all_of_few": {0, 1, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			table := &slow{}
-			r, log := newRecorder(table)
+			w, log := newWriter(table)
 			n := 50
 			if name == "all_of_few" {
 				n = len(bad)
 			}
 			for i := range n {
-				change := row(i)
+				change := rowOf(i)
 				if slices.Contains(bad, i) {
 					change.Reason = refused
 				}
-				r.Scheduled(change)
+				w.Put(change)
 			}
-			r.Gone(storage.Key{Partition: "main", ID: "none"})
+			w.Remove(storage.Key{Partition: "main", ID: "none"})
 			pass(2 * time.Second)
-			r.Scheduled(row(100)) // after the refusal
+			w.Put(rowOf(100)) // after the refusal
 			pass(2 * time.Second)
 			if got, want := len(table.rows(t)), n-len(bad)+1; got != want {
 				t.Errorf("%s: %d rows, want %d", name, got, want)
 			}
-			if lost, err := r.Lost(); lost != len(bad) || !errors.Is(err, storage.ErrRefused) {
+			if lost, err := w.Lost(); lost != len(bad) || !errors.Is(err, storage.ErrRefused) {
 				t.Errorf("%s: lost %d, %v", name, lost, err)
 			}
 			if table.tries > n+4 {
 				t.Errorf("%s: %d tries", name, table.tries)
 			}
-			r.Close(2 * time.Second)
+			w.Close(2 * time.Second)
 			if !strings.Contains(log.String(), fmt.Sprintf(`"messages":%d`, len(bad))) {
 				t.Errorf("%s: log %s", name, log)
 			}
@@ -240,26 +249,26 @@ func TestRecorderRefusedRow(t *testing.T) {
 	}
 }
 
-// TestRecorderTooLarge: a row that is too large for any table is lost alone, at once.
-func TestRecorderTooLarge(t *testing.T) {
+// TestWriterTooLarge: a row that is too large for any table is lost alone, at once.
+func TestWriterTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slow{}
-		r, _ := newRecorder(table)
-		large := row(0)
+		w, _ := newWriter(table)
+		large := rowOf(0)
 		large.Content = make([]byte, storage.MaxPropertyBytes+1)
-		r.Scheduled(large)
-		r.Scheduled(row(1))
-		r.Close(2 * time.Second)
-		if lost, err := r.Lost(); lost != 1 || err == nil || !strings.Contains(err.Error(), "content") ||
+		w.Put(large)
+		w.Put(rowOf(1))
+		w.Close(2 * time.Second)
+		if lost, err := w.Lost(); lost != 1 || err == nil || !strings.Contains(err.Error(), "content") ||
 			len(table.rows(t)) != 1 || table.tries != 1 {
 			t.Errorf("lost %d, %v; %d rows in %d tries", lost, err, len(table.rows(t)), table.tries)
 		}
 	})
 }
 
-// TestRecorderRefusedAndAway: when the table goes away while rows are written one by one, the rest is lost as in any
+// TestWriterRefusedAndAway: when the table goes away while rows are written one by one, the rest is lost as in any
 // outage.
-func TestRecorderRefusedAndAway(t *testing.T) {
+func TestWriterRefusedAndAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slow{fail: func(try int) error {
 			if try == 1 {
@@ -270,46 +279,40 @@ func TestRecorderRefusedAndAway(t *testing.T) {
 			}
 			return nil
 		}}
-		r, _ := newRecorder(table)
+		w, _ := newWriter(table)
 		for i := range 50 {
-			r.Scheduled(row(i))
+			w.Put(rowOf(i))
 		}
 		pass(time.Minute)
-		if lost, _ := r.Lost(); lost != 48 || len(table.rows(t)) != 2 {
+		if lost, _ := w.Lost(); lost != 48 || len(table.rows(t)) != 2 {
 			t.Errorf("lost %d, %d rows", lost, len(table.rows(t)))
 		}
-		r.Close(2 * time.Second)
+		w.Close(2 * time.Second)
 	})
 }
 
-// TestRecorderMemory: while the table hangs, the rows that wait take no more memory than the limit, whatever text a
+// TestWriterMemory: while the table hangs, the rows that wait take no more memory than the limit, whatever text a
 // sender fills, and hold no large messages.
-func TestRecorderMemory(t *testing.T) {
-	for name, set := range map[string]func(*record.Scheduled, string){
-		"organization": func(r *record.Scheduled, text string) { r.Organization = text },
-		"environment":  func(r *record.Scheduled, text string) { r.Environment = text },
-		"request_id":   func(r *record.Scheduled, text string) { r.RequestID = text },
-		"host":         func(r *record.Scheduled, text string) { r.TargetHost = text },
-		"path_pattern": func(r *record.Scheduled, text string) { r.PathPattern = text },
-		"reason":       func(r *record.Scheduled, text string) { r.Reason = text },
-		"answer":       func(r *record.Scheduled, text string) { r.Answer = text },
-		"part":         func(r *record.Scheduled, text string) { r.RequestID = text[:10] },
-		"id":           func(r *record.Scheduled, text string) { r.ID += text[:20] },
-		"content":      func(r *record.Scheduled, text string) { r.Content = []byte(text)[:20] },
+func TestWriterMemory(t *testing.T) {
+	for name, set := range map[string]func(*row, string){
+		"text":    func(r *row, text string) { r.Text = text },
+		"part":    func(r *row, text string) { r.Text = text[:10] },
+		"id":      func(r *row, text string) { r.ID += text[:20] },
+		"content": func(r *row, text string) { r.Content = []byte(text)[:20] },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			table := &slow{took: time.Hour}
-			r, _ := newRecorder(table)
+			w, _ := newWriter(table)
 			before := heap()
 			for n := range 2_000 {
-				change := row(n)
+				change := rowOf(n)
 				set(&change, strings.Repeat(fmt.Sprintf("%04d", n), 8<<10))
-				r.Scheduled(change)
+				w.Put(change)
 			}
 			if grown := heap() - before; grown > 4*limit {
 				t.Errorf("%s: %d bytes", name, grown)
 			}
-			r.Close(time.Millisecond)
+			w.Close(time.Millisecond)
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package record_test
+package heartbeat_test
 
 import (
 	"strings"
@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -40,12 +41,12 @@ func (l life) runs(app string, minutes int) {
 
 func (l life) beat(app, timer string) {
 	l.Helper()
-	if err := record.Beat(l.Context(), l.table, record.App{Name: app, Version: "test"}, timer); err != nil {
+	if err := heartbeat.Beat(l.Context(), l.table, heartbeat.App{Name: app, Version: "test"}, timer); err != nil {
 		l.Fatal(err)
 	}
 }
 
-func (l life) put(id string, row record.Heartbeat) {
+func (l life) put(id string, row heartbeat.Row) {
 	l.Helper()
 	row.Key = storage.Key{Partition: record.Heartbeats, ID: id}
 	if err := rows.Put(l.Context(), l.table, row); err != nil {
@@ -56,7 +57,7 @@ func (l life) put(id string, row record.Heartbeat) {
 // want checks which timer function of each app is silent.
 func (l life) want(when string, want map[string]string) {
 	l.Helper()
-	apps, err := record.ReadApps(l.Context(), l.table)
+	apps, err := heartbeat.Read(l.Context(), l.table)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func (l life) want(when string, want map[string]string) {
 func TestAppsDoNotHideEachOther(t *testing.T) {
 	inAccount(t, func(l life) {
 		l.runs("shop", 1)
-		l.put("m", record.Heartbeat{RequestID: "of a queue that is called heartbeat"})
+		l.put("m", heartbeat.Row{RequestID: "of a queue that is called heartbeat"})
 		l.runs("billing", 60)
 		l.want("after an hour", map[string]string{"shop": functionapp.MonitorTimer, "billing": ""})
 		l.runs("billing", 7*24*60)
@@ -119,7 +120,7 @@ func TestBeatsSayWhyNoCallsAreMade(t *testing.T) {
 	inAccount(t, func(l life) {
 		want := func(want string) {
 			l.Helper()
-			apps, err := record.ReadApps(l.Context(), l.table)
+			apps, err := heartbeat.Read(l.Context(), l.table)
 			if err != nil || len(apps) != 1 || apps[0].Problem != want {
 				l.Errorf("%+v, %v, want the problem %q", apps, err, want)
 			}
@@ -127,8 +128,8 @@ func TestBeatsSayWhyNoCallsAreMade(t *testing.T) {
 		beat := func(timer, problem string) {
 			l.Helper()
 			<-time.After(time.Minute)
-			app := record.App{Name: "shop", Version: "test", Problem: problem}
-			if err := record.Beat(l.Context(), l.table, app, timer); err != nil {
+			app := heartbeat.App{Name: "shop", Version: "test", Problem: problem}
+			if err := heartbeat.Beat(l.Context(), l.table, app, timer); err != nil {
 				l.Fatal(err)
 			}
 		}
@@ -146,7 +147,7 @@ func TestBeatsSayWhyNoCallsAreMade(t *testing.T) {
 		if err := l.table.Put(l.Context(), []storage.Entity{{Key: key, Values: values}}); err != nil {
 			l.Fatal(err)
 		}
-		apps, err := record.ReadApps(l.Context(), l.table)
+		apps, err := heartbeat.Read(l.Context(), l.table)
 		if err != nil || len(apps) != 1 || len(apps[0].Problem) > 2000 || strings.Contains(apps[0].Problem, "\x1b") {
 			l.Errorf("%+v, %v", apps, err)
 		}
