@@ -118,10 +118,7 @@ func parsePattern(text string) (key, scope string, err error) {
 		return star, "", nil
 	}
 	bare, isSuffix := strings.CutPrefix(text, "*.")
-	if addr, err := netip.ParseAddr(bare); err == nil && addr.Is6() {
-		bare = "[" + bare + "]"
-	}
-	u, err := envelope.ParseURL("http://" + bare)
+	u, err := envelope.ParseURL("http://" + bracketed(bare))
 	if err != nil || strings.ContainsAny(bare, "/?#@%") || strings.HasSuffix(bare, ":") {
 		return "", "", errors.New("not a pattern: want a host name or address, with or without a port, *.suffix or *")
 	}

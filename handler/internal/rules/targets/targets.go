@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"asynccaller/handler/internal/plain/secret"
+	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/dotnet"
 	"asynccaller/handler/internal/rules/guard"
 	"asynccaller/handler/internal/rules/retry"
@@ -197,4 +199,38 @@ func Keys(target *url.URL) []string {
 // Address returns the host and port of a target. It is the same for all URLs that mean the same host and port.
 func Address(target *url.URL) string {
 	return net.JoinHostPort(guard.Canonical(target.Hostname()), guard.Port(target))
+}
+
+// maxHost limits what [Host] returns, in bytes, and maxName the name in it.
+const (
+	maxHost = 128
+	maxName = maxHost - len(":65535")
+)
+
+// Host returns the host and port of a target in the one spelling that rows, numbers and people have. It is the same for
+// all URLs of a scheme that mean the same host and port: a name in ASCII, in lower case and without a final dot, or an
+// address, an IPv6 one in brackets and without a zone; then the port, unless it is the default of the scheme. A long
+// name is cut. The result shares no memory with the URL, which may be a small part of a large message.
+func Host(target *url.URL) string {
+	host := guard.Canonical(target.Hostname())
+	if host == "" { // no call has such a host
+		return strings.Clone(text.Clip(strings.ToLower(target.Host), maxHost))
+	}
+	name := strings.TrimSuffix(text.Clip(bracketed(host), maxName), ".")
+	if port := guard.Port(target); port != guard.Port(&url.URL{Scheme: target.Scheme}) {
+		name += ":" + port
+	}
+	return strings.Clone(text.Clip(name, maxHost))
+}
+
+// HostOf returns the spelling of [Host] for the host of a row, a filter or an operator. It keeps a port, because the
+// text does not say whether it is that of http or https. A text that is no host is in lower case, and cut.
+func HostOf(host string) string { return Host(&url.URL{Host: bracketed(host)}) }
+
+// bracketed returns a host with brackets if it is an IPv6 address.
+func bracketed(host string) string {
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Is6() {
+		return "[" + host + "]"
+	}
+	return host
 }
