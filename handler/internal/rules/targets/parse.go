@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -131,14 +130,13 @@ func parsePattern(text string) (key, scope string, err error) {
 	case isSuffix:
 		return "." + host, "", nil
 	case u.Port() != "":
-		address := net.JoinHostPort(host, guard.Port(u))
-		return address, address, nil
+		return Address(u), Address(u), nil
 	}
-	return host, "", nil
+	return bracketed(host), "", nil
 }
 
-// ParseHost reads a host, or a host and port, and returns the form that is the same for all texts that mean it: an
-// address, or a name in ASCII and lower case without a final dot.
+// ParseHost reads a host, or a host and port, and returns the spelling that is the same for all texts that mean it: that
+// of [Host], but with any port that the text has, and never cut.
 func ParseHost(text string) (string, error) {
 	key, _, err := parsePattern(text)
 	if err != nil || strings.HasPrefix(text, star) {

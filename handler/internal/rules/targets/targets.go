@@ -101,7 +101,7 @@ const star = "*"
 // For returns the profile of a target: that of the most specific pattern that matches its host, or the default one.
 // Profiles are not merged.
 func (p Profiles) For(target *url.URL) Profile {
-	host := guard.Canonical(target.Hostname())
+	host := name(target)
 	if len(p.entries) == 0 {
 		profile := defaultProfile
 		profile.Scope = host
@@ -188,12 +188,12 @@ func WithoutPort(text string) string {
 	if err != nil { // it has none
 		return text
 	}
-	return host
+	return bracketed(host)
 }
 
 // Keys returns the texts that name exactly this target, in the form of [ParseHost]: its host and port, and its host.
 func Keys(target *url.URL) []string {
-	return []string{Address(target), guard.Canonical(target.Hostname())}
+	return []string{Address(target), name(target)}
 }
 
 // Address returns the host and port of a target. It is the same for all URLs that mean the same host and port.
@@ -212,20 +212,23 @@ const (
 // address, an IPv6 one in brackets and without a zone; then the port, unless it is the default of the scheme. A long
 // name is cut. The result shares no memory with the URL, which may be a small part of a large message.
 func Host(target *url.URL) string {
-	host := guard.Canonical(target.Hostname())
-	if host == "" { // no call has such a host
-		return strings.Clone(text.Clip(strings.ToLower(target.Host), maxHost))
+	host := strings.TrimSuffix(text.Clip(name(target), maxName), ".")
+	port := guard.Port(target)
+	switch {
+	case host == "": // no call has such a host
+		host = strings.ToLower(target.Host)
+	case port != guard.Port(&url.URL{Scheme: target.Scheme}):
+		host += ":" + port
 	}
-	name := strings.TrimSuffix(text.Clip(bracketed(host), maxName), ".")
-	if port := guard.Port(target); port != guard.Port(&url.URL{Scheme: target.Scheme}) {
-		name += ":" + port
-	}
-	return strings.Clone(text.Clip(name, maxHost))
+	return strings.Clone(text.Clip(host, maxHost))
 }
 
 // HostOf returns the spelling of [Host] for the host of a row, a filter or an operator. It keeps a port, because the
 // text does not say whether it is that of http or https. A text that is no host is in lower case, and cut.
 func HostOf(host string) string { return Host(&url.URL{Host: bracketed(host)}) }
+
+// name returns the host of a target without its port; empty if it is none.
+func name(target *url.URL) string { return bracketed(guard.Canonical(target.Hostname())) }
 
 // bracketed returns a host with brackets if it is an IPv6 address.
 func bracketed(host string) string {

@@ -66,10 +66,10 @@ func TestMostSpecificPattern(t *testing.T) {
 		"https://x.xn--rksmrgs-5wao1o.se": {"*.räksmörgås.se", "x.xn--rksmrgs-5wao1o.se"},
 		"http://10.1.2.3":                 {"10.1.2.3", "10.1.2.3"},
 		"http://[::ffff:10.1.2.3]":        {"10.1.2.3", "10.1.2.3"},
-		"http://[2001:db8:0:0::1]:99":     {"2001:db8::1", "2001:db8::1"},
+		"http://[2001:db8:0:0::1]:99":     {"2001:db8::1", "[2001:db8::1]"},
 		"https://[2001:db8::2]":           {"[2001:DB8:0::2]:443", "[2001:db8::2]:443"},
-		"http://[2001:db8::2]":            {"*", "2001:db8::2"},
-		"http://[::1]:7071":               {"[::1]", "::1"},
+		"http://[2001:db8::2]":            {"*", "[2001:db8::2]"},
+		"http://[::1]:7071":               {"[::1]", "[::1]"},
 	} {
 		if p := profileOf(t, profiles, target); p.Pattern != want.pattern || p.Scope != want.scope {
 			t.Errorf("%s: got the profile of %q with scope %q, want %q with %q", target, p.Pattern, p.Scope,
@@ -81,7 +81,7 @@ func TestMostSpecificPattern(t *testing.T) {
 // TestPatterns: all texts of a name are the same pattern.
 func TestPatterns(t *testing.T) {
 	profiles := mustParse(t, `{"*":{}, "*.Räksmörgås.se.":{}, "A.example.com.:08443":{}, "b.example":{}, "[::1]":{}}`)
-	want := []string{"*", "*.xn--rksmrgs-5wao1o.se", "::1", "a.example.com:8443", "b.example"}
+	want := []string{"*", "*.xn--rksmrgs-5wao1o.se", "[::1]", "a.example.com:8443", "b.example"}
 	if diff := cmp.Diff(want, profiles.Patterns()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
