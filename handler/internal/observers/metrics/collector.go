@@ -8,6 +8,7 @@ import (
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -34,14 +35,11 @@ func (c *Collector) Observe(r *delivery.Report) func(context.Context, *delivery.
 	if r.Verdict == nil {
 		return nil
 	}
-	host := r.Intake.Envelope.Call.Target.Host
+	host := targets.Host(r.Intake.Envelope.Call.Target)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.advance(r.World.Now)
-	numbers := c.current.Hosts[host]
-	if numbers == nil {
-		numbers = c.current.of(record.RowHost(host))
-	}
+	numbers := c.current.of(host)
 	outcome := r.Verdict.Outcome
 	switch {
 	case outcome == nil:

@@ -264,7 +264,7 @@ type targetData struct {
 }
 
 func (c *Console) target(ctx context.Context, q query) (p page, err error) {
-	host, isKnown := q.get("host"), false
+	host, isKnown := targets.HostOf(q.get("host")), false
 	var unknown error
 	err = c.status(ctx, func(s account.Status) {
 		d := newTarget(s, host)
