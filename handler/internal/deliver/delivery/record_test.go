@@ -86,7 +86,8 @@ func TestRecord(t *testing.T) {
 // TestOneSpelling: rows and the log have one spelling of a target, and its call has that of the sender.
 func TestOneSpelling(t *testing.T) {
 	for url, want := range map[string]string{
-		"https://h.example/x": "h.example", "https://H.Example.:0443/x": "h.example", "http://h.example.:80": "h.example",
+		"https://h.example/x": "h.example", "https://H.Example.:0443/x": "h.example",
+		"http://h.example.:80":    "h.example",
 		"https://h.example.:80/x": "h.example:80", "https://B\u00fccher.example/": "xn--bcher-kva.example",
 		"https://[2001:DB8::0:1]:8443/": "[2001:db8::1]:8443",
 	} {
@@ -102,7 +103,7 @@ func TestOneSpelling(t *testing.T) {
 			line := b.linesWith(t, "settled")[0]
 			if len(rows.paths) != 1 || !strings.HasPrefix(rows.paths[0], want+"/") ||
 				len(outcome) != 1 || !strings.HasSuffix(outcome[0], " at "+want) || line["target_host"] != want {
-				t.Errorf("%s: the rows %q and %q, the log %v, want %s", url, rows.paths, outcome, line["target_host"], want)
+				t.Errorf("%s: rows %q and %q, in the log %v, want %s", url, rows.paths, outcome, line["target_host"], want)
 			}
 			if called := b.target.calls[0].url; called != strings.ReplaceAll(url, `\u00fc`, "ü") {
 				t.Errorf("called %s, want %s", called, url)

@@ -279,7 +279,7 @@ func TestEarlierSpellings(t *testing.T) {
 				t.Errorf("%s: the pause does not go on, but began at %v", spelling, longer.Since)
 			}
 			if settings, err := Read(t.Context(), b.table); err != nil || len(settings) != 2 {
-				t.Errorf("%s: %d settings, %v: want the new row in place of the earlier one", spelling, len(settings), err)
+				t.Errorf("%s: %d settings, %v: want one row in place of the other", spelling, len(settings), err)
 			}
 			b.after(time.Minute)
 			write(limitOf(host, Rate, "6/s", began))

@@ -21,8 +21,8 @@ type Refusals struct {
 	counts map[Refusal]int
 }
 
-// Refusal is what messages have in common that are refused. Target is in the form of [targets.Host], or empty for all targets that are
-// not counted by name.
+// Refusal is what messages have in common that are refused. Target is in the form of [targets.Host], or empty for all
+// targets that are not counted by name.
 type Refusal struct {
 	Target string
 	Reason decision.Reason

@@ -135,8 +135,8 @@ func parsePattern(text string) (key, scope string, err error) {
 	return bracketed(host), "", nil
 }
 
-// ParseHost reads a host, or a host and port, and returns the spelling that is the same for all texts that mean it: that
-// of [Host], but with any port that the text has, and never cut.
+// ParseHost reads a host, or a host and port, and returns the one spelling of all texts that mean it: that of [HostOf],
+// but never cut.
 func ParseHost(text string) (string, error) {
 	key, _, err := parsePattern(text)
 	if err != nil || strings.HasPrefix(text, star) {

@@ -538,6 +538,16 @@ func TestHost(t *testing.T) {
 	if got := targets.HostOf("h:" + strings.Repeat("9", 1000)); len(got) > 128 {
 		t.Errorf("%d bytes", len(got))
 	}
+	for _, same := range [][2]string{ // for breakers and shares, the scheme does not matter
+		{"https://H.Example./", "https://h.example:443"}, {"http://h.example.:0443/", "https://h.example"},
+		{"http://[::ffff:10.1.2.3]/", "http://10.1.2.3:80"},
+	} {
+		first, err := envelope.ParseURL(same[0])
+		second, otherErr := envelope.ParseURL(same[1])
+		if err != nil || otherErr != nil || targets.Address(first) != targets.Address(second) {
+			t.Errorf("%s and %s are two targets, %v, %v", same[0], same[1], err, otherErr)
+		}
+	}
 	host := strings.Repeat("a.", 20) + "example"
 	if unsafe.StringData(targets.HostOf(host)) == unsafe.StringData(host) {
 		t.Error("shares the memory of a message")
