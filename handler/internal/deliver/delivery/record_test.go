@@ -103,7 +103,7 @@ func TestOneSpelling(t *testing.T) {
 			line := b.linesWith(t, "settled")[0]
 			if len(rows.paths) != 1 || !strings.HasPrefix(rows.paths[0], want+"/") ||
 				len(outcome) != 1 || !strings.HasSuffix(outcome[0], " at "+want) || line["target_host"] != want {
-				t.Errorf("%s: rows %q and %q, in the log %v, want %s", url, rows.paths, outcome, line["target_host"], want)
+				t.Errorf("%s: rows %q and %q, line %v, want %s", url, rows.paths, outcome, line, want)
 			}
 			if called := b.target.calls[0].url; called != strings.ReplaceAll(url, `\u00fc`, "ü") {
 				t.Errorf("called %s, want %s", called, url)

@@ -539,7 +539,8 @@ func TestHost(t *testing.T) {
 		t.Errorf("%d bytes", len(got))
 	}
 	for _, same := range [][2]string{ // for breakers and shares, the scheme does not matter
-		{"https://H.Example./", "https://h.example:443"}, {"http://h.example.:0443/", "https://h.example"},
+		{"https://H.Example./", "https://h.example:443"},
+		{"http://h.example.:0443/", "https://h.example"},
 		{"http://[::ffff:10.1.2.3]/", "http://10.1.2.3:80"},
 	} {
 		first, err := envelope.ParseURL(same[0])
