@@ -35,7 +35,7 @@ type Result struct {
 	Message decision.Message
 	// Identity is that of the message's envelope, or nil if the message is malformed. Tenant is the sender, and
 	// RequestID the id that it gave, as far as they could be read.
-	Identity  *envelope.Identity
+	Identity  *decision.Identity
 	Tenant    envelope.Tenant
 	RequestID string
 	// DeadlineLimited is the envelope's deadline if the operator's setting has limited it; otherwise zero.
@@ -233,12 +233,11 @@ func (d *Deliverer) decide(
 	w.Jitter, w.HostGone = d.Jitter(), d.isHostGone()
 	r := &Report{Lease: m.Lease, Intake: in, Verdict: v, World: w}
 	r.Decision = d.Rules.Decide(in, v, w)
-	r.Message, r.Tenant, r.RequestID = m.Message, in.Tenant, in.RequestID
+	r.Message, r.Identity, r.Tenant, r.RequestID = m.Message, in.Identity(), in.Tenant, in.RequestID
 	if v != nil && v.Outcome != nil {
 		r.Attempt, r.Took = in.Envelope.Attempts+1, v.Outcome.Took
 	}
 	if e := in.Envelope; e != nil {
-		r.Identity = e.Identity()
 		if e.DeadlineLimited {
 			r.DeadlineLimited = e.Deadline
 		}

@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/deliver/settle"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/guard"
 	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -78,6 +79,35 @@ func TestRecord(t *testing.T) {
 				}
 				wantRows(t, &rows.Table, 0)
 			})
+		})
+	}
+}
+
+// TestOneSpelling: rows and the log have one spelling of a target, and its call has that of the sender.
+func TestOneSpelling(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://h.example/x": "h.example", "https://H.Example.:0443/x": "h.example",
+		"http://h.example.:80":    "h.example",
+		"https://h.example.:80/x": "h.example:80", "https://B\u00fccher.example/": "xn--bcher-kva.example",
+		"https://[2001:DB8::0:1]:8443/": "[2001:db8::1]:8443",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, answers(decision.Outcome{Status: 503}))
+			b.Guard = guard.Rules{}
+			rows := &observed{b: b, t: t}
+			b.Record = record.NewScheduledWriter(rows, 1<<20, zerolog.Nop())
+			content := fmt.Sprintf(`{"asyncCaller":1,"run":"T","attempts":5,"call":{"url":"%s"}}`, url)
+			outcome := outcomes(t, b, content)
+			b.Record.Close(time.Second)
+
+			line := b.linesWith(t, "settled")[0]
+			if len(rows.paths) != 1 || !strings.HasPrefix(rows.paths[0], want+"/") ||
+				len(outcome) != 1 || !strings.HasSuffix(outcome[0], " at "+want) || line["target_host"] != want {
+				t.Errorf("%s: rows %q and %q, line %v, want %s", url, rows.paths, outcome, line, want)
+			}
+			if called := b.target.calls[0].url; called != strings.ReplaceAll(url, `\u00fc`, "ü") {
+				t.Errorf("called %s, want %s", called, url)
+			}
 		})
 	}
 }

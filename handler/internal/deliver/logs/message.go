@@ -13,7 +13,7 @@ type Message struct {
 	decision.Message
 	// Identity is that of the envelope; nil if there is none. Tenant is the sender, and RequestID the id that it gave,
 	// as far as they are known.
-	Identity  *envelope.Identity
+	Identity  *decision.Identity
 	Tenant    envelope.Tenant
 	RequestID string
 }

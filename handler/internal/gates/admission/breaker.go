@@ -127,7 +127,7 @@ func (w *watched) logChange(o decision.Outcome, c change) {
 		return
 	}
 	about := &logs.Message{
-		Message: w.due.Message, Identity: w.due.Intake.Envelope.Identity(), Tenant: w.due.Intake.Tenant,
+		Message: w.due.Message, Identity: w.due.Intake.Identity(), Tenant: w.due.Intake.Tenant,
 		RequestID: w.due.Intake.RequestID,
 	}
 	switch {

@@ -224,7 +224,7 @@ func (l *Limits) rowOf(p targets.Profile) *row {
 	r := &row{limits: l, unchanged: quietReadings, wake: make(chan struct{}, 1)}
 	r.stored = stored{
 		Key: storage.Key{Partition: Partition, ID: hex.EncodeToString(sum[:16])}, App: l.app,
-		TargetHost: p.Scope[:min(len(p.Scope), 128)],
+		TargetHost: targets.HostOf(p.Scope),
 	}
 	l.rows[key] = r
 	return r

@@ -136,14 +136,16 @@ func (s Setting) checked() Setting {
 	canonical, hostErr := targets.ParseHost(host)
 	valueErr := CheckValue(member, s.Value)
 	switch {
-	case hostErr != nil || canonical != s.Host || key.Partition != own.Partition || key.ID != own.ID:
+	case hostErr != nil || len(canonical) > MaxText || key.Partition != own.Partition || key.ID != own.ID:
 		s.Host = text.Line(s.ID, MaxText)
 		s.Problem = "ignored: the key is not that of a host and a member"
+		return s
 	case valueErr != nil:
 		s.Problem = text.Line("ignored: "+valueErr.Error(), MaxText)
 	case s.Since.IsZero():
 		s.Problem = "ignored: no beginning"
 	}
+	s.Host = canonical // an earlier version may have written another spelling
 	return s
 }
 
@@ -173,40 +175,62 @@ var ErrChanged = errors.New("another operator has changed the same setting of th
 // Write sets a member of a target. If its value is the same, a setting that is in force goes on, with another end and
 // reason. Write returns the setting as it was written. The error is an [ErrChanged] if it was changed meanwhile.
 func Write(ctx context.Context, table storage.Table, s Setting) (Setting, error) {
-	key := keyOf(s.Host, s.Member)
-	row, found, err := rows.Get[Setting](ctx, table, key.Partition, key.ID)
+	earlier, err := rowsOf(ctx, table, s.Host, s.Member)
 	if err != nil {
 		return s, err
 	}
-	earlier := row.checked()
-	if found && earlier.IsInForce(s.Since) && earlier.Value == s.Value {
-		s.Since = earlier.Since
+	s.Key = keyOf(s.Host, s.Member)
+	isOwn := func(row Setting) bool { return row.ID == s.ID }
+	for _, row := range earlier {
+		if row.IsInForce(s.Since) && row.Value == s.Value {
+			s.Since = row.Since
+		}
+		if isOwn(row) {
+			s.Version = row.Version
+		}
 	}
-	s.Key = key
-	s.Version = row.Version
 	version, err := rows.Replace(ctx, table, s)
-	if err == nil && version == "" {
-		err = ErrChanged
+	switch {
+	case err != nil:
+		return s, err
+	case version == "":
+		return s, ErrChanged
 	}
-	return s, err
+	return s, remove(ctx, table, slices.DeleteFunc(earlier, isOwn))
+}
+
+// rowsOf returns the row of a member of a host in the form of [targets.ParseHost], and those that an earlier version
+// wrote under another spelling of the host.
+func rowsOf(ctx context.Context, table storage.Table, host, member string) ([]Setting, error) {
+	own := keyOf(host, member)
+	settings, err := Read(ctx, table)
+	if err != nil {
+		return nil, err
+	}
+	settings = slices.DeleteFunc(settings, func(s Setting) bool {
+		return s.Problem != "" || s.Host != host || s.Member != member || s.ID == own.ID
+	})
+	row, found, err := rows.Get[Setting](ctx, table, own.Partition, own.ID)
+	if found {
+		settings = append(settings, row.checked())
+	}
+	return settings, err
 }
 
 // Remove ends the setting of a member of a host in the form of [targets.ParseHost]. It reports false if there is none.
 // The error is an [ErrChanged] if another operator has changed the setting meanwhile, or made it again: he was told
 // that it is in force.
 func Remove(ctx context.Context, table storage.Table, host, member string) (s Setting, found bool, err error) {
-	key := keyOf(host, member)
-	row, found, err := rows.Get[Setting](ctx, table, key.Partition, key.ID)
-	if err != nil || !found {
+	earlier, err := rowsOf(ctx, table, host, member)
+	if err != nil || len(earlier) == 0 {
 		return s, false, err
 	}
-	s = row.checked()
-	err = table.Delete(ctx, []storage.Key{row.Key})
-	if err != nil {
+	s = earlier[len(earlier)-1]
+	if err := remove(ctx, table, earlier); err != nil {
 		return s, true, err
 	}
-	_, isBack, err := table.Get(ctx, key.Partition, key.ID)
-	if err == nil && isBack {
+	left, err := rowsOf(ctx, table, host, member)
+	if err == nil && len(left) > 0 {
 		err = ErrChanged
 	}
 	return s, true, err
@@ -214,16 +238,23 @@ func Remove(ctx context.Context, table storage.Table, host, member string) (s Se
 
 // RemoveEnded removes the rows of settings that have ended.
 func RemoveEnded(ctx context.Context, table storage.Table, settings []Setting, now time.Time) error {
-	var keys []storage.Key
-	for _, s := range settings {
-		if s.Problem == "" && !s.IsInForce(now) && len(keys) < maxRemoved {
+	return remove(ctx, table, slices.DeleteFunc(slices.Clone(settings), func(s Setting) bool {
+		return s.Problem != "" || s.IsInForce(now)
+	}))
+}
+
+// remove removes the rows of settings, unless they have changed.
+func remove(ctx context.Context, table storage.Table, settings []Setting) error {
+	for some := range slices.Chunk(settings, maxRemoved) {
+		var keys []storage.Key
+		for _, s := range some {
 			keys = append(keys, s.Key)
 		}
+		if err := table.Delete(ctx, keys); err != nil {
+			return err
+		}
 	}
-	if len(keys) == 0 {
-		return nil
-	}
-	return table.Delete(ctx, keys)
+	return nil
 }
 
 // InForce has the settings of an account that are in force, by host and member.
@@ -238,6 +269,9 @@ func Select(settings []Setting, now time.Time) InForce {
 		}
 		if selected[s.Host] == nil {
 			selected[s.Host] = map[string]Setting{}
+		}
+		if s.WrittenAt.Before(selected[s.Host][s.Member].WrittenAt) { // under another spelling of the host
+			continue
 		}
 		selected[s.Host][s.Member] = s
 	}

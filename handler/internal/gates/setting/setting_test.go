@@ -202,7 +202,6 @@ func TestHostileRowsOfSettings(t *testing.T) {
 		"other_id":        changed(func(s *Setting) { s.Key = keyOf("other.example", Pause) }),
 		"other_member":    changed(func(s *Setting) { s.Key = keyOf("t.example", Rate) }),
 		"other_partition": changed(func(s *Setting) { s.Partition = "limit" }),
-		"upper_case":      pauseOf("T.example", now),
 		"all":             pauseOf("*", now),
 		"suffix":          pauseOf("*.example", now),
 		"no_since":        changed(func(s *Setting) { s.Since = time.Time{} }),
@@ -244,6 +243,64 @@ func TestHostileRowsOfSettings(t *testing.T) {
 	pauses, err := Read(t.Context(), &table)
 	if err != nil || len(pauses) != maxRead {
 		t.Errorf("%d pauses, %v", len(pauses), err)
+	}
+}
+
+// TestEarlierSpellings: a setting under another spelling of its host, which an earlier version wrote, is that of the
+// host. A later one replaces it, and what ends one ends the other.
+func TestEarlierSpellings(t *testing.T) {
+	for spelling, host := range map[string]string{
+		"2001:db8::1": "[2001:db8::1]", "[2001:DB8:0::1]:08443": "[2001:db8::1]:8443", "T.Example.": "t.example",
+		"t.example.:443": "t.example:443", "bücher.example": "xn--bcher-kva.example", "::ffff:10.0.0.1": "10.0.0.1",
+	} {
+		inBubble(t, func(b *bench) {
+			inForce := func() OfTarget {
+				t.Helper()
+				settings, err := Read(t.Context(), b.table)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return Select(settings, time.Now()).OfHost(host, time.Now())
+			}
+			write := func(s Setting) {
+				t.Helper()
+				if err := rows.Put(t.Context(), &b.table.Table, s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			began := time.Now().UTC()
+			write(pauseOf(spelling, began))
+			write(limitOf(spelling, Rate, "5/s", began))
+			if of := inForce(); of[Pause].Host != host || of[Rate].Value != "5/s" {
+				t.Errorf("%s: in force is %+v", spelling, of)
+			}
+			b.after(time.Minute)
+			if longer := b.pause(host, time.Hour); !longer.Since.Equal(began) {
+				t.Errorf("%s: the pause does not go on, but began at %v", spelling, longer.Since)
+			}
+			if settings, err := Read(t.Context(), b.table); err != nil || len(settings) != 2 {
+				t.Errorf("%s: %d settings, %v: want one row in place of the other", spelling, len(settings), err)
+			}
+			b.after(time.Minute)
+			write(limitOf(host, Rate, "6/s", began))
+			b.after(time.Minute)
+			write(limitOf(spelling, Rate, "7/s", began)) // an earlier version still runs somewhere
+			if of := inForce(); of[Rate].Value != "7/s" {
+				t.Errorf("%s: %+v, want the later one", spelling, of)
+			}
+			for _, member := range []string{Pause, Rate} {
+				if _, found, err := Remove(t.Context(), b.table, host, member); err != nil || !found {
+					t.Errorf("%s: %s ended %t, %v", spelling, member, found, err)
+				}
+			}
+			if of := inForce(); len(of) > 0 {
+				t.Errorf("%s: after its end %+v", spelling, of)
+			}
+			write(pauseOf(spelling, began))
+			if s, found, err := Remove(t.Context(), b.table, host, Pause); err != nil || !found || s.Host != host {
+				t.Errorf("%s alone: ended %+v, %t, %v", spelling, s, found, err)
+			}
+		})
 	}
 }
 

@@ -20,12 +20,12 @@ import (
 
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/observers/background"
-	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/fold"
 	"asynccaller/handler/internal/plain/strictjson"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -198,7 +198,7 @@ func (h *History) WasDelivered(ctx context.Context, e *envelope.Envelope, now ti
 func (h *History) NewEntry(e *envelope.Envelope, now time.Time) Entry {
 	return Entry{
 		RequestID: e.RequestID, Organization: e.Tenant.Organization, Environment: e.Tenant.Environment,
-		TargetHost: record.RowHost(e.Call.Target.Host), PathPattern: fold.Path(e.Call.Target.EscapedPath()),
+		TargetHost: targets.Host(e.Call.Target), PathPattern: fold.Path(e.Call.Target.EscapedPath()),
 		CreatedAt: e.CreatedAt, OriginalRequestID: e.OriginalRequestID, TraceID: e.Trace.ID, EndedAt: now,
 		key: h.keyOf(e, now),
 	}

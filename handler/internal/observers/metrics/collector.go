@@ -11,6 +11,7 @@ import (
 	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -44,14 +45,11 @@ func (c *Collector) Observe(r *delivery.Report) func(context.Context, *delivery.
 	if r.Verdict == nil {
 		return nil
 	}
-	host := r.Intake.Envelope.Call.Target.Host
+	host := targets.Host(r.Intake.Envelope.Call.Target)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.advance(r.World.Now)
-	numbers := c.current.Hosts[host]
-	if numbers == nil {
-		numbers = c.current.of(record.RowHost(host))
-	}
+	numbers := c.current.of(host)
 	outcome := r.Verdict.Outcome
 	switch {
 	case outcome == nil:

@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/mask"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -56,7 +57,7 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	row := Scheduled{
 		Key: storage.Key{Partition: r.Write.Queue}, RequestID: r.Intake.Envelope.RequestID,
 		Method:     text.Clip(r.Intake.Envelope.Call.Method, maxMethod),
-		TargetHost: text.Clip(target.Host, maxHost), PathPattern: fold.Path(rows.Text(target.EscapedPath())),
+		TargetHost: targets.Host(target), PathPattern: fold.Path(rows.Text(target.EscapedPath())),
 		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
 		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
 		Organization: text.Clip(r.Tenant.Organization, maxTenant),
@@ -69,7 +70,7 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	case r.Reason == decision.Auth, r.Reason == decision.Busy:
 		row.Cause = r.Detail
 	case r.Reason == decision.TargetDown: // the message has the cause of its target
-		latest := s.Targets.Latest(RowHost(target.Host))
+		latest := s.Targets.Latest(targets.Host(target))
 		row.Cause, row.Answer = latest.Cause, cmp.Or(row.Answer, latest.Answer)
 	}
 	return row
@@ -87,7 +88,7 @@ func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *deli
 	outcome := Outcome{
 		Run: e.Run, RequestID: cmp.Or(e.RequestID, r.Message.ID), Attempt: cmp.Or(r.Attempt, e.Attempts+1),
 		Called: r.Attempt > 0 && r.Reason != decision.Interrupted,
-		Action: string(r.Action), Reason: string(r.Reason), Status: r.Status, TargetHost: e.Call.Target.Host,
+		Action: string(r.Action), Reason: string(r.Reason), Status: r.Status, TargetHost: targets.Host(e.Call.Target),
 		At: r.World.Now,
 	}
 	if !outcome.Called {
@@ -131,7 +132,7 @@ func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *deliv
 		return nil
 	}
 	target := r.Intake.Envelope.Call.Target
-	host := RowHost(target.Host)
+	host := targets.Host(target)
 	if r.Outcome == decision.Delivered {
 		t.Succeeded(host, r.World.Now)
 		return nil

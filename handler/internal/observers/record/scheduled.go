@@ -25,8 +25,8 @@ type Scheduled struct {
 	// PopReceipt updates or deletes the message until somebody receives it.
 	PopReceipt string `row:"popReceipt"`
 	RequestID  string `row:"requestId"`
-	// Method is that of the call; rows of earlier versions have none. TargetHost is the host of the call, with a port
-	// if the URL has one. PathPattern is its path without ids and numbers.
+	// Method is that of the call; rows of earlier versions have none. TargetHost is the host of the call in the form
+	// of [targets.Host]. PathPattern is its path without ids and numbers.
 	Method      string `row:"method"`
 	TargetHost  string `row:"targetHost"`
 	PathPattern string `row:"route"`

@@ -19,8 +19,8 @@ import (
 type Target struct {
 	storage.Key `json:"-"`
 
-	// App is the app that calls it: apps that share an account need not have the same network. Host is its host, in
-	// lower case, with a port if the URL has one, at most 128 bytes.
+	// App is the app that calls it: apps that share an account need not have the same network. Host is its host in the
+	// form of [targets.Host].
 	App  string `json:"app" row:"app"`
 	Host string `json:"host" row:"targetHost"`
 	// Reason is why the latest call failed, or [NoAnswerYet], and Cause says so in a few words. Status is that of the
@@ -62,22 +62,14 @@ const maxBreakerAge = 2 * time.Minute
 // IsOpen reports whether an instance had its circuit breaker open when the target last failed.
 func (t Target) IsOpen() bool { return !t.OpenAt.IsZero() && t.Latest.Sub(t.OpenAt) <= maxBreakerAge }
 
-// maxHost, maxMethod and maxTenant are the lengths to which texts that the sender can choose freely are cut in rows.
+// maxMethod and maxTenant are the lengths to which texts that the sender can choose freely are cut in rows.
 const (
-	maxHost   = 128
 	maxMethod = 32
 	maxTenant = 128
 )
 
-// RowHost returns a host as the rows of targets have it. It shares no memory with the host, which may be a small part
-// of a large message.
-func RowHost(host string) string {
-	return strings.Clone(strings.ToLower(text.Clip(host, maxHost)))
-}
-
-// OfHost returns those of some targets that have a host.
+// OfHost returns those of some targets that have a host in the form of [targets.Host].
 func OfHost(failing []Target, host string) (of []Target) {
-	host = RowHost(host)
 	for _, t := range failing {
 		if t.Host == host {
 			of = append(of, t)

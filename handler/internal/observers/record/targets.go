@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -122,7 +123,7 @@ func (t *Targets) seeUnanswered(now time.Time) {
 	defer t.mu.Unlock()
 	calls, oldest := map[string]int{}, map[string]time.Time{}
 	for _, f := range t.flights {
-		host := RowHost(f.target.Host)
+		host := targets.Host(f.target)
 		calls[host]++
 		oldest[host] = bounds.Earliest(oldest[host], f.began.Truncate(time.Millisecond))
 	}

@@ -2,8 +2,7 @@ package message
 
 import (
 	"fmt"
-	"net/netip"
-	"net/url"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +11,7 @@ import (
 	"asynccaller/handler/internal/plain/nearest"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/decision"
-	"asynccaller/handler/internal/rules/guard"
+	"asynccaller/handler/internal/rules/targets"
 )
 
 // Filter selects the messages that match all of its fields. A zero field matches every message; a list matches if one
@@ -84,28 +83,22 @@ func MatchID(m Message, id string) bool {
 	return id != "" && (id == m.RequestID || strings.EqualFold(id, m.ID) || isPrefix)
 }
 
-// matchHost reports whether a host matches a pattern. A host without a port matches 80 and 443, because it does not say
-// whether its URL is http or https. No pattern matches a message without an envelope.
+// matchHost reports whether a host matches a pattern, each in any spelling. A host without a port matches 80 and 443,
+// because it does not say whether its URL is http or https. No pattern matches a message without an envelope.
 func matchHost(pattern, host string) bool {
 	if host == "" {
 		return false
 	}
-	if addr, err := netip.ParseAddr(pattern); err == nil && addr.Is6() {
-		pattern = "[" + pattern + "]" // brackets are for a port
-	}
-	want, have := url.URL{Host: pattern}, url.URL{Host: host}
-	isPort := func(scheme string) bool {
-		return guard.Port(&url.URL{Scheme: scheme, Host: host}) == guard.Port(&want)
-	}
-	if want.Port() != "" && !slices.ContainsFunc([]string{"http", "https"}, isPort) {
-		return false
-	}
-	name, isSuffix := strings.CutPrefix(want.Hostname(), "*.")
-	name, host = guard.Canonical(name), guard.Canonical(have.Hostname())
+	pattern, isSuffix := strings.CutPrefix(pattern, "*.")
+	pattern, host = targets.HostOf(pattern), targets.HostOf(host)
+	_, wanted, _ := net.SplitHostPort(pattern)
+	_, port, _ := net.SplitHostPort(host)
+	isPort := wanted == "" || wanted == port || port == "" && (wanted == "80" || wanted == "443")
+	name, host := targets.WithoutPort(pattern), targets.WithoutPort(host)
 	if isSuffix {
-		return name != "" && strings.HasSuffix(host, "."+name) && len(host) > len(name)+1
+		return isPort && name != "" && strings.HasSuffix(host, "."+name)
 	}
-	return name != "" && name == host
+	return isPort && name == host
 }
 
 func matchPath(wanted, path string) bool {

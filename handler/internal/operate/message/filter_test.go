@@ -1,9 +1,11 @@
 package message_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/bounds"
 )
@@ -74,6 +76,12 @@ func TestFilter(t *testing.T) {
 			message.Message{Host: "api.target.example.:80"},
 			true,
 		},
+		"ipv6_of_earlier_row": {
+			message.Filter{Hosts: []string{"[::1]:443"}},
+			message.Message{Host: "[0::1]"},
+			true,
+		},
+		"zone":             {message.Filter{Hosts: []string{"fe80::1"}}, message.Message{Host: "[fe80::1%eth0]"}, true},
 		"final_dot_wanted": {message.Filter{Hosts: []string{"api.target.example.:8443"}}, m, true},
 		"ipv4": {
 			message.Filter{Hosts: []string{"127.0.0.1"}},
@@ -109,6 +117,34 @@ func TestFilter(t *testing.T) {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
+	}
+}
+
+// TestHostOfMessage: the message of an envelope, the row of it and a row that an earlier version wrote have the same
+// host, by which filters and groups find all of them.
+func TestHostOfMessage(t *testing.T) {
+	for _, c := range []struct{ url, earlier, want string }{
+		{"https://h.example/", "h.example", "h.example"},
+		{"https://H.Example.:0443/", "h.example.", "h.example"},
+		{"http://h.example:80", "H.EXAMPLE", "h.example"},
+		{"http://h.example.:443/", "h.example.:443", "h.example:443"},
+		{"https://BÜCHER.example.:8443/", "bücher.example.:08443", "xn--bcher-kva.example:8443"},
+		{"http://[2001:DB8:0::1]/", "[2001:db8:0::1]", "[2001:db8::1]"},
+	} {
+		text := fmt.Sprintf(`{"asyncCaller":1,"call":{"url":%q}}`, c.url)
+		earlier := message.FromRow(record.Scheduled{TargetHost: c.earlier}).Message
+		for _, m := range []message.Message{read(inBase64(text)), earlier} {
+			if m.Host != c.want {
+				t.Errorf("%s: got %s, want %s", c.url, m.Host, c.want)
+			}
+			for _, wanted := range []string{c.want, c.earlier} {
+				group, err := message.ParseGroup("host="+wanted, message.PoisonCriteria())
+				filter := message.Filter{Hosts: []string{wanted}, Group: &group}
+				if isSelected, _ := filter.Match(m, nil); !isSelected || err != nil {
+					t.Errorf("%s does not find %s: %v", wanted, m.Host, err)
+				}
+			}
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/targets"
 )
 
 // By is a criterion for groups.
@@ -165,6 +166,9 @@ func ParseGroup(argument string, criteria []By) (Group, error) {
 	by, err := ParseBy(criterion, criteria)
 	if name := digestName.FindStringSubmatch(key); name != nil {
 		return Group{By: by, Digest: name[1]}, err
+	}
+	if by == ByHost {
+		key = targets.HostOf(key)
 	}
 	return Group{By: by, Key: key}, err
 }

@@ -98,6 +98,8 @@ func TestParseGroup(t *testing.T) {
 		"answer=#3f9a01c":      {By: message.ByAnswer, Key: "#3f9a01c"},
 		"answer=#3F9A01C2":     {By: message.ByAnswer, Key: "#3F9A01C2"},
 		"path=/a=b/{n}":        {By: message.ByPath, Key: "/a=b/{n}"},
+		"host=H.example.:0443": {By: message.ByHost, Key: "h.example:443"},
+		"host=(no envelope)":   {By: message.ByHost, Key: "(no envelope)"},
 		"status=(no answer)":   {By: message.ByStatus, Key: "(no answer)"},
 		"error=line {n}: a= b": {By: message.ByError, Key: "line {n}: a= b"},
 	} {

@@ -19,6 +19,7 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/guard"
 	"asynccaller/handler/internal/rules/mask"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -84,9 +85,9 @@ type Message struct {
 	Error    string              `json:"error,omitempty"`
 	// Cause says in a few words why a scheduled message waits, without an attempt of its own why its target fails.
 	Cause string `json:"cause,omitempty"`
-	// Method, Host, Path and PathPattern describe the call; empty if there is no envelope. Host is in lower case, with
-	// a port if the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/".
-	// PathPattern is the path without ids and numbers, see [fold.Path].
+	// Method, Host, Path and PathPattern describe the call; empty if there is no envelope. Host is in the form of
+	// [targets.Host]. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/". PathPattern is the
+	// path without ids and numbers, see [fold.Path].
 	Method      string `json:"method,omitempty"`
 	Host        string `json:"host"`
 	Path        string `json:"path,omitempty"`
@@ -212,7 +213,7 @@ func (m *Message) describe(e *envelope.Envelope) {
 		m.Error = text.Line(e.Trail[n-1].Error, maxError)
 	}
 	m.Answer = mask.AnswerLine(e)
-	m.Host = text.Line(strings.ToLower(e.Call.Target.Host), maxHost)
+	m.Host = targets.Host(e.Call.Target)
 	m.describePath(e)
 }
 

@@ -1,12 +1,13 @@
 package message
 
 import (
-	"strings"
+	"net/url"
 
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/mask"
+	"asynccaller/handler/internal/rules/targets"
 )
 
 // Scheduled is a scheduled message as its row describes it.
@@ -26,7 +27,7 @@ func FromRow(r record.Scheduled) Scheduled {
 		Reason: text.Line(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: text.Line(r.RequestID, maxTenant),
 		Organization: text.Line(r.Organization, maxTenant), Environment: text.Line(r.Environment, maxTenant),
 		Attempts: r.Attempts, Status: envelope.StatusCode(r.Status), Method: text.Line(r.Method, maxMethod),
-		Host:        text.Line(strings.ToLower(r.TargetHost), maxHost),
+		Host:        text.Line(targets.HostOf(r.TargetHost), maxHost),
 		PathPattern: text.Line(r.PathPattern, maxPath), Cause: text.Line(r.Cause, maxError), Bytes: len(r.Content),
 	}}
 }
@@ -52,10 +53,9 @@ func CheckRow(r record.Scheduled) (warnings []string) {
 	if err != nil {
 		return []string{"the content of the row is not an envelope, so that the handler has not written it"}
 	}
-	host := strings.ToLower(e.Call.Target.Host)
-	if !strings.EqualFold(r.TargetHost, record.RowHost(host)) {
-		warnings = append(warnings,
-			"the message calls "+text.Line(host, maxHost)+", which is not the target of its row")
+	host := targets.Host(e.Call.Target)
+	if targets.Host(&url.URL{Scheme: e.Call.Target.Scheme, Host: r.TargetHost}) != host {
+		warnings = append(warnings, "the message calls "+host+", which is not the target of its row")
 	}
 	switch {
 	case e.RequestID == "":

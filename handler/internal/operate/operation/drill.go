@@ -18,6 +18,7 @@ import (
 	"asynccaller/handler/internal/operate/send"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/targets"
 )
 
 const (
@@ -115,7 +116,7 @@ func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err er
 		return r, err
 	}
 	if target, err := url.Parse(d.URL); err == nil {
-		r.Host = target.Host
+		r.Host = targets.Host(target)
 	}
 	w := newWatch(op, rand.Text())
 	sentAt, err := op.sendDrill(ctx, d, &r, w.token)

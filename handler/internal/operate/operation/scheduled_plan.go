@@ -21,6 +21,7 @@ import (
 	"asynccaller/handler/internal/plain/fold"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -216,7 +217,7 @@ func (op *Operations) editedRow(row record.Scheduled, before, after []byte) reco
 	}
 	row.RequestID = cmp.Or(e.RequestID, row.RequestID)
 	row.Method = e.Call.Method
-	row.TargetHost, row.PathPattern = record.RowHost(e.Call.Target.Host), fold.Path(e.Call.Target.EscapedPath())
+	row.TargetHost, row.PathPattern = targets.Host(e.Call.Target), fold.Path(e.Call.Target.EscapedPath())
 	row.Organization, row.Environment = e.Tenant.Organization, e.Tenant.Environment
 	if edit.EditsDeadline(before, after) {
 		row.Deadline = e.GiveUpAt(op.Account.Rules.Decision.Expiration)

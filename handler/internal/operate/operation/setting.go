@@ -33,7 +33,7 @@ type ScheduledCalls struct {
 	FirstExpiry  time.Time `json:"firstExpiry"`
 	CountedUntil time.Time `json:"countedUntil"`
 	CountProblem string    `json:"countProblem,omitempty"`
-	// Hosts are those of the calls, with a port if the URL has one, at most 10.
+	// Hosts are those of the calls, at most 10.
 	Hosts []string `json:"hosts,omitempty"`
 }
 
@@ -248,6 +248,7 @@ func (op *Operations) Knows(ctx context.Context, host string) (bool, error) {
 		isKnown = isKnown || isCalled
 	}
 	seeHost := func(of string) { // without a port, it means all ports
+		of = targets.HostOf(of)
 		isKnown = isKnown || of == host || of == targets.WithoutPort(host) || targets.WithoutPort(of) == host
 	}
 	for _, pattern := range op.Account.Rules.Decision.Profiles.Patterns() {

@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/program/terminal"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -162,7 +163,7 @@ func TestHostileRows(t *testing.T) {
 		}}
 		key := storage.Key{Partition: record.TargetsPartition, ID: text}
 		failing := storage.Entity{Key: key, Values: map[string]any{
-			"app": text, "targetHost": record.RowHost(text), "cause": text, "answer": text, "since": time.Now(),
+			"app": text, "targetHost": targets.HostOf(text), "cause": text, "answer": text, "since": time.Now(),
 			"at": time.Now(),
 		}}
 		err := errors.Join(d.account.Table.Put(t.Context(), []storage.Entity{row}),

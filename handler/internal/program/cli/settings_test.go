@@ -120,7 +120,7 @@ func TestUnknownHost(t *testing.T) {
 		d := newPauseSession(t, 0) // a message for t.example is scheduled
 		const file = `{"file.example":{},"port.example:8443":{},"*.any.example":{}}`
 		d.account.Rules.Decision.Profiles = mustProfiles(t, file)
-		for _, host := range []string{"set.example", "2001:db8::1"} {
+		for _, host := range []string{"set.example", "[2001:db8::1]"} {
 			if _, err := setting.Write(t.Context(), d.account.AppTable, pauseAt(host, 0)); err != nil {
 				t.Fatal(err)
 			}
@@ -135,8 +135,8 @@ func TestUnknownHost(t *testing.T) {
 			"t.example": true, "t.example:443": true, "t.example:8443": false, "t.exampel": false,
 			"file.example": true, "file.example:8443": true, "a.file.example": false,
 			"port.example:8443": true, "port.example": true, "port.example:443": false,
-			"a.any.example": false, "set.example:1": true, "2001:db8::1": true, "[2001:db8::1]:443": true,
-			"2001:db8::2": false, "down.example": true, "down.example:8443": true, "down.example:443": false,
+			"a.any.example": false, "set.example:1": true, "[2001:db8::1]": true, "[2001:db8::1]:443": true,
+			"[2001:db8::2]": false, "down.example": true, "down.example:8443": true, "down.example:443": false,
 		} {
 			if known, err := d.operations.Knows(t.Context(), host); known != want || err != nil {
 				t.Errorf("%s: known %t, %v", host, known, err)

@@ -99,20 +99,22 @@ func TestShowRowThatDiffers(t *testing.T) {
 		row  func(*record.Scheduled)
 		want []string
 	}{
-		"same":             {func(*record.Scheduled) {}, nil},
-		"upper_case":       {change("T.EXAMPLE", "r-1"), nil},
-		"host":             {change("crm.example", "r-1"), []string{calls}},
-		"port":             {change("t.example:8443", "r-1"), []string{calls}},
-		"no_host":          {change("", "r-1"), []string{calls}},
-		"beginning":        {change("t.exam", "r-1"), []string{calls}},
-		"request_id":       {change(host, "r-2"), []string{id}},
-		"request_id_case":  {change(host, "R-1"), []string{id}},
-		"host_and_id":      {change("x", "r-2"), []string{calls, id}},
-		"no_request_id":    {content(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`), []string{"no request"}},
-		"not_an_envelope":  {content("\x1b[2J"), []string{"not an envelope"}},
-		"long_host":        {longHost(long[:128]), nil},
-		"other_long_host":  {longHost("b" + long[:127]), []string{"the message calls a.a."}},
-		"longer_than_long": {longHost(long[:128] + "b"), []string{"the message calls a.a."}},
+		"same":              {func(*record.Scheduled) {}, nil},
+		"upper_case":        {change("T.EXAMPLE", "r-1"), nil},
+		"other_spelling":    {change("t.example.:0443", "r-1"), nil},
+		"port_of_http":      {change("t.example:80", "r-1"), []string{calls}},
+		"host":              {change("crm.example", "r-1"), []string{calls}},
+		"port":              {change("t.example:8443", "r-1"), []string{calls}},
+		"no_host":           {change("", "r-1"), []string{calls}},
+		"beginning":         {change("t.exam", "r-1"), []string{calls}},
+		"request_id":        {change(host, "r-2"), []string{id}},
+		"request_id_case":   {change(host, "R-1"), []string{id}},
+		"host_and_id":       {change("x", "r-2"), []string{calls, id}},
+		"no_request_id":     {content(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`), []string{"no request"}},
+		"not_an_envelope":   {content("\x1b[2J"), []string{"not an envelope"}},
+		"long_host":         {longHost(long[:128]), nil},
+		"other_long_host":   {longHost("b" + long[:127]), []string{"the message calls a.a."}},
+		"beginning_of_long": {longHost(long[:120] + "b"), []string{"the message calls a.a."}},
 	} {
 		t.Run(test, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

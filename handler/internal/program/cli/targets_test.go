@@ -203,9 +203,9 @@ func TestResumeSelects(t *testing.T) {
 		"host_but_not_a_port":  {[]string{"t.example", "t.example:8443"}, "t.example", "013", ""},
 		"host_but_not_https":   {[]string{"t.example", "t.example:443"}, "t.example", "12", ""},
 		"port_but_not_host":    {[]string{"t.example", "t.example:443"}, "t.example:443", "", onDefaultPorts},
-		"address":              {[]string{"2001:db8::1"}, "2001:db8::1", "56", "--host 2001:db8::1 --reason paused"},
+		"address":              {[]string{"[2001:db8::1]"}, "[2001:db8::1]", "56", `--host "[2001:db8::1]" --reason paused`},
 		"address_and_port":     {[]string{"[2001:db8::1]:8443"}, "[2001:db8::1]:8443", "5", ""},
-		"address_but_not_port": {[]string{"2001:db8::1", "[2001:db8::1]:8443"}, "2001:db8::1", "6", ""},
+		"address_but_not_port": {[]string{"[2001:db8::1]", "[2001:db8::1]:8443"}, "[2001:db8::1]", "6", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

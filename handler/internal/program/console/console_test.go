@@ -293,10 +293,11 @@ func TestPages(t *testing.T) {
 			Cause: "\u202estatus 503", Latest: time.Now(),
 		}))
 		for path, want := range map[string][]string{
-			"":                        {">42<", "target?host=crm.example", "no timer function", "\ufffdstatus 503"},
-			"target?host=crm.example": {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
-			"scheduled":               {"41 messages", "?by=cause&amp;key="},
-			"scheduled?by=host":       {"--group host=#1ddb6788 --dry-run"},
+			"":                         {">42<", "target?host=crm.example", "no timer function", "\ufffdstatus 503"},
+			"target?host=crm.example":  {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
+			"target?host=CRM.example.": {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
+			"scheduled":                {"41 messages", "?by=cause&amp;key="},
+			"scheduled?by=host":        {"--group host=#1ddb6788 --dry-run"},
 			"scheduled?by=host&key=crm.example": {
 				"40 messages", "order-0", "in 1m", "call?id=00000000-",
 			},

@@ -263,7 +263,7 @@ type targetData struct {
 }
 
 func (c *Console) target(ctx context.Context, q query) (p page, err error) {
-	host, isKnown := q.get("host"), false
+	host, isKnown := targets.HostOf(q.get("host")), false
 	err = c.status(ctx, func(s account.Status) {
 		d := newTarget(s, host)
 		isKnown = d.isKnown

@@ -21,8 +21,8 @@ type Refusals struct {
 	counts map[Refusal]int
 }
 
-// Refusal is what messages have in common that are refused. Target is host and port, or empty for all targets that are
-// not counted by name.
+// Refusal is what messages have in common that are refused. Target is in the form of [targets.Host], or empty for all
+// targets that are not counted by name.
 type Refusal struct {
 	Target string
 	Reason decision.Reason
@@ -37,7 +37,7 @@ func (c *Refusals) Observe(r *delivery.Report) func(context.Context, *delivery.R
 	if r.Verdict == nil || r.Verdict.Refusal == nil || r.Verdict.Refusal.Reason == decision.Paused {
 		return nil
 	}
-	of := Refusal{targets.Address(r.Intake.Envelope.Call.Target), r.Verdict.Refusal.Reason, r.Verdict.Refusal.Detail}
+	of := Refusal{targets.Host(r.Intake.Envelope.Call.Target), r.Verdict.Refusal.Reason, r.Verdict.Refusal.Detail}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counts == nil {

@@ -45,6 +45,26 @@ type Intake struct {
 	RequestID string
 }
 
+// Identity is what identifies an envelope in the log.
+type Identity struct {
+	RequestID, OriginalRequestID, CorrelationID string
+	// TargetHost is the host of the call in the form of [targets.Host].
+	TargetHost string
+	Trace      envelope.Trace
+}
+
+// Identity returns what identifies the envelope; nil if it cannot be accepted.
+func (in *Intake) Identity() *Identity {
+	e := in.Envelope
+	if e == nil {
+		return nil
+	}
+	return &Identity{
+		RequestID: e.RequestID, OriginalRequestID: e.OriginalRequestID, CorrelationID: e.CorrelationID(),
+		TargetHost: targets.Host(e.Call.Target), Trace: e.Trace,
+	}
+}
+
 // Open reads a message's content as it arrives. MessageID identifies the call if the envelope has no request
 // id; limit is the size of the largest content that the queue accepts, in bytes.
 func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) Intake {

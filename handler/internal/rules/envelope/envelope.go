@@ -316,22 +316,6 @@ func hashCall(sum io.Writer, c Call) {
 	_, _ = io.WriteString(sum, ".")
 }
 
-// Identity is what identifies an envelope in the log.
-type Identity struct {
-	RequestID, OriginalRequestID, CorrelationID string
-	// TargetHost is the host of the call, with a port if the URL has one.
-	TargetHost string
-	Trace      Trace
-}
-
-// Identity returns what identifies the envelope.
-func (e *Envelope) Identity() *Identity {
-	return &Identity{
-		RequestID: e.RequestID, OriginalRequestID: e.OriginalRequestID, CorrelationID: e.CorrelationID(),
-		TargetHost: e.Call.Target.Host, Trace: e.Trace,
-	}
-}
-
 // WithState returns the envelope with another state.
 func (e *Envelope) WithState(s State) *Envelope {
 	next := *e

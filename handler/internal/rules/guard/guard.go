@@ -215,12 +215,18 @@ func describe(forms []netip.Addr, decisive int) string {
 
 var errNoHost = errors.New("it is neither a DNS name nor an IP address")
 
+// maxUnicode limits a name in Unicode, in bytes. The time that Punycode takes grows with the square of its length.
+const maxUnicode = 1024
+
 // ASCII returns the form of a URL's host, without brackets, that is judged, dialed and sent: a name in Unicode as
 // Punycode, any other host as it is. Whatever reads a host from outside calls it once, so that no two readers can see
 // different hosts in one text. It returns an error for a text that is neither a DNS name nor an IP address. As in
 // browsers, a host that ends in a number is an address, and 127.1 or 0x7f.1 is none.
 func ASCII(host string) (string, error) {
 	if strings.ContainsFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		if len(host) > maxUnicode {
+			return "", errNoHost
+		}
 		ascii, err := idna.Lookup.ToASCII(host)
 		if err != nil || !utf8.ValidString(host) {
 			return "", errNoHost

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"asynccaller/handler/internal/rules/guard"
 )
@@ -417,6 +418,21 @@ func TestASCII(t *testing.T) {
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q became %q (%v), want %q", host, got, err, want)
 		}
+	}
+}
+
+// TestLongUnicodeHost: the time that a host takes is bounded, because Punycode takes its square.
+func TestLongUnicodeHost(t *testing.T) {
+	var long strings.Builder
+	for c := rune(0x4e00); long.Len() < 60_000; c++ {
+		long.WriteRune(c)
+	}
+	began := time.Now()
+	if host, err := guard.ASCII(long.String()); err == nil || guard.Canonical(long.String()) != "" {
+		t.Errorf("got %.100s", host)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("took %v", took)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -118,10 +117,7 @@ func parsePattern(text string) (key, scope string, err error) {
 		return star, "", nil
 	}
 	bare, isSuffix := strings.CutPrefix(text, "*.")
-	if addr, err := netip.ParseAddr(bare); err == nil && addr.Is6() {
-		bare = "[" + bare + "]"
-	}
-	u, err := envelope.ParseURL("http://" + bare)
+	u, err := envelope.ParseURL("http://" + bracketed(bare))
 	if err != nil || strings.ContainsAny(bare, "/?#@%") || strings.HasSuffix(bare, ":") {
 		return "", "", errors.New("not a pattern: want a host name or address, with or without a port, *.suffix or *")
 	}
@@ -134,14 +130,13 @@ func parsePattern(text string) (key, scope string, err error) {
 	case isSuffix:
 		return "." + host, "", nil
 	case u.Port() != "":
-		address := net.JoinHostPort(host, guard.Port(u))
-		return address, address, nil
+		return Address(u), Address(u), nil
 	}
-	return host, "", nil
+	return bracketed(host), "", nil
 }
 
-// ParseHost reads a host, or a host and port, and returns the form that is the same for all texts that mean it: an
-// address, or a name in ASCII and lower case without a final dot.
+// ParseHost reads a host, or a host and port, and returns the one spelling of all texts that mean it: that of [HostOf],
+// but never cut.
 func ParseHost(text string) (string, error) {
 	key, _, err := parsePattern(text)
 	if err != nil || strings.HasPrefix(text, star) {

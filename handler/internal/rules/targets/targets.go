@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"asynccaller/handler/internal/plain/secret"
+	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/dotnet"
 	"asynccaller/handler/internal/rules/guard"
 	"asynccaller/handler/internal/rules/retry"
@@ -99,7 +101,7 @@ const star = "*"
 // For returns the profile of a target: that of the most specific pattern that matches its host, or the default one.
 // Profiles are not merged.
 func (p Profiles) For(target *url.URL) Profile {
-	host := guard.Canonical(target.Hostname())
+	host := name(target)
 	if len(p.entries) == 0 {
 		profile := defaultProfile
 		profile.Scope = host
@@ -186,15 +188,52 @@ func WithoutPort(text string) string {
 	if err != nil { // it has none
 		return text
 	}
-	return host
+	return bracketed(host)
 }
 
 // Keys returns the texts that name exactly this target, in the form of [ParseHost]: its host and port, and its host.
 func Keys(target *url.URL) []string {
-	return []string{Address(target), guard.Canonical(target.Hostname())}
+	return []string{Address(target), name(target)}
 }
 
 // Address returns the host and port of a target. It is the same for all URLs that mean the same host and port.
 func Address(target *url.URL) string {
 	return net.JoinHostPort(guard.Canonical(target.Hostname()), guard.Port(target))
+}
+
+// maxHost limits what [Host] returns, in bytes, and maxName the name in it.
+const (
+	maxHost = 128
+	maxName = maxHost - len(":65535")
+)
+
+// Host returns the host and port of a target in the one spelling that rows, numbers and people have. It is the same for
+// all URLs of a scheme that mean the same host and port: a name in ASCII, in lower case and without a final dot, or an
+// address, an IPv6 one in brackets and without a zone; then the port, unless it is the default of the scheme. A long
+// name is cut. The result shares no memory with the URL, which may be a small part of a large message.
+func Host(target *url.URL) string {
+	host := strings.TrimSuffix(text.Clip(name(target), maxName), ".")
+	port := guard.Port(target)
+	switch {
+	case host == "": // no call has such a host
+		host = strings.ToLower(target.Host)
+	case port != guard.Port(&url.URL{Scheme: target.Scheme}):
+		host += ":" + port
+	}
+	return strings.Clone(text.Clip(host, maxHost))
+}
+
+// HostOf returns the spelling of [Host] for the host of a row, a filter or an operator. It keeps a port, because the
+// text does not say whether it is that of http or https. A text that is no host is in lower case, and cut.
+func HostOf(host string) string { return Host(&url.URL{Host: bracketed(host)}) }
+
+// name returns the host of a target without its port; empty if it is none.
+func name(target *url.URL) string { return bracketed(guard.Canonical(target.Hostname())) }
+
+// bracketed returns a host with brackets if it is an IPv6 address.
+func bracketed(host string) string {
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Is6() {
+		return "[" + host + "]"
+	}
+	return host
 }

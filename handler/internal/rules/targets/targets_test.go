@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/time/rate"
@@ -65,10 +66,10 @@ func TestMostSpecificPattern(t *testing.T) {
 		"https://x.xn--rksmrgs-5wao1o.se": {"*.räksmörgås.se", "x.xn--rksmrgs-5wao1o.se"},
 		"http://10.1.2.3":                 {"10.1.2.3", "10.1.2.3"},
 		"http://[::ffff:10.1.2.3]":        {"10.1.2.3", "10.1.2.3"},
-		"http://[2001:db8:0:0::1]:99":     {"2001:db8::1", "2001:db8::1"},
+		"http://[2001:db8:0:0::1]:99":     {"2001:db8::1", "[2001:db8::1]"},
 		"https://[2001:db8::2]":           {"[2001:DB8:0::2]:443", "[2001:db8::2]:443"},
-		"http://[2001:db8::2]":            {"*", "2001:db8::2"},
-		"http://[::1]:7071":               {"[::1]", "::1"},
+		"http://[2001:db8::2]":            {"*", "[2001:db8::2]"},
+		"http://[::1]:7071":               {"[::1]", "[::1]"},
 	} {
 		if p := profileOf(t, profiles, target); p.Pattern != want.pattern || p.Scope != want.scope {
 			t.Errorf("%s: got the profile of %q with scope %q, want %q with %q", target, p.Pattern, p.Scope,
@@ -80,7 +81,7 @@ func TestMostSpecificPattern(t *testing.T) {
 // TestPatterns: all texts of a name are the same pattern.
 func TestPatterns(t *testing.T) {
 	profiles := mustParse(t, `{"*":{}, "*.Räksmörgås.se.":{}, "A.example.com.:08443":{}, "b.example":{}, "[::1]":{}}`)
-	want := []string{"*", "*.xn--rksmrgs-5wao1o.se", "::1", "a.example.com:8443", "b.example"}
+	want := []string{"*", "*.xn--rksmrgs-5wao1o.se", "[::1]", "a.example.com:8443", "b.example"}
 	if diff := cmp.Diff(want, profiles.Patterns()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -496,6 +497,61 @@ func TestNoEnvironment(t *testing.T) {
 	profiles, err := targets.Parse([]byte(`{"*":{"headers":{"Authorization":"$UNSET"}}}`), nil, nil)
 	if p := profileOf(t, profiles, "https://a.example"); err != nil || len(p.Headers) != 1 {
 		t.Errorf("got %v, %v", p.Headers, err)
+	}
+}
+
+// TestHost: one target has one spelling, which stays as it is when it is read again.
+func TestHost(t *testing.T) {
+	label := strings.Repeat("a", 60) + "."
+	long := label + label + strings.Repeat("b", 60) + ".example"
+	for text, want := range map[string]string{
+		"https://h.example": "h.example", "https://H.Example./x": "h.example", "http://h.example.:80": "h.example",
+		"https://h.example:443": "h.example", "https://h.example.:0443": "h.example", "https://h.example:": "h.example",
+		"https://h.example:80": "h.example:80", "http://h.example:443": "h.example:443",
+		"http://H.EXAMPLE.:08443": "h.example:8443", "https://bücher.example": "xn--bcher-kva.example",
+		"https://B%C3%BCCHER.example.:444": "xn--bcher-kva.example:444",
+		"https://xn--BCHER-kva.example":    "xn--bcher-kva.example",
+		"https://10.1.2.3:443":             "10.1.2.3", "http://[2001:DB8:0::1]": "[2001:db8::1]",
+		"http://[2001:db8::0:1]:7071": "[2001:db8::1]:7071", "http://[fe80::1%25eth0]:80": "[fe80::1]",
+		"http://[::ffff:10.1.2.3]:81": "10.1.2.3:81", "https://a-": "a-", "http://h.example.:8443?:1": "h.example:8443",
+		"https://" + long: long[:121], "https://" + long + ":444": long[:121] + ":444",
+		"https://" + strings.Repeat("c.1.", 40) + "x:444": strings.Repeat("c.1.", 40)[:121] + ":444",
+	} {
+		target, err := envelope.ParseURL(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := targets.Host(target); got != want || targets.HostOf(got) != want {
+			t.Errorf("%s: got %s, and then %s, want %s", text, got, targets.HostOf(got), want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "", "H.example.:0443": "h.example:443", "::1": "[::1]", "[0::1]": "[::1]", "[::1]:80": "[::1]:80",
+		"::ffff:10.1.2.3": "10.1.2.3", "bücher.example": "xn--bcher-kva.example", "no host/": "no host/",
+		"h.example:http": "h.example:http", "A..": "a..",
+	} {
+		if got := targets.HostOf(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+	if got := targets.HostOf("h:" + strings.Repeat("9", 1000)); len(got) > 128 {
+		t.Errorf("%d bytes", len(got))
+	}
+	for _, same := range [][2]string{ // for breakers and shares, the scheme does not matter
+		{"https://H.Example./", "https://h.example:443"},
+		{"http://h.example.:0443/", "https://h.example"},
+		{"http://[::ffff:10.1.2.3]/", "http://10.1.2.3:80"},
+	} {
+		first, err := envelope.ParseURL(same[0])
+		second, otherErr := envelope.ParseURL(same[1])
+		if err != nil || otherErr != nil || targets.Address(first) != targets.Address(second) {
+			t.Errorf("%s and %s are two targets, %v, %v", same[0], same[1], err, otherErr)
+		}
+	}
+	host := strings.Repeat("a.", 20) + "example"
+	if unsafe.StringData(targets.HostOf(host)) == unsafe.StringData(host) {
+		t.Error("shares the memory of a message")
 	}
 }
 
