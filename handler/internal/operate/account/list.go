@@ -104,16 +104,17 @@ func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
 	return s.Queues, nil
 }
 
-// scan shows every visible message of a queue, and returns how many messages are hidden.
-func (a *Account) scan(ctx context.Context, name string, visit func(storage.Message)) (hidden int, err error) {
-	total, err := a.Count(ctx, name)
-	if err != nil {
-		return 0, err
+// scan shows every visible message of a queue with this front, and returns how many messages are hidden.
+func (a *Account) scan(
+	ctx context.Context, front Front, first []storage.Message, visit func(storage.Message),
+) (hidden int, err error) {
+	if front.Problem != nil {
+		return 0, front.Problem
 	}
-	seen := 0
-	err = reading.Show(ctx, a.Store, name, total, func(m storage.Message) {
+	total, seen := *front.Messages, 0
+	err = reading.Show(ctx, a.Store, front.Queue, total, first, func(m storage.Message) {
 		seen++
-		a.Scanned(name, seen, total)
+		a.Scanned(front.Queue, seen, total)
 		visit(m)
 	})
 	return max(total-seen, 0), IgnoreMissing(err)
@@ -130,7 +131,8 @@ func (a *Account) List(ctx context.Context, s Source, visit func(Found)) (listed
 		return Listed{}, err
 	}
 	for _, name := range names {
-		hidden, err := a.scan(ctx, name, func(m storage.Message) {
+		front, first := a.Front(ctx, name)
+		hidden, err := a.scan(ctx, front, first, func(m storage.Message) {
 			if s.Limit > 0 && listed.Matched == s.Limit {
 				return
 			}

@@ -10,7 +10,6 @@ import (
 
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -35,14 +34,13 @@ type Lookup struct {
 	Fronts []Front
 	// Unread are the parts of the account that could not be looked at.
 	Unread []UnreadError
+
+	fronts *Fronts
 }
 
-// Front describes the first visible messages of a queue.
-type Front struct {
-	Queue string
-	// Visible is their number, at most [storage.MaxBatch]. Oldest is when the first of them was written.
-	Visible int
-	Oldest  time.Time
+// PresenceCheck is that of the fronts that were looked at, see [Fronts.PresenceCheck].
+func (l Lookup) PresenceCheck(ctx context.Context, now time.Time) func(record.Scheduled) record.Presence {
+	return l.fronts.PresenceCheck(ctx, now)
 }
 
 // UnreadError is a part of an account that could not be looked at, and why.
@@ -87,6 +85,7 @@ func (a *Account) LookUp(ctx context.Context, q LookupQuery) (Lookup, error) {
 			return Lookup{}, err
 		}
 	}
+	l.fronts = a.newFronts(all)
 	a.lookUpRows(ctx, &l, q)
 	a.lookUpFronts(ctx, &l, all, q)
 	for _, name := range all {
@@ -136,7 +135,8 @@ func (a *Account) lookUpRows(ctx context.Context, l *Lookup, q LookupQuery) {
 
 // lookUpPoison looks at every message of a queue that no function reads.
 func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, ids []string) {
-	hidden, err := a.scan(ctx, name, func(m storage.Message) { l.addPoison(a, name, ids, m) })
+	front, first := a.Front(ctx, name)
+	hidden, err := a.scan(ctx, front, first, func(m storage.Message) { l.addPoison(a, name, ids, m) })
 	switch {
 	case err != nil:
 		l.addUnread("queue "+name, err)
@@ -146,33 +146,26 @@ func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, ids 
 	}
 }
 
-// lookUpFronts looks at the first visible messages of the queues that are not read as a whole.
+// lookUpFronts looks at the first visible messages of the queues of which it does not read all.
 func (a *Account) lookUpFronts(ctx context.Context, l *Lookup, all []string, q LookupQuery) {
 	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
 	defer cancel()
 	for _, name := range all {
 		isWhole := a.isWhole(all, q.Queues, name)
 		isSelected := len(q.Queues) == 0 || slices.Contains(q.Queues, name)
-		switch {
-		case isWhole && q.PeekOnly:
-			a.peekPoison(ctx, l, name, q.IDs)
-		case isSelected && !isWhole:
-			a.lookUpFront(ctx, l, name, a.IsRead(all, name), q.IDs)
+		if isWhole && q.PeekOnly || isSelected && !isWhole {
+			a.lookUpFront(ctx, l, name, isWhole, a.IsRead(all, name), q.IDs)
 		}
 	}
 }
 
-func (a *Account) lookUpFront(ctx context.Context, l *Lookup, name string, isRead bool, ids []string) {
-	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-	defer cancel()
-	first, err := a.Peek(ctx, name)
-	if err != nil {
-		l.addUnread("queue "+name, err)
-		return
-	}
-	front := Front{Queue: name, Visible: len(first)}
+func (a *Account) lookUpFront(ctx context.Context, l *Lookup, name string, isWhole, isRead bool, ids []string) {
+	front, first := l.fronts.Of(ctx, name)
 	for _, m := range first {
-		front.Oldest = bounds.Earliest(front.Oldest, m.InsertedAt)
+		if isWhole {
+			l.addPoison(a, name, ids, m)
+			continue
+		}
 		found := Found{
 			Message: message.ReadWaiting(a.Rules, name, m), Text: m.Text, Content: a.Rules.Content(m.Text),
 		}
@@ -190,29 +183,14 @@ func (a *Account) lookUpFront(ctx context.Context, l *Lookup, name string, isRea
 			l.Waiting = append(l.Waiting, found)
 		}
 	}
-	if isRead && len(first) > 0 {
-		l.Fronts = append(l.Fronts, front)
-	}
-}
-
-// peekPoison looks at the first visible messages of a queue that no function reads.
-func (a *Account) peekPoison(ctx context.Context, l *Lookup, name string, ids []string) {
-	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-	defer cancel()
-	first, err := a.Peek(ctx, name)
-	total := 0
-	if err == nil {
-		total, err = a.Count(ctx, name)
-	}
-	for _, m := range first {
-		l.addPoison(a, name, ids, m)
-	}
 	switch {
-	case err != nil:
-		l.addUnread("queue "+name, err)
-	case total > len(first):
-		l.addUnread("queue "+name, fmt.Errorf("only the first %d of %s were looked at", len(first),
-			format.Messages(total)))
+	case front.Problem != nil:
+		l.addUnread("queue "+name, front.Problem)
+	case isWhole && *front.Messages > front.Visible:
+		l.addUnread("queue "+name, fmt.Errorf("only the first %d of %s were looked at", front.Visible,
+			format.Messages(*front.Messages)))
+	case isRead && front.Visible > 0:
+		l.Fronts = append(l.Fronts, front)
 	}
 }
 
