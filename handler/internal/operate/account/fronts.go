@@ -125,24 +125,40 @@ func (f *Fronts) Of(ctx context.Context, name string) (front Front, first []stor
 	return front, first
 }
 
+// each shows the fronts of queues in this order. It reads others meanwhile.
+func (f *Fronts) each(ctx context.Context, names []string, show func(Front, []storage.Message)) {
+	shows := make(chan chan func(), queuesAtOnce)
+	go func() {
+		defer close(shows)
+		for _, name := range names {
+			next := make(chan func(), 1)
+			shows <- next
+			go func() {
+				front, first := f.Of(ctx, name)
+				next <- func() { show(front, first) }
+			}()
+		}
+	}()
+	for next := range shows {
+		(<-next)()
+	}
+}
+
 // Poison returns the fronts of the poison queues of the account, and of the other queues that have a dead letter among
 // their first messages. It leaves out empty queues, and those that functions read.
-func (f *Fronts) Poison(ctx context.Context) []Front {
+func (f *Fronts) Poison(ctx context.Context) (fronts []Front) {
 	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
 	defer cancel()
 	names := slices.DeleteFunc(slices.Clone(f.names), func(name string) bool {
 		isOfRoute := !strings.HasSuffix(name, storage.PoisonSuffix) && f.account.Rules.IsRaw(name)
 		return isOfRoute || f.account.IsRead(f.names, name)
 	})
-	fronts := make([]Front, len(names))
-	var group sync.WaitGroup
-	for i, name := range names {
-		group.Go(func() { fronts[i], _ = f.Of(ctx, name) })
-	}
-	group.Wait()
-	return slices.DeleteFunc(fronts, func(front Front) bool {
-		return front.Problem == nil && (!front.HasDeadLetters || *front.Messages == 0)
+	f.each(ctx, names, func(front Front, _ []storage.Message) {
+		if front.Problem != nil || front.HasDeadLetters && *front.Messages > 0 {
+			fronts = append(fronts, front)
+		}
 	})
+	return fronts
 }
 
 // PoisonFronts returns [Fronts.Poison] of the account.

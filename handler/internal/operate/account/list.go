@@ -50,11 +50,16 @@ func (a *Account) Read(s Source, queueName string, m storage.Message) (Found, bo
 	if s.Expiring && !m.Expires() {
 		return Found{}, false
 	}
+	found := a.read(queueName, m)
+	return found, s.names(found.Message) && a.match(s.Filter, found.Message, found.Content)
+}
+
+func (a *Account) read(queueName string, m storage.Message) Found {
 	found := Found{Message: message.Read(a.Rules, queueName, m), Text: m.Text, Content: a.Rules.Content(m.Text)}
 	if found.Reason == message.HostGaveUp && slices.Contains(a.AppQueues, queueName) { // the app may have it in hand
 		found.Reason, found.Detail = message.Waiting, ""
 	}
-	return found, s.names(found.Message) && a.match(s.Filter, found.Message, found.Content)
+	return found
 }
 
 // beginSearch counts the messages of a further reading anew.

@@ -136,7 +136,7 @@ func (a *Account) lookUpRows(ctx context.Context, l *Lookup, q LookupQuery) {
 // lookUpPoison looks at every message of a queue that no function reads.
 func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, ids []string) {
 	front, first := a.Front(ctx, name)
-	hidden, err := a.scan(ctx, front, first, func(m storage.Message) { l.addPoison(a, name, ids, m) })
+	hidden, err := a.scan(ctx, front, first, func(m storage.Message) { l.add(&l.Poison, ids, a.read(name, m)) })
 	switch {
 	case err != nil:
 		l.addUnread("queue "+name, err)
@@ -150,59 +150,40 @@ func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, ids 
 func (a *Account) lookUpFronts(ctx context.Context, l *Lookup, all []string, q LookupQuery) {
 	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
 	defer cancel()
-	for _, name := range all {
-		isWhole := a.isWhole(all, q.Queues, name)
+	names := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
 		isSelected := len(q.Queues) == 0 || slices.Contains(q.Queues, name)
-		if isWhole && q.PeekOnly || isSelected && !isWhole {
-			a.lookUpFront(ctx, l, name, isWhole, a.IsRead(all, name), q.IDs)
+		return !isSelected || !q.PeekOnly && a.isWhole(all, q.Queues, name)
+	})
+	l.fronts.each(ctx, names, func(front Front, first []storage.Message) {
+		isRead, isWhole := a.IsRead(all, front.Queue), a.isWhole(all, q.Queues, front.Queue)
+		for _, m := range first {
+			found, to := a.read(front.Queue, m), &l.Poison
+			isWaiting := isRead || found.Raw || !isDeadLetter(found.Content)
+			if isWaiting && !isWhole {
+				found.Message, to = message.ReadWaiting(a.Rules, front.Queue, m), &l.Waiting
+			}
+			l.add(to, q.IDs, found)
 		}
-	}
-}
-
-func (a *Account) lookUpFront(ctx context.Context, l *Lookup, name string, isWhole, isRead bool, ids []string) {
-	front, first := l.fronts.Of(ctx, name)
-	for _, m := range first {
-		if isWhole {
-			l.addPoison(a, name, ids, m)
-			continue
-		}
-		found := Found{
-			Message: message.ReadWaiting(a.Rules, name, m), Text: m.Text, Content: a.Rules.Content(m.Text),
-		}
-		if !(Source{IDs: ids}).names(found.Message) {
-			continue
-		}
-		isMoved := !isRead && !found.Raw && isDeadLetter(found.Content)
 		switch {
-		case len(l.Waiting)+len(l.Poison) >= MaxMatches:
-			l.Others++
-		case isMoved:
-			found.Message = message.Read(a.Rules, name, m)
-			l.Poison = append(l.Poison, found)
-		default:
-			l.Waiting = append(l.Waiting, found)
+		case front.Problem != nil:
+			l.addUnread("queue "+front.Queue, front.Problem)
+		case isWhole && *front.Messages > front.Visible:
+			l.addUnread("queue "+front.Queue, fmt.Errorf("only the first %d of %s were looked at", front.Visible,
+				format.Messages(*front.Messages)))
+		case isRead && front.Visible > 0:
+			l.Fronts = append(l.Fronts, front)
 		}
-	}
-	switch {
-	case front.Problem != nil:
-		l.addUnread("queue "+name, front.Problem)
-	case isWhole && *front.Messages > front.Visible:
-		l.addUnread("queue "+name, fmt.Errorf("only the first %d of %s were looked at", front.Visible,
-			format.Messages(*front.Messages)))
-	case isRead && front.Visible > 0:
-		l.Fronts = append(l.Fronts, front)
-	}
+	})
 }
 
-// addPoison adds a message of a poison queue if one of the IDs names it.
-func (l *Lookup) addPoison(a *Account, name string, ids []string, m storage.Message) {
-	found, ok := a.Read(Source{IDs: ids}, name, m)
+// add adds a message if one of the IDs names it.
+func (l *Lookup) add(to *[]Found, ids []string, found Found) {
 	switch {
-	case !ok:
-	case len(l.Poison) >= MaxMatches:
+	case !(Source{IDs: ids}).names(found.Message):
+	case len(*to) >= MaxMatches:
 		l.Others++
 	default:
-		l.Poison = append(l.Poison, found)
+		*to = append(*to, found)
 	}
 }
 
