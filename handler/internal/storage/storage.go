@@ -118,7 +118,8 @@ type Queues interface {
 	Receive(ctx context.Context, queue string, limit int, lease time.Duration) ([]Message, error)
 	// Peek returns up to limit visible messages (1 to MaxBatch) and does not change them.
 	Peek(ctx context.Context, queue string, limit int) ([]Message, error)
-	// Count returns the approximate number of messages in the queue, invisible ones included.
+	// Count returns the approximate number of messages in the queue, invisible ones included. It is never too low
+	// (https://learn.microsoft.com/rest/api/storageservices/get-queue-metadata).
 	Count(ctx context.Context, queue string) (int, error)
 	// Names returns the names of the account's queues that begin with prefix, in alphabetical order.
 	Names(ctx context.Context, prefix string) ([]string, error)

@@ -34,8 +34,8 @@ type Account struct {
 	AppTable storage.Table
 	// Metrics reads the numbers per minute; nil if they cannot be used, or are not needed.
 	Metrics *metrics.Reader
-	// Reached, unless nil, becomes true when [Account.Reach] has reached the account. Until then, Reach does not wait
-	// for an address at which nothing listens, because a person probably has to start or to correct something.
+	// Reached, unless nil, becomes true when storage has answered. Until then, reading does not wait for an address at
+	// which nothing listens, because a person probably has to start or to correct something.
 	Reached *atomic.Bool
 	// Unsearched counts the messages that the latest reading with a text in its filter has left out although a part of
 	// them could not be searched. Only one goroutine may use such a filter.
@@ -70,8 +70,20 @@ const ReachTimeout = 15 * time.Second
 func (a *Account) Reach(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
 	defer cancel()
-	all, err := storage.Retry(ctx, func(ctx context.Context) ([]string, error) {
-		all, err := a.Store.Names(ctx, "")
+	all, err := ask(ctx, a, func(ctx context.Context) ([]string, error) { return a.Store.Names(ctx, "") })
+	if err != nil && !errors.Is(err, storage.ErrRefused) {
+		err = fmt.Errorf("storage cannot be reached: %w; check AzureWebJobsStorage, and whether this machine "+
+			"can reach the account", err)
+	}
+	return all, err
+}
+
+// ask asks storage until it answers.
+func ask[T any](ctx context.Context, a *Account, try func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return storage.Retry(ctx, func(ctx context.Context) (T, error) {
+		answer, err := try(ctx)
 		switch {
 		case a.Reached == nil:
 		case err == nil:
@@ -79,13 +91,8 @@ func (a *Account) Reach(ctx context.Context) ([]string, error) {
 		case socket.IsRefused(err) && !a.Reached.Load():
 			cancel() // this was the last try
 		}
-		return all, err
+		return answer, err
 	})
-	if err != nil && !errors.Is(err, storage.ErrRefused) {
-		err = fmt.Errorf("storage cannot be reached: %w; check AzureWebJobsStorage, and whether this machine "+
-			"can reach the account", err)
-	}
-	return all, err
 }
 
 // CheckQueue returns an [ErrAppQueue] with advice if a function app seems to read the queue.
@@ -110,16 +117,8 @@ func poisonQueues(all []string) []string {
 
 // Count returns the approximate number of messages on a queue. A missing queue has none.
 func (a *Account) Count(ctx context.Context, name string) (int, error) {
-	total, err := storage.Retry(ctx, func(ctx context.Context) (int, error) { return a.Store.Count(ctx, name) })
+	total, err := ask(ctx, a, func(ctx context.Context) (int, error) { return a.Store.Count(ctx, name) })
 	return total, IgnoreMissing(err)
-}
-
-// Peek returns the first visible messages of a queue. A missing queue has none.
-func (a *Account) Peek(ctx context.Context, name string) ([]storage.Message, error) {
-	batch, err := storage.Retry(ctx, func(ctx context.Context) ([]storage.Message, error) {
-		return a.Store.Peek(ctx, name, storage.MaxBatch)
-	})
-	return batch, IgnoreMissing(err)
 }
 
 // IgnoreMissing returns nil for the error that a queue does not exist, and any other error unchanged.

@@ -387,11 +387,11 @@ func TestStatusUnknown(t *testing.T) {
 		others           bool
 	}{
 		"denied":      {unreadable{err: storage.ErrDenied, is: all}, false, false, false},
-		"busy":        {unreadable{err: busy, is: main}, false, false, true},
+		"busy":        {unreadable{err: busy, is: main}, false, true, true},
 		"busy_poison": {unreadable{err: busy, is: poison}, true, false, true},
 		"denied_main": {unreadable{err: storage.ErrDenied, is: main}, false, true, true},
-		"foreign":     {unreadable{err: foreign, is: main}, false, false, true},
-		"hangs":       {unreadable{hangs: true, is: main}, false, false, true},
+		"foreign":     {unreadable{err: foreign, is: main}, false, true, true},
+		"hangs":       {unreadable{hangs: true, is: main}, false, true, true},
 		"all_hang":    {unreadable{hangs: true, is: all}, false, false, false},
 		"readable":    {unreadable{is: func(string) bool { return false }}, true, true, true},
 	} {

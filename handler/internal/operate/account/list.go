@@ -50,11 +50,16 @@ func (a *Account) Read(s Source, queueName string, m storage.Message) (Found, bo
 	if s.Expiring && !m.Expires() {
 		return Found{}, false
 	}
+	found := a.read(queueName, m)
+	return found, s.names(found.Message) && a.match(s.Filter, found.Message, found.Content)
+}
+
+func (a *Account) read(queueName string, m storage.Message) Found {
 	found := Found{Message: message.Read(a.Rules, queueName, m), Text: m.Text, Content: a.Rules.Content(m.Text)}
 	if found.Reason == message.HostGaveUp && slices.Contains(a.AppQueues, queueName) { // the app may have it in hand
 		found.Reason, found.Detail = message.Waiting, ""
 	}
-	return found, s.names(found.Message) && a.match(s.Filter, found.Message, found.Content)
+	return found
 }
 
 // beginSearch counts the messages of a further reading anew.
@@ -104,16 +109,17 @@ func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
 	return s.Queues, nil
 }
 
-// scan shows every visible message of a queue, and returns how many messages are hidden.
-func (a *Account) scan(ctx context.Context, name string, visit func(storage.Message)) (hidden int, err error) {
-	total, err := a.Count(ctx, name)
-	if err != nil {
-		return 0, err
+// scan shows every visible message of a queue with this front, and returns how many messages are hidden.
+func (a *Account) scan(
+	ctx context.Context, front Front, first []storage.Message, visit func(storage.Message),
+) (hidden int, err error) {
+	if front.Problem != nil {
+		return 0, front.Problem
 	}
-	seen := 0
-	err = reading.Show(ctx, a.Store, name, total, func(m storage.Message) {
+	total, seen := *front.Messages, 0
+	err = reading.Show(ctx, a.Store, front.Queue, total, first, func(m storage.Message) {
 		seen++
-		a.Scanned(name, seen, total)
+		a.Scanned(front.Queue, seen, total)
 		visit(m)
 	})
 	return max(total-seen, 0), IgnoreMissing(err)
@@ -130,7 +136,8 @@ func (a *Account) List(ctx context.Context, s Source, visit func(Found)) (listed
 		return Listed{}, err
 	}
 	for _, name := range names {
-		hidden, err := a.scan(ctx, name, func(m storage.Message) {
+		front, first := a.Front(ctx, name)
+		hidden, err := a.scan(ctx, front, first, func(m storage.Message) {
 			if s.Limit > 0 && listed.Matched == s.Limit {
 				return
 			}

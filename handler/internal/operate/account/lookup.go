@@ -10,7 +10,6 @@ import (
 
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -35,14 +34,13 @@ type Lookup struct {
 	Fronts []Front
 	// Unread are the parts of the account that could not be looked at.
 	Unread []UnreadError
+
+	fronts *Fronts
 }
 
-// Front describes the first visible messages of a queue.
-type Front struct {
-	Queue string
-	// Visible is their number, at most [storage.MaxBatch]. Oldest is when the first of them was written.
-	Visible int
-	Oldest  time.Time
+// PresenceCheck is that of the fronts that were looked at, see [Fronts.PresenceCheck].
+func (l Lookup) PresenceCheck(ctx context.Context, now time.Time) func(record.Scheduled) record.Presence {
+	return l.fronts.PresenceCheck(ctx, now)
 }
 
 // UnreadError is a part of an account that could not be looked at, and why.
@@ -87,6 +85,7 @@ func (a *Account) LookUp(ctx context.Context, q LookupQuery) (Lookup, error) {
 			return Lookup{}, err
 		}
 	}
+	l.fronts = a.newFronts(all)
 	a.lookUpRows(ctx, &l, q)
 	a.lookUpFronts(ctx, &l, all, q)
 	for _, name := range all {
@@ -136,7 +135,8 @@ func (a *Account) lookUpRows(ctx context.Context, l *Lookup, q LookupQuery) {
 
 // lookUpPoison looks at every message of a queue that no function reads.
 func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, ids []string) {
-	hidden, err := a.scan(ctx, name, func(m storage.Message) { l.addPoison(a, name, ids, m) })
+	front, first := a.Front(ctx, name)
+	hidden, err := a.scan(ctx, front, first, func(m storage.Message) { l.add(&l.Poison, ids, a.read(name, m)) })
 	switch {
 	case err != nil:
 		l.addUnread("queue "+name, err)
@@ -146,85 +146,44 @@ func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, ids 
 	}
 }
 
-// lookUpFronts looks at the first visible messages of the queues that are not read as a whole.
+// lookUpFronts looks at the first visible messages of the queues of which it does not read all.
 func (a *Account) lookUpFronts(ctx context.Context, l *Lookup, all []string, q LookupQuery) {
 	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
 	defer cancel()
-	for _, name := range all {
-		isWhole := a.isWhole(all, q.Queues, name)
+	names := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
 		isSelected := len(q.Queues) == 0 || slices.Contains(q.Queues, name)
+		return !isSelected || !q.PeekOnly && a.isWhole(all, q.Queues, name)
+	})
+	l.fronts.each(ctx, names, func(front Front, first []storage.Message) {
+		isRead, isWhole := a.IsRead(all, front.Queue), a.isWhole(all, q.Queues, front.Queue)
+		for _, m := range first {
+			found, to := a.read(front.Queue, m), &l.Poison
+			isWaiting := isRead || found.Raw || !isDeadLetter(found.Content)
+			if isWaiting && !isWhole {
+				found.Message, to = message.ReadWaiting(a.Rules, front.Queue, m), &l.Waiting
+			}
+			l.add(to, q.IDs, found)
+		}
 		switch {
-		case isWhole && q.PeekOnly:
-			a.peekPoison(ctx, l, name, q.IDs)
-		case isSelected && !isWhole:
-			a.lookUpFront(ctx, l, name, a.IsRead(all, name), q.IDs)
+		case front.Problem != nil:
+			l.addUnread("queue "+front.Queue, front.Problem)
+		case isWhole && *front.Messages > front.Visible:
+			l.addUnread("queue "+front.Queue, fmt.Errorf("only the first %d of %s were looked at", front.Visible,
+				format.Messages(*front.Messages)))
+		case isRead && front.Visible > 0:
+			l.Fronts = append(l.Fronts, front)
 		}
-	}
+	})
 }
 
-func (a *Account) lookUpFront(ctx context.Context, l *Lookup, name string, isRead bool, ids []string) {
-	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-	defer cancel()
-	first, err := a.Peek(ctx, name)
-	if err != nil {
-		l.addUnread("queue "+name, err)
-		return
-	}
-	front := Front{Queue: name, Visible: len(first)}
-	for _, m := range first {
-		front.Oldest = bounds.Earliest(front.Oldest, m.InsertedAt)
-		found := Found{
-			Message: message.ReadWaiting(a.Rules, name, m), Text: m.Text, Content: a.Rules.Content(m.Text),
-		}
-		if !(Source{IDs: ids}).names(found.Message) {
-			continue
-		}
-		isMoved := !isRead && !found.Raw && isDeadLetter(found.Content)
-		switch {
-		case len(l.Waiting)+len(l.Poison) >= MaxMatches:
-			l.Others++
-		case isMoved:
-			found.Message = message.Read(a.Rules, name, m)
-			l.Poison = append(l.Poison, found)
-		default:
-			l.Waiting = append(l.Waiting, found)
-		}
-	}
-	if isRead && len(first) > 0 {
-		l.Fronts = append(l.Fronts, front)
-	}
-}
-
-// peekPoison looks at the first visible messages of a queue that no function reads.
-func (a *Account) peekPoison(ctx context.Context, l *Lookup, name string, ids []string) {
-	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-	defer cancel()
-	first, err := a.Peek(ctx, name)
-	total := 0
-	if err == nil {
-		total, err = a.Count(ctx, name)
-	}
-	for _, m := range first {
-		l.addPoison(a, name, ids, m)
-	}
+// add adds a message if one of the IDs names it.
+func (l *Lookup) add(to *[]Found, ids []string, found Found) {
 	switch {
-	case err != nil:
-		l.addUnread("queue "+name, err)
-	case total > len(first):
-		l.addUnread("queue "+name, fmt.Errorf("only the first %d of %s were looked at", len(first),
-			format.Messages(total)))
-	}
-}
-
-// addPoison adds a message of a poison queue if one of the IDs names it.
-func (l *Lookup) addPoison(a *Account, name string, ids []string, m storage.Message) {
-	found, ok := a.Read(Source{IDs: ids}, name, m)
-	switch {
-	case !ok:
-	case len(l.Poison) >= MaxMatches:
+	case !(Source{IDs: ids}).names(found.Message):
+	case len(*to) >= MaxMatches:
 		l.Others++
 	default:
-		l.Poison = append(l.Poison, found)
+		*to = append(*to, found)
 	}
 }
 

@@ -1,13 +1,9 @@
 package account
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/bounds"
@@ -52,116 +48,50 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	}
 	names := poisonQueues(all)
 	for _, name := range all {
-		if strings.HasSuffix(name, storage.PoisonSuffix) || a.IsRead(all, name) || a.Rules.IsRaw(name) {
-			continue
-		}
-		hasDeadLetter, err := a.hasDeadLetter(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if hasDeadLetter {
+		if !strings.HasSuffix(name, storage.PoisonSuffix) && !a.IsRead(all, name) && !a.Rules.IsRaw(name) {
 			names = append(names, name)
 		}
 	}
-	summaries := make([]QueueSummary, len(names))
-	for i, name := range names {
-		summaries[i], err = a.summarize(ctx, name)
+	var summaries []QueueSummary
+	for _, name := range names {
+		front, first := a.Front(ctx, name)
+		if front.Problem == nil && !front.HasDeadLetters {
+			continue
+		}
+		summary, err := a.summarize(ctx, front, first)
 		if err != nil {
 			return nil, err
 		}
+		summaries = append(summaries, summary)
 	}
 	return summaries, nil
 }
 
-// PoisonFront has the first visible messages of a queue with dead letters.
-type PoisonFront struct {
-	Queue string
-	// Messages is the approximate number of messages, invisible ones included; nil if it is unknown. Problem says why
-	// some of the queue could not be read.
-	Messages *int
-	Problem  string
-	// First are the first visible messages, at most [storage.MaxBatch].
-	First []message.Message
-}
-
-// PoisonFronts only peeks: at the poison queues of the account, and at the other queues that have a dead letter among
-// their first messages. It leaves out empty queues, and those that functions read.
-func (a *Account) PoisonFronts(ctx context.Context) ([]PoisonFront, error) {
-	all, err := a.Reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
-	defer cancel()
-	names := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
-		isOfRoute := !strings.HasSuffix(name, storage.PoisonSuffix) && a.Rules.IsRaw(name)
-		return isOfRoute || a.IsRead(all, name)
-	})
-	fronts := make([]PoisonFront, len(names))
-	var group errgroup.Group
-	group.SetLimit(queuesAtOnce)
-	for i, name := range names {
-		group.Go(func() error {
-			fronts[i] = a.poisonFront(ctx, name)
-			return nil
-		})
-	}
-	_ = group.Wait() // each front has its problem
-	return slices.DeleteFunc(fronts, PoisonFront.isEmpty), nil
-}
-
-func (f PoisonFront) isEmpty() bool { return f.Problem == "" && *f.Messages == 0 }
-
-func (a *Account) poisonFront(ctx context.Context, name string) PoisonFront {
-	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-	defer cancel()
-	f := PoisonFront{Queue: name, Messages: new(int)}
-	first, err := a.Peek(ctx, name)
-	hasDeadLetter := strings.HasSuffix(name, storage.PoisonSuffix)
-	for _, m := range first {
-		hasDeadLetter = hasDeadLetter || isDeadLetter(a.Rules.Content(m.Text))
-		f.First = append(f.First, message.Read(a.Rules, name, m))
-	}
-	if err == nil && !hasDeadLetter {
-		return f
-	}
-	count, countErr := a.Count(ctx, name)
-	err = cmp.Or(err, countErr)
-	if err != nil {
-		f.Messages, f.Problem = nil, err.Error()
-		return f
-	}
-	*f.Messages = max(count, len(first))
-	return f
-}
-
 // summarize describes one queue.
-func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, error) {
-	s := QueueSummary{Queue: name, Main: MainQueue(name), Reasons: []ReasonCount{}}
-	if s.Main == name {
+func (a *Account) summarize(ctx context.Context, front Front, first []storage.Message) (QueueSummary, error) {
+	s := QueueSummary{Queue: front.Queue, Main: MainQueue(front.Queue)}
+	if s.Main == s.Queue {
 		s.Main, s.Moved = "", true
 	}
 	reasons := message.NewGroups(message.ByReason)
-	hidden, err := a.scan(ctx, name, func(m storage.Message) {
-		message := message.Read(a.Rules, name, m)
+	hidden, err := a.scan(ctx, front, first, func(m storage.Message) {
+		message := message.Read(a.Rules, s.Queue, m)
 		s.add(message)
 		reasons.Add(message)
 	})
 	s.Hidden = hidden
 	s.Messages += hidden
-	for _, row := range reasons.Result() {
-		s.Reasons = append(s.Reasons, ReasonCount{Reason: row.Key, Count: row.Count})
-	}
+	s.Reasons = countReasons(reasons)
 	return s, err
 }
 
-// hasDeadLetter reports whether a dead letter is among the first messages of a queue. It only peeks, because the queue
-// may belong to another program.
-func (a *Account) hasDeadLetter(ctx context.Context, name string) (bool, error) {
-	first, err := a.Peek(ctx, name)
-	return slices.ContainsFunc(first, func(m storage.Message) bool {
-		return isDeadLetter(a.Rules.Content(m.Text))
-	}), err
+// countReasons returns the result of groups by reason.
+func countReasons(groups *message.Groups) []ReasonCount {
+	counts := []ReasonCount{}
+	for _, row := range groups.Result() {
+		counts = append(counts, ReasonCount{Reason: row.Key, Count: row.Count})
+	}
+	return counts
 }
 
 func (s *QueueSummary) add(m message.Message) {

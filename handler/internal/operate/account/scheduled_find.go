@@ -11,7 +11,6 @@ import (
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/bounds"
-	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -19,19 +18,26 @@ import (
 // maxQueues limits the queues that are peeked at: a writer to the table can invent any number of them.
 const maxQueues = 1000
 
-// PresenceCheck returns a function that returns what is known of the message of a row. The function peeks at a queue
-// once, when it meets the first row that is long due. If the queue cannot be read, all of its messages are expected. No
-// message is gone while an app may hold messages. The function is not safe for concurrent use.
+// PresenceCheck is like [Fronts.PresenceCheck] for a command that reads no other fronts.
 func (a *Account) PresenceCheck(ctx context.Context, now time.Time) func(record.Scheduled) record.Presence {
+	return a.newFronts(nil).PresenceCheck(ctx, now)
+}
+
+// PresenceCheck returns a function that returns what is known of the message of a row. The function needs the front of
+// a queue when it meets the first row that is long due. If the queue cannot be read, all of its messages are expected.
+// No message is gone while an app may hold messages. The function is not safe for concurrent use.
+func (f *Fronts) PresenceCheck(ctx context.Context, now time.Time) func(record.Scheduled) record.Presence {
 	waiting := map[string]time.Time{}
-	mayHold := sync.OnceValue(func() bool { return a.mayHold(ctx, now) })
+	mayHold := sync.OnceValue(func() bool { return f.account.mayHold(ctx, now) })
 	return func(row record.Scheduled) record.Presence {
 		if row.Presence(now) == record.Expected {
 			return record.Expected
 		}
 		since, ok := waiting[row.Partition]
 		if !ok && len(waiting) < maxQueues && storage.ValidName(row.Partition) {
-			since = a.waitingSince(ctx, row.Partition, now)
+			if front, _ := f.Of(ctx, row.Partition); front.Problem == nil {
+				since = bounds.Earliest(now, front.Since)
+			}
 			waiting[row.Partition] = since
 		}
 		presence := row.Presence(since)
@@ -46,26 +52,6 @@ func (a *Account) PresenceCheck(ctx context.Context, now time.Time) func(record.
 func (a *Account) mayHold(ctx context.Context, now time.Time) bool {
 	apps, err := a.apps(ctx)
 	return err != nil || slices.ContainsFunc(apps, func(app heartbeat.App) bool { return app.MayHold(now) })
-}
-
-// waitingSince returns when the first messages of a queue became visible, now if there are none, and zero if the queue
-// cannot be read.
-func (a *Account) waitingSince(ctx context.Context, name string, now time.Time) time.Time {
-	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-	defer cancel()
-	front, err := a.Store.Peek(ctx, name, storage.MaxBatch)
-	if IgnoreMissing(err) != nil {
-		return time.Time{}
-	}
-	since := now
-	for _, m := range front {
-		visible := m.InsertedAt
-		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil && e.NextAttemptAt.After(visible) {
-			visible = e.NextAttemptAt
-		}
-		since = bounds.Earliest(since, visible)
-	}
-	return since
 }
 
 // FindScheduled returns the one scheduled message with the given ID, with its content. See [Account.Find].

@@ -18,15 +18,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/rules/decision"
-	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
-)
-
-// The queues are read within [ReachTimeout], queuesAtOnce at once: their messages take memory. One that does not answer
-// leaves time for the others.
-const (
-	queueTimeout = ReachTimeout / 3
-	queuesAtOnce = 8
 )
 
 // The longest time that the record may take, so that a slow table does not delay what the queues say.
@@ -74,6 +66,8 @@ type Status struct {
 	Limits string `json:"limits,omitempty"`
 	// Apps are those whose timer functions have recorded that they ran.
 	Apps []AppStatus `json:"apps"`
+	// Fronts are those of the queues, and read the others.
+	Fronts *Fronts `json:"-"`
 	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are. TargetProblem
 	// says why it is unknown which targets fail.
 	RecordProblem string `json:"recordProblem,omitempty"`
@@ -142,7 +136,7 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 	}
 	s := Status{
 		Account: a.Name, At: time.Now().UTC(),
-		Queues: []QueueStatus{}, Targets: []TargetStatus{}, Apps: []AppStatus{},
+		Queues: []QueueStatus{}, Targets: []TargetStatus{}, Apps: []AppStatus{}, Fronts: a.newFronts(all),
 	}
 	read := make(chan map[string]*message.ScheduledGroup, 1)
 	go func() { read <- a.readRecord(ctx, &s) }()
@@ -155,14 +149,9 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 	slices.SortFunc(names, naturalOrder)
 	names = slices.Compact(names)
 	s.Queues = make([]QueueStatus, len(names))
-	slots := make(chan struct{}, queuesAtOnce)
 	var group sync.WaitGroup
 	for i, name := range names {
-		group.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			s.Queues[i] = a.queueStatus(limited, name, slices.Contains(all, name))
-		})
+		group.Go(func() { s.Queues[i] = s.Fronts.status(limited, name) })
 	}
 	group.Wait()
 	record := <-read
@@ -182,54 +171,26 @@ func naturalOrder(a, b string) int {
 	return cmp.Or(strings.Compare(name(a), name(b)), len(number(a))-len(number(b)), strings.Compare(a, b))
 }
 
-func (a *Account) queueStatus(ctx context.Context, name string, exists bool) QueueStatus {
-	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-	defer cancel()
-	s := QueueStatus{Queue: name, Routed: a.Rules.IsRaw(name), Missing: !exists, Messages: new(int), Poison: new(int)}
-	count := func(name string) *int {
-		n, err := a.Count(ctx, name)
-		if err != nil {
-			s.note(err)
-			return nil
-		}
-		return &n
+// status returns the state of a queue, and of its poison queue.
+func (f *Fronts) status(ctx context.Context, name string) QueueStatus {
+	front, _ := f.Of(ctx, name)
+	s := QueueStatus{
+		Queue: name, Routed: f.account.Rules.IsRaw(name), Missing: front.Missing, Messages: front.Messages,
+		Oldest: front.Oldest, Poison: new(int),
 	}
-	peek := func(name string) []storage.Message {
-		messages, err := a.Peek(ctx, name)
-		s.note(err)
-		return messages
-	}
-	var visible []storage.Message
-	if exists {
-		s.Messages = count(name)
-		visible = peek(name)
-	}
+	s.note(front.Problem)
 	if poisonName, ok := storage.PoisonName(name); ok {
-		s.Poison = count(poisonName)
-		var failed []storage.Message
-		if s.Poison != nil && *s.Poison > 0 {
-			failed = peek(poisonName)
-		}
-		var summary QueueSummary
+		poison, _ := f.Of(ctx, poisonName)
+		s.note(poison.Problem)
+		s.Poison = poison.Messages
 		reasons := message.NewGroups(message.ByReason)
-		for _, m := range failed {
-			message := message.Read(a.Rules, poisonName, m)
-			summary.add(message)
-			reasons.Add(message)
+		for _, m := range poison.First {
+			reasons.Add(m)
+			if !m.ExpiresAt.IsZero() {
+				s.Expiring++
+			}
 		}
-		s.Expiring = summary.Expiring
-		for _, row := range reasons.Result() {
-			s.Sample = append(s.Sample, ReasonCount{Reason: row.Key, Count: row.Count})
-		}
-	}
-	for _, m := range visible {
-		s.Oldest = bounds.Earliest(s.Oldest, m.InsertedAt)
-		if s.Routed {
-			continue
-		}
-		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil {
-			s.Oldest = bounds.Earliest(s.Oldest, e.CreatedAt)
-		}
+		s.Sample = countReasons(reasons)
 	}
 	return s
 }
@@ -288,7 +249,7 @@ func (a *Account) readScheduled(
 	queues := message.ScheduledGroups{By: message.ByQueue, Now: s.At}
 	hosts := message.ScheduledGroups{By: message.ByHost, Now: s.At}
 	due := message.DueTimes{From: s.At}
-	presence := a.PresenceCheck(limited, s.At)
+	presence := s.Fronts.PresenceCheck(limited, s.At)
 	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Scheduled) error {
 		gone := presence(m.Row) == record.Gone
 		UntilResumed(&m, settings, s.At)

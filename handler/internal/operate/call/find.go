@@ -132,7 +132,7 @@ func (f Found) Summaries() (pages []Page) {
 func messagesOf(
 	ctx context.Context, a *account.Account, l account.Lookup, now time.Time,
 ) (messages []foundMessage) {
-	presence := a.PresenceCheck(ctx, now)
+	presence := l.PresenceCheck(ctx, now)
 	for _, m := range l.Scheduled {
 		messages = append(messages, newScheduledMessage(a.Rules, m, presence(m.Row), now))
 	}
@@ -231,7 +231,7 @@ func waitingText(fronts []account.Front, now time.Time) string {
 			n += " or more"
 		}
 		parts = append(parts, fmt.Sprintf("%s %s on %s, the oldest for %s", n, verb, f.Queue,
-			format.Age(now.Sub(f.Oldest))))
+			format.Age(now.Sub(f.Since))))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -16,9 +16,9 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/route"
-	"asynccaller/handler/internal/storage"
 )
 
 const (
@@ -140,7 +140,7 @@ func (report Reporter) functions(app *functionapp.App, environ []string) {
 }
 
 // unread reports the queues that we ship, that exist, and that no function of the app reads.
-func (report Reporter) unread(ctx context.Context, store storage.Queues, read []string) {
+func (report Reporter) unread(ctx context.Context, a *account.Account, read []string) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	var unread []string
@@ -148,15 +148,14 @@ func (report Reporter) unread(ctx context.Context, store storage.Queues, read []
 		if slices.Contains(read, name) {
 			continue
 		}
-		count, err := store.Count(ctx, name)
-		if errors.Is(err, storage.ErrNoQueue) {
-			continue
-		}
-		if err != nil {
-			report.failed("queues", err, "")
+		front, _ := a.Front(ctx, name)
+		switch {
+		case front.Problem != nil:
+			report.failed("queues", front.Problem, "")
 			return
+		case !front.Missing:
+			unread = append(unread, fmt.Sprintf("%s (messages: %d)", name, *front.Messages))
 		}
-		unread = append(unread, fmt.Sprintf("%s (messages: %d)", name, count))
 	}
 	if len(unread) > 0 {
 		report.items(unread, Line{

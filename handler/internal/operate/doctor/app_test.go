@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -366,8 +367,9 @@ func TestUnreadQueues(t *testing.T) {
 	}
 	var lines []Line
 	report := Reporter(func(l Line) { lines = append(lines, l) })
-	report.unread(t.Context(), store, envelope.Queues())
-	report.unread(t.Context(), store, envelope.Queues()[2:])
+	read := &account.Account{Store: store}
+	report.unread(t.Context(), read, envelope.Queues())
+	report.unread(t.Context(), read, envelope.Queues()[2:])
 	if len(lines) != 1 || lines[0].State != Warning || !strings.HasSuffix(lines[0].Text,
 		"reads: async-caller (messages: 0), async-caller-1 (messages: 1)") || lines[0].Next == "" {
 		t.Errorf("%+v, want a warning about the first two queues", lines)

@@ -16,6 +16,8 @@ import (
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -67,8 +69,9 @@ func (report Reporter) storage(ctx context.Context, a config.App, queues []strin
 	case err != nil:
 		report.skip("queues, encoding and poison messages")
 	default:
-		report.queues(ctx, store, queues, encoding, a.RoutedQueues())
-		report.unread(ctx, store, queues)
+		read := &account.Account{Store: store, Rules: message.Rules{Encoding: encoding, Routed: a.RoutedQueues()}}
+		report.queues(ctx, read, queues)
+		report.unread(ctx, read, queues)
 	}
 	report.tables(ctx, conn, a, now)
 	_ = report.try(ctx, "blob access", "role Storage Blob Data Owner",
@@ -161,36 +164,28 @@ func (report Reporter) try(ctx context.Context, check, roles string, operations 
 	return nil
 }
 
-// queues checks whether the queues exist, how their first messages are encoded, and the poison queues. Some of them are
-// those of routes.
-func (report Reporter) queues(
-	ctx context.Context, store storage.Queues, names []string, encoding storage.Encoding, routed []string,
-) {
+// queues checks whether the queues exist, how their first messages are encoded, and the poison queues.
+func (report Reporter) queues(ctx context.Context, a *account.Account, names []string) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	var missing, wronglyEncoded, poison []string
 	for _, name := range names {
-		messages, err := store.Peek(ctx, name, storage.MaxBatch)
-		if errors.Is(err, storage.ErrNoQueue) {
-			missing = append(missing, name)
-			err = nil
-		}
-		poisonName := name + storage.PoisonSuffix
-		poisonCount, poisonErr := store.Count(ctx, poisonName)
-		if errors.Is(poisonErr, storage.ErrNoQueue) {
-			poisonErr = nil
-		}
-		if err := cmp.Or(err, poisonErr); err != nil {
+		front, first := a.Front(ctx, name)
+		failed, _ := a.Front(ctx, name+storage.PoisonSuffix)
+		if err := cmp.Or(front.Problem, failed.Problem); err != nil {
 			report.failed("queues", err, "")
 			report.skip("encoding and poison messages")
 			return
 		}
-		if poisonCount > 0 {
-			poison = append(poison, fmt.Sprintf("%d on %s", poisonCount, poisonName))
+		if front.Missing {
+			missing = append(missing, name)
 		}
-		n := countWronglyEncoded(encoding, messages, slices.Contains(routed, name))
+		if *failed.Messages > 0 {
+			poison = append(poison, fmt.Sprintf("%d on %s", *failed.Messages, failed.Queue))
+		}
+		n := countWronglyEncoded(a.Rules.Encoding, first, a.Rules.IsRaw(name))
 		if n > 0 {
-			wronglyEncoded = append(wronglyEncoded, fmt.Sprintf("%d of %d on %s", n, len(messages), name))
+			wronglyEncoded = append(wronglyEncoded, fmt.Sprintf("%d of %d on %s", n, len(first), name))
 		}
 	}
 	missingState := Warning
@@ -207,7 +202,7 @@ func (report Reporter) queues(
 	report.items(wronglyEncoded, Line{
 		State: Broken,
 		Check: "encoding",
-		Text:  "first messages that are not encoded as messageEncoding says, " + string(encoding),
+		Text:  "first messages that are not encoded as messageEncoding says, " + string(a.Rules.Encoding),
 		Next: "correct messageEncoding in host.json, or the sender; " +
 			"once the messages are on a poison queue, " +
 			"`async-caller poison requeue --reason undecodable,malformed --fix-encoding`",

@@ -100,11 +100,12 @@ func (k *Keeper) keep(ctx context.Context, name string, p *pass) error {
 	if ctx.Err() != nil {
 		return errStopped
 	}
-	total, err := k.account.Count(ctx, name)
-	if err != nil || total == 0 {
-		return err
+	front, first := k.account.Front(ctx, name)
+	if front.Problem != nil || *front.Messages == 0 {
+		return front.Problem
 	}
-	mustRead, err := k.mustRead(ctx, name, total)
+	total := *front.Messages
+	mustRead, err := k.mustRead(ctx, name, total, first)
 	if err != nil || !mustRead {
 		return err
 	}
@@ -127,15 +128,14 @@ func (k *Keeper) keep(ctx context.Context, name string, p *pass) error {
 	return nil
 }
 
-// mustRead decides whether a queue must be read. Peeking at it is enough if it is short, or if it has not changed
+// mustRead decides whether a queue must be read. Its first messages are enough if it is short, or if it has not changed
 // since the latest reading, after which none of its messages expired.
-func (k *Keeper) mustRead(ctx context.Context, name string, total int) (bool, error) {
-	front, err := k.account.Peek(ctx, name)
-	if err != nil || slices.ContainsFunc(front, storage.Message.Expires) {
-		return err == nil, err
+func (k *Keeper) mustRead(ctx context.Context, name string, total int, first []storage.Message) (bool, error) {
+	if slices.ContainsFunc(first, storage.Message.Expires) {
+		return true, nil
 	}
-	if len(front) < storage.MaxBatch {
-		return false, k.checkHidden(ctx, name, total-len(front))
+	if len(first) < storage.MaxBatch {
+		return false, k.checkHidden(ctx, name, total-len(first))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -243,7 +244,7 @@ func (o *explainOptions) peek(ctx context.Context, a config.App) (source string,
 		return "", err
 	}
 	defer store.Close()
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
 	return o.find(ctx, store, a)
 }
@@ -266,16 +267,16 @@ func (o *explainOptions) find(ctx context.Context, store storage.Queues, a confi
 	if poison, ok := storage.PoisonName(o.Queue); ok {
 		names = append(names, poison)
 	}
+	rules := message.Rules{Encoding: a.Host.Queues.MessageEncoding}
+	read := &account.Account{Store: store, Rules: rules, Reached: new(atomic.Bool)}
 	for i, name := range names {
-		messages, err := store.Peek(ctx, name, storage.MaxBatch)
-		if errors.Is(err, storage.ErrNoQueue) {
+		front, first := read.Front(ctx, name)
+		if front.Missing {
 			names[i] += " (does not exist)"
-		} else if err != nil {
-			return "", err
 		}
-		for _, m := range messages {
+		for _, m := range first {
 			o.MessageID, o.Undelivered = m.ID, whyUndelivered(a.Host.Queues, o.Queue, name, m)
-			o.Content = message.Rules{Encoding: a.Host.Queues.MessageEncoding}.Content(m.Text)
+			o.Content = rules.Content(m.Text)
 			if o.requestID != m.ID && o.requestID != o.Open(a.Settings.Rules).RequestID {
 				continue
 			}
@@ -286,6 +287,9 @@ func (o *explainOptions) find(ctx context.Context, store storage.Queues, a confi
 				source += "; the explanation applies once it is moved back to " + o.Queue
 			}
 			return source, nil
+		}
+		if front.Problem != nil {
+			return "", front.Problem
 		}
 	}
 	return "", &codeError{exitNothing, fmt.Errorf("no visible message with request id %.128q on %s: "+

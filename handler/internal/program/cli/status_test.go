@@ -6,15 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
+	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -173,6 +179,122 @@ func TestQueueOrder(t *testing.T) {
 			t.Errorf("order %s, want %s", got, want)
 		}
 	})
+}
+
+// transactions notes the requests to the queues and tables of an account.
+type transactions struct {
+	mu    sync.Mutex
+	noted []string
+}
+
+func (n *transactions) note(request string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.noted = append(n.noted, request)
+}
+
+// notedQueues notes the requests to queues.
+type notedQueues struct {
+	storage.Queues
+	*transactions
+}
+
+func (q notedQueues) Names(ctx context.Context, prefix string) ([]string, error) {
+	q.note("names")
+	return q.Queues.Names(ctx, prefix)
+}
+
+func (q notedQueues) Count(ctx context.Context, name string) (int, error) {
+	q.note("count " + name)
+	return q.Queues.Count(ctx, name)
+}
+
+func (q notedQueues) Peek(ctx context.Context, name string, limit int) ([]storage.Message, error) {
+	q.note("peek " + name)
+	return q.Queues.Peek(ctx, name, limit)
+}
+
+// notedTable notes the readings of a table.
+type notedTable struct {
+	*memory.Table
+	*transactions
+}
+
+func (t notedTable) List(ctx context.Context, q storage.Query, see func(storage.Entity) error) error {
+	t.note("table")
+	return t.Table.List(ctx, q, see)
+}
+
+// TestStatusTransactions: a refresh reads each queue that exists once, and the messages of those that have some. The
+// page has the number for an app without messages.
+func TestStatusTransactions(t *testing.T) {
+	for name, test := range map[string]struct {
+		// exist are further queues, and full are those with a message.
+		exist, full []string
+		isLongDue   bool
+		// want are the requests to queues, beside one for the names and one for the length of each main queue.
+		want []string
+	}{
+		"no_messages": {},
+		"empty_poison_queue": {
+			exist: []string{"async-caller-poison", "async-caller-3-poison"},
+			want:  []string{"count async-caller-3-poison", "count async-caller-poison"},
+		},
+		"messages": {
+			full: []string{"async-caller", "async-caller-3", "async-caller-3-poison"},
+			want: []string{
+				"count async-caller-3-poison", "peek async-caller", "peek async-caller-3", "peek async-caller-3-poison",
+			},
+		},
+		"long_due":         {full: []string{"async-caller"}, isLongDue: true, want: []string{"peek async-caller"}},
+		"long_due_nowhere": {isLongDue: true},
+		"of_other_program": {full: []string{"foreign"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				<-time.After(30 * time.Minute)
+				d := newNumbersSession(t)
+				var noted transactions
+				store := memory.New()
+				d.account.Store, d.account.AppQueues = notedQueues{store, &noted}, envelope.Queues()
+				d.account.AppTable = notedTable{&memory.Table{}, &noted}
+				record, _ := d.account.Table.(*memory.Table)
+				d.account.Table = notedTable{record, &noted}
+				d.account.Metrics = metrics.NewReader(notedTable{d.table, &noted})
+				for _, name := range slices.Concat(envelope.Queues(), test.exist) {
+					if err := store.Create(t.Context(), name); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, name := range test.full {
+					if _, err := storage.PutCreating(t.Context(), store, name, storage.Item{Text: "x"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if test.isLongDue {
+					if err := rows.Put(t.Context(), record, rowAt("a-1", "h.example", -time.Hour)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				d.mustStatus(t)
+				want := append([]string{"names"}, test.want...)
+				for _, name := range envelope.Queues() {
+					want = append(want, "count "+name)
+				}
+				slices.Sort(want)
+				got := slices.Sorted(slices.Values(noted.noted))
+				got = slices.DeleteFunc(got, func(request string) bool { return request == "table" })
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				text := fmt.Sprintf("needs %d transactions for an app without messages", len(noted.noted))
+				page := strings.Join(strings.Fields(pages(t)["docs/operating.md"]), " ")
+				if name == "no_messages" && !strings.Contains(page, text) {
+					t.Errorf("docs/operating.md does not say that a refresh %s", text)
+				}
+			})
+		})
+	}
 }
 
 // hangingTable answers nothing.

@@ -67,13 +67,13 @@ func (m messageRow) Call() string {
 
 // frontRow is a poison queue.
 type frontRow struct {
-	account.PoisonFront
+	account.Front
 
 	Command string
 }
 
 // Whole reports whether all messages of the queue were looked at.
-func (f frontRow) Whole() bool { return f.Messages != nil && *f.Messages <= len(f.First) }
+func (f frontRow) Whole() bool { return f.Messages != nil && *f.Messages <= f.Visible }
 
 // choice reads the criterion and the group of a page. Help is the command that names the criteria.
 func choice(q query, criteria []message.By, help string) (d groupsData, err error) {

@@ -53,17 +53,14 @@ type settingRow struct {
 }
 
 func (c *Console) overview(ctx context.Context, _ query) (p page, err error) {
-	fronts, err := c.operations.Account.PoisonFronts(ctx)
-	if err != nil {
-		return page{}, err
-	}
 	err = c.status(ctx, func(s account.Status) {
+		fronts := s.Fronts.Poison(ctx)
 		p = page{Template: "overview", Title: "Overview", Data: newOverview(s, fronts)}
 	})
 	return p, err
 }
 
-func newOverview(s account.Status, fronts []account.PoisonFront) overviewData {
+func newOverview(s account.Status, fronts []account.Front) overviewData {
 	d := overviewData{Status: s, Problems: problems(s), Tiles: tiles(s, fronts), Settings: settingRows(s.Settings)}
 	for _, q := range s.Queues {
 		if q.IsIdle() {
@@ -128,7 +125,7 @@ func problems(s account.Status) (texts []string) {
 }
 
 // tiles returns the sums over the account, and over the last hour.
-func tiles(s account.Status, fronts []account.PoisonFront) []tile {
+func tiles(s account.Status, fronts []account.Front) []tile {
 	var waiting, poison, scheduled, due sum
 	for _, q := range s.Queues {
 		waiting.add(q.Messages)

@@ -58,7 +58,9 @@ func (r Reading) Each(ctx context.Context, visit func(Batch) (taken int, stop bo
 	}
 	known := map[string]bool{}
 	began, batches := time.Now(), 0
-	if _, err := peek(ctx, r.Store, r.Queue, 1); err != nil {
+	_, err = storage.Retry(ctx,
+		func(ctx context.Context) ([]storage.Message, error) { return r.Store.Peek(ctx, r.Queue, 1) })
+	if err != nil {
 		return visible, err
 	}
 	perBatch := time.Since(began) // so that the first lease is not too short
@@ -110,23 +112,14 @@ func estimate(perBatch time.Duration, rest int) time.Duration {
 	return min(lease.Truncate(time.Second)+time.Second, maxLease)
 }
 
-func peek(ctx context.Context, store storage.Queues, name string, limit int) ([]storage.Message, error) {
-	return storage.Retry(ctx,
-		func(ctx context.Context) ([]storage.Message, error) { return store.Peek(ctx, name, limit) })
-}
-
-// Show shows every visible message of a queue of about total messages. It only peeks at a short queue, which has no
-// side effects.
-func Show(ctx context.Context, store storage.Queues, name string, total int, visit func(storage.Message)) error {
-	if total == 0 {
-		return nil
-	}
-	batch, err := peek(ctx, store, name, storage.MaxBatch)
-	if err != nil {
-		return err
-	}
-	if len(batch) < storage.MaxBatch {
-		for _, m := range batch {
+// Show shows every visible message of a queue of about total messages, of which these are the first. It receives
+// messages only if there are probably more, so that showing a short queue has no side effects.
+func Show(
+	ctx context.Context, store storage.Queues, name string, total int, first []storage.Message,
+	visit func(storage.Message),
+) error {
+	if len(first) < storage.MaxBatch {
+		for _, m := range first {
 			visit(m)
 		}
 		return nil

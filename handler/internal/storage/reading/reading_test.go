@@ -223,7 +223,11 @@ func TestShow(t *testing.T) {
 		t.Run(fmt.Sprint(messages), func(t *testing.T) {
 			inBubble(t, messages, 500*time.Millisecond, func(t *testing.T, a *account) {
 				shown := map[string]int{}
-				err := reading.Show(t.Context(), a, name, messages, func(m storage.Message) { shown[m.Text]++ })
+				first, err := a.Peek(t.Context(), name, storage.MaxBatch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = reading.Show(t.Context(), a, name, messages, first, func(m storage.Message) { shown[m.Text]++ })
 				if err != nil || len(shown) != messages || a.receives != receives {
 					t.Errorf("%d of %d are shown with %d receives, %v", len(shown), messages, a.receives, err)
 				}
