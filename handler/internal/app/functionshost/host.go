@@ -22,6 +22,7 @@
 package functionshost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,12 +31,15 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/listener"
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/storage"
 )
@@ -47,6 +51,12 @@ const (
 	DefaultHandlerErrors = 3
 	defaultReadyTimeout  = 30 * time.Second
 	defaultStopTimeout   = 10 * time.Second
+	// longestPoll is the default for maxPollingInterval. A Development host replaces it by developmentPoll.
+	longestPoll     = time.Minute
+	developmentPoll = 2 * time.Second
+	// poisonTTL is how long a message lives on the poison queue: the service's default, because the host sets
+	// no time-to-live.
+	poisonTTL = 7 * 24 * time.Hour
 	// timeoutGrace is the time between an invocation's timeout and the kill of the handler.
 	timeoutGrace = 2 * time.Second
 )
@@ -76,7 +86,7 @@ type Options struct {
 // Host runs one app folder. Create it with [New].
 type Host struct {
 	options Options
-	counts  counters
+	counts  listener.Counts
 	// abandon ends what is left after Run.
 	abandon func()
 	// Tests shorten these.
@@ -92,30 +102,6 @@ func New(options Options) *Host {
 	}
 }
 
-// stats counts messages. The end-to-end tests read them from the log line "host stopped".
-type stats struct {
-	received, succeeded, failed, poisoned int
-	maxDequeueCount                       int64
-}
-
-// counters is stats for concurrent use.
-type counters struct {
-	mu sync.Mutex
-	stats
-}
-
-func (c *counters) update(change func(*stats)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change(&c.stats)
-}
-
-func (c *counters) read() stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stats
-}
-
 // Run starts the handler, listens to the queues and runs the timers. When ctx has ended, it stops and returns nil. It
 // may be called once.
 //
@@ -129,10 +115,6 @@ func (h *Host) Run(ctx context.Context) error {
 		return fmt.Errorf("lease of %v: it must be at least 1s", h.options.Lease)
 	}
 	cmd, err := resolveCommand(h.options.App)
-	if err != nil {
-		return err
-	}
-	clocks, err := clocks(h.options.App.Timers)
 	if err != nil {
 		return err
 	}
@@ -155,6 +137,10 @@ func (h *Host) Run(ctx context.Context) error {
 		supervisor.Wait()
 		sources.Wait()
 	}
+	clocks, err := newClocks(h.options.App.Timers, invoker.invoke, h.options.Log)
+	if err != nil {
+		return err
+	}
 	idle := make(chan struct{})
 	supervisor.Go(func() {
 		if err := handler.supervise(inFlight, running.Done(), idle); err != nil {
@@ -163,13 +149,12 @@ func (h *Host) Run(ctx context.Context) error {
 	})
 	for _, fn := range h.options.App.Functions {
 		l := h.newListener(fn, invoker, stop)
-		sources.Go(func() { l.run(inFlight, running.Done()) })
+		sources.Go(func() { l.Run(running, inFlight) })
 	}
 	for _, c := range clocks {
-		c.invoke, c.log = invoker.invoke, h.options.Log.With().Str("function", c.timer.Name).Logger()
-		sources.Go(func() { c.run(inFlight, running.Done()) })
+		sources.Go(func() { c.Run(running, inFlight) })
 	}
-	h.logStart(cmd, port, clocks)
+	h.logStart(cmd, port)
 
 	<-running.Done()
 	h.options.Log.Info().Msg("host stopping")
@@ -218,22 +203,76 @@ func (h *Host) newHandler(cmd command, port int) *handler {
 	}
 }
 
-func (h *Host) logStart(cmd command, port int, clocks []*clock) {
+func (h *Host) logStart(cmd command, port int) {
 	var listening, timers []string
 	for _, fn := range h.options.App.Functions {
 		listening = append(listening, fn.Name+" <- "+fn.Queue)
 	}
-	for _, c := range clocks {
-		timers = append(timers, c.timer.Name+" <- "+c.timer.Schedule)
+	for _, timer := range h.options.App.Timers {
+		timers = append(timers, timer.Name+" <- "+timer.Schedule)
 	}
 	h.options.Log.Info().Str("account", h.options.Account).Str("app", h.options.App.Dir).Str("handler", cmd.path).
 		Int("port", port).Strs("listening", listening).Strs("timers", timers).Msg("host started")
 }
 
+// logSummary logs the counts, which the end-to-end tests read.
 func (h *Host) logSummary() {
-	s := h.counts.read()
-	h.options.Log.Info().Int("received", s.received).Int("succeeded", s.succeeded).Int("failed", s.failed).
-		Int("poisoned", s.poisoned).Int64("max_dequeue_count", s.maxDequeueCount).Msg("host stopped")
+	s := h.counts.Read()
+	h.options.Log.Info().Int("received", s.Received).Int("succeeded", s.Succeeded).Int("failed", s.Failed).
+		Int("poisoned", s.Poisoned).Int64("max_dequeue_count", s.MaxDequeueCount).Msg("host stopped")
+}
+
+func (h *Host) newListener(fn functionapp.Function, i *invoker, stop func(error)) *listener.Listener {
+	return listener.New(listener.Options{
+		Function: fn,
+		Queues:   withDefaultPolling(h.options.App.Host.Queues, kindOf(h.options.Env)),
+		Store:    h.options.Store,
+		Invoke: func(ctx context.Context, msg storage.Message, content []byte) listener.Result {
+			return i.invoke(ctx, messageInvocation(fn, msg, content, time.Now(), uuid.NewString()))
+		},
+		Lease:     h.options.Lease,
+		PoisonTTL: poisonTTL,
+		Counts:    &h.counts,
+		Refused:   func(err error) { stop(fmt.Errorf("%w; the real host crashes then", err)) },
+		Log:       h.options.Log,
+	})
+}
+
+// withDefaultPolling fills in the host's default for maxPollingInterval. A Development host also shortens an interval
+// in host.json that equals the default.
+func withDefaultPolling(o functionapp.QueueOptions, kind string) functionapp.QueueOptions {
+	o.MaxPollingInterval = cmp.Or(o.MaxPollingInterval, longestPoll)
+	if o.MaxPollingInterval == longestPoll && strings.EqualFold(kind, development) {
+		o.MaxPollingInterval = developmentPoll
+	}
+	return o
+}
+
+// CheckTimers reports the timers whose schedule is invalid. Each problem names the file.
+func CheckTimers(app *functionapp.App) error {
+	if app == nil {
+		return nil
+	}
+	_, err := newClocks(app.Timers, nil, zerolog.Nop())
+	return err
+}
+
+// newClocks returns a clock for each timer. The error joins all problems.
+func newClocks(
+	timers []functionapp.Timer, invoke func(context.Context, invocation) listener.Result, log zerolog.Logger,
+) ([]*listener.Clock, error) {
+	var all []*listener.Clock
+	var problems []error
+	for _, timer := range timers {
+		clock, err := listener.NewClock(timer, func(ctx context.Context) listener.Result {
+			return invoke(ctx, timerInvocation(timer, time.Now(), uuid.NewString()))
+		}, log)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%w; the local host runs no intervals", err))
+		}
+		all = append(all, clock)
+	}
+	return all, errors.Join(problems...)
 }
 
 // freePort finds a port for the handler. A restarted handler gets the same one. The port is below those that the system

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/listener"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -47,7 +48,7 @@ func testApp(t *testing.T) *functionapp.App {
 			Queues: functionapp.QueueOptions{
 				BatchSize:          16,
 				NewBatchThreshold:  8,
-				MaxPollingInterval: shortestPoll,
+				MaxPollingInterval: 100 * time.Millisecond,
 				MaxDequeueCount:    manyAttempts,
 				MessageEncoding:    storage.Base64,
 			},
@@ -128,12 +129,12 @@ func (r *runningHost) ended() error {
 }
 
 // summary waits for Run to return without error.
-func (r *runningHost) summary() stats {
+func (r *runningHost) summary() listener.Stats {
 	r.t.Helper()
 	if err := r.ended(); err != nil {
 		r.t.Fatalf("Run: %v", err)
 	}
-	return r.counts.read()
+	return r.counts.Read()
 }
 
 // mustHold checks that the queue still has the message, visible or leased. Call it after the host has ended.
@@ -191,6 +192,24 @@ func (r *recorder) waitFor(t *testing.T, text string, count int) {
 		case <-changed:
 		case <-ctx.Done():
 			t.Fatalf("%q was written %d times, want %d", text, found, count)
+		}
+	}
+}
+
+func TestDefaultPolling(t *testing.T) {
+	for asked, want := range map[time.Duration]struct{ development, production time.Duration }{
+		0:                {2 * time.Second, time.Minute},
+		time.Minute:      {2 * time.Second, time.Minute},
+		time.Second:      {time.Second, time.Second},
+		30 * time.Second: {30 * time.Second, 30 * time.Second},
+		time.Hour:        {time.Hour, time.Hour},
+	} {
+		kinds := map[string]time.Duration{"development": want.development, "Production": want.production}
+		for kind, want := range kinds {
+			got := withDefaultPolling(functionapp.QueueOptions{MaxPollingInterval: asked}, kind).MaxPollingInterval
+			if got != want {
+				t.Errorf("%s: interval %v becomes %v, want %v", kind, asked, got, want)
+			}
 		}
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/listener"
 )
 
 // latestPID returns the process id that the fake handler printed last.
@@ -32,7 +35,8 @@ func TestRunDelivers(t *testing.T) {
 	h.put("env:" + environmentVariable)
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
 	h.stop()
-	if got, want := h.summary(), (stats{received: 2, succeeded: 2, maxDequeueCount: 1}); got != want {
+	want := listener.Stats{Received: 2, Succeeded: 2, MaxDequeueCount: 1}
+	if got := h.summary(); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	if left := h.store.All("work"); len(left) != 0 {
@@ -50,6 +54,22 @@ func TestRunDelivers(t *testing.T) {
 	}
 }
 
+// A message that always fails goes to the poison queue, and expires there when the Functions host lets it expire.
+func TestRunPoison(t *testing.T) {
+	h := startHost(t, "serve", func(h *Host) { h.options.App.Host.Queues.MaxDequeueCount = 1 })
+	h.put("fail")
+	h.log.waitFor(t, "Moving message to queue 'work-poison'.", 1)
+	h.stop()
+	want := listener.Stats{Received: 1, Failed: 1, Poisoned: 1, MaxDequeueCount: 1}
+	if got := h.summary(); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	poisoned := h.store.All("work-poison")
+	if len(poisoned) != 1 || poisoned[0].ExpiresAt.Sub(poisoned[0].InsertedAt) != 7*24*time.Hour {
+		t.Errorf("poison queue holds %+v, want the message, for 7 days", poisoned)
+	}
+}
+
 func TestRunKilledHandlerIsRestarted(t *testing.T) {
 	h := startHost(t, "serve", nil)
 	h.put("block/ok")
@@ -61,8 +81,8 @@ func TestRunKilledHandlerIsRestarted(t *testing.T) {
 	h.log.waitFor(t, `"result":"Succeeded"`, 1)
 	h.stop()
 	got := h.summary()
-	failures := max(got.failed, 1) // see manyAttempts
-	want := stats{received: 1 + failures, succeeded: 1, failed: failures, maxDequeueCount: int64(1 + failures)}
+	failures := max(got.Failed, 1) // see manyAttempts
+	want := listener.Stats{Received: 1 + failures, Succeeded: 1, Failed: failures, MaxDequeueCount: int64(1 + failures)}
 	if got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
@@ -178,7 +198,8 @@ func TestRunStopLetsInvocationsFinish(t *testing.T) {
 	if err := open(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := h.summary(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
+	want := listener.Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}
+	if got := h.summary(); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	if left := h.store.All("work"); len(left) != 0 {
@@ -194,7 +215,8 @@ func TestRunStopLeavesBusyHandler(t *testing.T) {
 	h.put("block")
 	h.output.waitFor(t, "fake: block", 1)
 	h.stop()
-	if got, want := h.summary(), (stats{received: 1, maxDequeueCount: 1}); got != want {
+	want := listener.Stats{Received: 1, MaxDequeueCount: 1}
+	if got := h.summary(); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	h.mustHaveEnded(false)
@@ -216,8 +238,31 @@ func TestRunFunctionTimeout(t *testing.T) {
 	h.put("block/ok")
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
 	h.stop()
-	if got, want := h.summary(), (stats{received: 4, succeeded: 2, failed: 2, maxDequeueCount: 2}); got != want {
+	want := listener.Stats{Received: 4, Succeeded: 2, Failed: 2, MaxDequeueCount: 2}
+	if got := h.summary(); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	h.mustHaveStarted(2)
+}
+
+// withTimer adds a timer that runs at the start of the host and then on 29 February.
+func withTimer(t *testing.T, name string) func(*Host) {
+	t.Helper()
+	timer := functionapp.Timer{Name: name, Binding: "timer", Schedule: "0 0 0 29 2 *", RunOnStartup: true}
+	return func(h *Host) { h.options.App.Timers = []functionapp.Timer{timer} }
+}
+
+func TestRunTimer(t *testing.T) {
+	h := startHost(t, "serve", withTimer(t, "ok"))
+	h.log.waitFor(t, `"result":"Succeeded"`, 1)
+	h.put("ok")
+	h.log.waitFor(t, `"result":"Succeeded"`, 2)
+	h.stop()
+	want := listener.Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}
+	if got := h.summary(); got != want {
+		t.Errorf("stats %+v, want those of messages alone: %+v", got, want)
+	}
+	for _, text := range []string{`"timers":["ok <- 0 0 0 29 2 *"]`, `"reason":"Timer fired at `} {
+		h.log.waitFor(t, text, 1)
+	}
 }
