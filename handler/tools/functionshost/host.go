@@ -1,25 +1,4 @@
-// Package functionshost is a local stand-in for the Azure Functions host, for development and tests only. It runs one
-// app folder on one machine. It has no keys, no scale controller, no output bindings and no triggers other
-// than queues and timers.
-//
-// It starts the custom handler of host.json as a process, listens to the queues and runs the timers of the
-// function.json files, as `func start` does. It behaves as docs/host.md says, and like the newest host where versions
-// differ. It is a Development host, and tells the handler so, unless AZURE_FUNCTIONS_ENVIRONMENT says otherwise.
-//
-// It differs from the real host in these points:
-//
-//   - A handler that cannot be started is an error at once, instead of a stop after two minutes. One that ends before
-//     it was ready is restarted after a second instead of at once.
-//   - Messages wait for a handler until the host stops, which it does when a handler failed three times.
-//   - If storage cannot be reached, the host keeps polling instead of crashing.
-//   - No poll begins after a stop. The real host still takes messages that become visible in the stop's first moments,
-//     and cuts off a poll in progress, whose messages are then invisible until their lease ends.
-//   - A write to a poison queue does not wake the function that reads this queue.
-//   - In text mode, the content of a message does not overwrite its metadata.
-//   - %NAME% in the arguments of the handler is refused.
-//   - Schedules start afresh with the host, in UTC, and a time that passes during an invocation is skipped. No
-//     invocation has a ScheduleStatus, and two of these hosts invoke a timer function twice. Intervals are refused.
-package functionshost
+package main
 
 import (
 	"cmp"
@@ -46,9 +25,9 @@ import (
 
 // Defaults of the real host (docs/host.md).
 const (
-	// DefaultLease and DefaultHandlerErrors are those of [Options].
-	DefaultLease         = 10 * time.Minute
-	DefaultHandlerErrors = 3
+	// defaultLease and defaultHandlerErrors are those of [options].
+	defaultLease         = 10 * time.Minute
+	defaultHandlerErrors = 3
 	defaultReadyTimeout  = 30 * time.Second
 	defaultStopTimeout   = 10 * time.Second
 	// longestPoll is the default for maxPollingInterval. A Development host replaces it by developmentPoll.
@@ -61,8 +40,8 @@ const (
 	timeoutGrace = 2 * time.Second
 )
 
-// Options configures a [Host]. All but Account are required; a zero Log discards the log.
-type Options struct {
+// options configures a [host]. All but Account are required; a zero Log discards the log.
+type options struct {
 	// App is the app folder, as [functionapp.Load] returns it.
 	App *functionapp.App
 	// Store is the storage account of the functions' queues; Account is its name, for the log.
@@ -83,9 +62,9 @@ type Options struct {
 	MaxHandlerErrors int
 }
 
-// Host runs one app folder. Create it with [New].
-type Host struct {
-	options Options
+// host runs one app folder. Create it with [newHost].
+type host struct {
+	options options
 	counts  listener.Counts
 	// abandon ends what is left after Run.
 	abandon func()
@@ -93,11 +72,11 @@ type Host struct {
 	grace, readyTimeout, stopTimeout time.Duration
 }
 
-// New returns a host that is not running yet.
-func New(options Options) *Host {
-	options.Env = append(slices.Clip(options.Env), environmentVariable+"="+kindOf(options.Env))
-	return &Host{
-		options: options, abandon: func() {},
+// newHost returns a host that is not running yet.
+func newHost(o options) *host {
+	o.Env = append(slices.Clip(o.Env), environmentVariable+"="+kindOf(o.Env))
+	return &host{
+		options: o, abandon: func() {},
 		grace: timeoutGrace, readyTimeout: defaultReadyTimeout, stopTimeout: defaultStopTimeout,
 	}
 }
@@ -109,8 +88,8 @@ func New(options Options) *Host {
 // started or fails too often, or storage refuses (see [storage.ErrRefused]).
 //
 // If invocations are still in flight 10 s after a stop, Run leaves them and the handler behind, because its
-// caller is about to exit. A caller that lives on calls [Host.Close].
-func (h *Host) Run(ctx context.Context) error {
+// caller is about to exit. A caller that lives on calls [host.Close].
+func (h *host) Run(ctx context.Context) error {
 	if h.options.Lease < time.Second {
 		return fmt.Errorf("lease of %v: it must be at least 1s", h.options.Lease)
 	}
@@ -175,11 +154,11 @@ func (h *Host) Run(ctx context.Context) error {
 }
 
 // Close kills the handler that Run may have left behind, and leaves its messages leased. Call it after Run. Tests
-// need it to leave no process behind; the real host and `async-caller host` just exit.
-func (h *Host) Close() { h.abandon() }
+// need it to leave no process behind; this program and the real host just exit.
+func (h *host) Close() { h.abandon() }
 
 // waitFor waits for the sources to end, at most the stop timeout.
-func (h *Host) waitFor(sources *sync.WaitGroup) {
+func (h *host) waitFor(sources *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() { // ends with the sources; Close waits for them too
 		sources.Wait()
@@ -188,7 +167,7 @@ func (h *Host) waitFor(sources *sync.WaitGroup) {
 	pause(h.stopTimeout, done)
 }
 
-func (h *Host) newHandler(cmd command, port int) *handler {
+func (h *host) newHandler(cmd command, port int) *handler {
 	return &handler{
 		command:      cmd,
 		env:          handlerEnv(h.options.Env, cmd.root, port),
@@ -203,7 +182,7 @@ func (h *Host) newHandler(cmd command, port int) *handler {
 	}
 }
 
-func (h *Host) logStart(cmd command, port int) {
+func (h *host) logStart(cmd command, port int) {
 	var listening, timers []string
 	for _, fn := range h.options.App.Functions {
 		listening = append(listening, fn.Name+" <- "+fn.Queue)
@@ -216,13 +195,13 @@ func (h *Host) logStart(cmd command, port int) {
 }
 
 // logSummary logs the counts, which the end-to-end tests read.
-func (h *Host) logSummary() {
+func (h *host) logSummary() {
 	s := h.counts.Read()
 	h.options.Log.Info().Int("received", s.Received).Int("succeeded", s.Succeeded).Int("failed", s.Failed).
 		Int("poisoned", s.Poisoned).Int64("max_dequeue_count", s.MaxDequeueCount).Msg("host stopped")
 }
 
-func (h *Host) newListener(fn functionapp.Function, i *invoker, stop func(error)) *listener.Listener {
+func (h *host) newListener(fn functionapp.Function, i *invoker, stop func(error)) *listener.Listener {
 	return listener.New(listener.Options{
 		Function: fn,
 		Queues:   withDefaultPolling(h.options.App.Host.Queues, kindOf(h.options.Env)),
@@ -248,8 +227,8 @@ func withDefaultPolling(o functionapp.QueueOptions, kind string) functionapp.Que
 	return o
 }
 
-// CheckTimers reports the timers whose schedule is invalid. Each problem names the file.
-func CheckTimers(app *functionapp.App) error {
+// checkTimers reports the timers whose schedule is invalid. Each problem names the file.
+func checkTimers(app *functionapp.App) error {
 	if app == nil {
 		return nil
 	}

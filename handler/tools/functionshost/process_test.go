@@ -1,6 +1,6 @@
 //go:build unix
 
-package functionshost
+package main
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func latestPID(t *testing.T, output string) int {
 }
 
 func TestRunDelivers(t *testing.T) {
-	h := startHost(t, "serve", func(h *Host) { h.options.Account = "acme.queue.core.windows.net" })
+	h := startHost(t, "serve", func(h *host) { h.options.Account = "acme.queue.core.windows.net" })
 	h.put("env:FUNCTIONS_APP_ROOT_PATH")
 	h.put("env:" + environmentVariable)
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
@@ -56,7 +56,7 @@ func TestRunDelivers(t *testing.T) {
 
 // A message that always fails goes to the poison queue, and expires there when the Functions host lets it expire.
 func TestRunPoison(t *testing.T) {
-	h := startHost(t, "serve", func(h *Host) { h.options.App.Host.Queues.MaxDequeueCount = 1 })
+	h := startHost(t, "serve", func(h *host) { h.options.App.Host.Queues.MaxDequeueCount = 1 })
 	h.put("fail")
 	h.log.waitFor(t, "Moving message to queue 'work-poison'.", 1)
 	h.stop()
@@ -92,7 +92,7 @@ func TestRunKilledHandlerIsRestarted(t *testing.T) {
 func TestRunExitCodes(t *testing.T) {
 	for _, code := range []int{0, intentionalRestart} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
-			h := startHost(t, "serve", func(h *Host) { h.options.MaxHandlerErrors = 1 })
+			h := startHost(t, "serve", func(h *host) { h.options.MaxHandlerErrors = 1 })
 			h.put(fmt.Sprintf("exit:%d/ok", code))
 			h.log.waitFor(t, `"result":"Succeeded"`, 1)
 			h.stop()
@@ -114,7 +114,7 @@ func TestRunStopsAtThirdError(t *testing.T) {
 
 // A message that waited in vain for a handler stays leased, as after a bad deployment.
 func TestRunStopsWhenHandlerIsNeverReady(t *testing.T) {
-	h := startHost(t, "deaf", func(h *Host) {
+	h := startHost(t, "deaf", func(h *host) {
 		h.readyTimeout, h.stopTimeout, h.options.MaxHandlerErrors = time.Second, 50*time.Millisecond, 1
 	})
 	h.put("ok")
@@ -125,7 +125,7 @@ func TestRunStopsWhenHandlerIsNeverReady(t *testing.T) {
 }
 
 func TestRunLastLinesOfStderr(t *testing.T) {
-	h := startHost(t, "stillborn", func(h *Host) { h.options.MaxHandlerErrors = 1 })
+	h := startHost(t, "stillborn", func(h *host) { h.options.MaxHandlerErrors = 1 })
 	if err := h.ended(); err == nil || !strings.HasSuffix(err.Error(), "exit status 3: two; three; four") {
 		t.Errorf("Run: %v, want the last three lines", err)
 	}
@@ -211,7 +211,7 @@ func TestRunStopLetsInvocationsFinish(t *testing.T) {
 
 // The host leaves a busy handler behind, and its message leased. Close kills it, and leaves the message alone too.
 func TestRunStopLeavesBusyHandler(t *testing.T) {
-	h := startHost(t, "serve", func(h *Host) { h.stopTimeout = 50 * time.Millisecond })
+	h := startHost(t, "serve", func(h *host) { h.stopTimeout = 50 * time.Millisecond })
 	h.put("block")
 	h.output.waitFor(t, "fake: block", 1)
 	h.stop()
@@ -230,7 +230,7 @@ func TestRunStopLeavesBusyHandler(t *testing.T) {
 // An empty answer hangs until functionTimeout. Then the handler is killed with all its invocations, and this
 // is no error of the handler.
 func TestRunFunctionTimeout(t *testing.T) {
-	h := startHost(t, "serve", func(h *Host) {
+	h := startHost(t, "serve", func(h *host) {
 		h.options.MaxHandlerErrors = 1
 		h.options.App.Host.FunctionTimeout = 2 * time.Second
 	})
@@ -246,10 +246,10 @@ func TestRunFunctionTimeout(t *testing.T) {
 }
 
 // withTimer adds a timer that runs at the start of the host and then on 29 February.
-func withTimer(t *testing.T, name string) func(*Host) {
+func withTimer(t *testing.T, name string) func(*host) {
 	t.Helper()
 	timer := functionapp.Timer{Name: name, Binding: "timer", Schedule: "0 0 0 29 2 *", RunOnStartup: true}
-	return func(h *Host) { h.options.App.Timers = []functionapp.Timer{timer} }
+	return func(h *host) { h.options.App.Timers = []functionapp.Timer{timer} }
 }
 
 func TestRunTimer(t *testing.T) {
