@@ -38,13 +38,15 @@ var executable string
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
-	path, remove, err := testbed.Build(context.Background())
+	folder, err := os.MkdirTemp("", "async-caller-browser-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(folder) }()
+		executable, err = testbed.Build(context.Background(), folder)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer remove()
-	executable = path
 	return m.Run()
 }
 

@@ -38,9 +38,10 @@ const (
 func main() {
 	stay := flag.Bool("stay", false, "keep running after the demo until Ctrl-C, for your own envelopes")
 	empty := flag.Bool("empty", false, "send no messages")
+	localHost := flag.String("host", "", "the stand-in for the Functions host; empty builds it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *stay, *empty)
+	err := run(ctx, *localHost, *stay, *empty)
 	interrupted := ctx.Err() != nil
 	stop()
 	if *stay && interrupted {
@@ -66,19 +67,33 @@ type system struct {
 	state, app string
 	// environ is the environment of host and commands.
 	environ []string
+	// localHost is the executable of the stand-in for the Functions host.
+	localHost string
 }
 
 // run shows the demo's messages, unless there shall be none, and then keeps the project's app running if it shall stay.
-func run(ctx context.Context, stay, empty bool) error {
+func run(ctx context.Context, localHost string, stay, empty bool) error {
+	if localHost == "" {
+		folder, err := os.MkdirTemp("", "async-caller-host-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(folder) }()
+		localHost, err = testbed.BuildHost(ctx, folder)
+		if err != nil {
+			return err
+		}
+	}
 	if !empty {
-		if err := (system{environ: withoutSettings(os.Environ())}).run(ctx); err != nil {
+		err := system{environ: withoutSettings(os.Environ()), localHost: localHost}.run(ctx)
+		if err != nil {
 			return err
 		}
 	}
 	if !stay {
 		return nil
 	}
-	return system{stay: true, environ: os.Environ()}.run(ctx)
+	return system{stay: true, environ: os.Environ(), localHost: localHost}.run(ctx)
 }
 
 // withoutSettings returns an environment without what the user has set for an app.
@@ -136,7 +151,7 @@ func (s system) run(ctx context.Context) (err error) {
 		log = logview.NewWriter(os.Stderr)
 	}
 	s.host, err = testbed.StartHost(ctx, testbed.HostOptions{
-		Executable: executable, AppDir: s.app, ConnectionString: s.azurite.ConnectionString, Environ: s.environ,
+		Executable: s.localHost, AppDir: s.app, ConnectionString: s.azurite.ConnectionString, Environ: s.environ,
 		Out: log,
 	})
 	if err != nil {

@@ -319,7 +319,7 @@ func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]s
 	}
 	run := func(args ...string) {
 		t.Helper()
-		printed, _ := f.command(t, f.connectionString, args...)
+		printed, _ := f.command(t, f.connectionString, append([]string{executable}, args...)...)
 		if printed == "" {
 			t.Errorf("%q prints nothing", args)
 		}
@@ -416,30 +416,30 @@ func TestSecretsOfTheConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, args := range [][]string{
-				{"send", "--url", "http://t.example/"},
-				{"explain", "--queue", mainQueue, "--request-id", "x"},
-				{"host", "--app", f.app},
-				{"serve"},
+			for _, line := range [][]string{
+				{executable, "send", "--url", "http://t.example/"},
+				{executable, "explain", "--queue", mainQueue, "--request-id", "x"},
+				{executable, "serve"},
+				{localHost, "--app", f.app},
 			} {
-				printed, err := f.command(t, connectionString, args...)
+				printed, err := f.command(t, connectionString, line...)
 				for _, leak := range c.leaks(printed) {
-					t.Errorf("%s printed %s", args[0], leak)
+					t.Errorf("%s printed %s", line[:2], leak)
 				}
 				if err == nil && name != "user_info" {
-					t.Errorf("%s: no error: %s", args[0], printed)
+					t.Errorf("%s: no error: %s", line[:2], printed)
 				}
 			}
 		})
 	}
 }
 
-// command runs async-caller in the app folder until it ends, at most for a few seconds, and returns its output.
-func (f *fixture) command(t *testing.T, connectionString string, args ...string) (string, error) {
+// command runs a command line in the app folder until it ends, at most for a few seconds, and returns its output.
+func (f *fixture) command(t *testing.T, connectionString string, line ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	command := exec.CommandContext(ctx, executable, args...)
+	command := exec.CommandContext(ctx, line[0], line[1:]...)
 	command.Dir = f.app
 	command.Env = append(os.Environ(), "AzureWebJobsStorage="+connectionString, "ASYNC_CALLER_LOG_LEVEL=debug",
 		"FUNCTIONS_CUSTOMHANDLER_PORT=0")
@@ -449,7 +449,7 @@ func (f *fixture) command(t *testing.T, connectionString string, args ...string)
 	command.Stdout, command.Stderr = &output, &output
 	err := command.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		t.Errorf("%s does not stop", args[0])
+		t.Errorf("%s does not stop", line[0])
 	}
 	return output.String(), err
 }

@@ -31,21 +31,26 @@ const (
 	hostGrace = 30 * time.Second
 )
 
-// executable is async-caller, built once for all tests.
-var executable string
+// executable is async-caller, and localHost the stand-in for the Functions host, built once for all tests.
+var executable, localHost string
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
 func run(m *testing.M) int {
-	path, remove, err := testbed.Build(context.Background())
+	folder, err := os.MkdirTemp("", "async-caller-e2e-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(folder) }()
+		executable, err = testbed.Build(context.Background(), folder)
+	}
+	if err == nil {
+		localHost, err = testbed.BuildHost(context.Background(), folder)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer remove()
-	executable = path
 	return m.Run()
 }
 
@@ -130,7 +135,7 @@ func (f *fixture) start(env []string, args ...string) {
 	f.t.Helper()
 	env = append([]string{"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:00:01"}, env...)
 	host, err := testbed.StartHost(f.t.Context(), testbed.HostOptions{
-		Func: underFunc, Executable: executable, AppDir: f.app, ConnectionString: f.connectionString, Env: env,
+		Func: underFunc, Executable: localHost, AppDir: f.app, ConnectionString: f.connectionString, Env: env,
 		Args: args,
 	})
 	f.must(err)

@@ -27,8 +27,8 @@ const (
 // runLong sends many messages through one system. Its processes are killed every few seconds.
 func runLong(ctx context.Context, o options, dir string, r *result) {
 	c := setup{
-		executable: o.executable, setting: "ASYNC_CALLER_LOG_LEVEL=warn", history: historyOff, profile: unlimited,
-		table: o.tables[0],
+		executable: o.executable, localHost: o.localHost, setting: "ASYNC_CALLER_LOG_LEVEL=warn",
+		history: historyOff, profile: unlimited, table: o.tables[0],
 	}
 	r.fail(withSystem(ctx, filepath.Join(dir, "long"), c, r, func(s *system) error {
 		s.script.reset()

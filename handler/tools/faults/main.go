@@ -13,11 +13,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"asynccaller/handler/tools/testbed"
 )
 
 // options are the flags.
@@ -30,6 +31,7 @@ type options struct {
 	later      bool
 	long       int
 	executable string
+	localHost  string // the stand-in for the Functions host
 	// tables are the states of the table service, spread over the systems.
 	tables []tableState
 }
@@ -78,7 +80,11 @@ func run(ctx context.Context, o options, out, messages io.Writer) (err error) {
 		}
 		err = os.RemoveAll(work)
 	}()
-	o.executable, err = executable(ctx, o.executable, work, messages)
+	o.executable, err = executable(ctx, o.executable, work)
+	if err != nil {
+		return err
+	}
+	o.localHost, err = testbed.BuildHost(ctx, work)
 	if err != nil {
 		return err
 	}
@@ -103,16 +109,14 @@ func run(ctx context.Context, o options, out, messages io.Writer) (err error) {
 	return errors.Join(r.errs...)
 }
 
-// executable builds async-caller as `make build` does, unless one is given.
-func executable(ctx context.Context, given, work string, messages io.Writer) (string, error) {
+// executable builds async-caller, unless one is given.
+func executable(ctx context.Context, given, work string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
 	}
-	path := filepath.Join(work, "async-caller")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./handler")
-	build.Stdout, build.Stderr = messages, messages
-	if err := build.Run(); err != nil {
-		return "", fmt.Errorf("building async-caller: %w", err)
+	path, err := testbed.Build(ctx, work)
+	if err != nil {
+		return "", err
 	}
 	return filepath.EvalSymlinks(path) // /proc shows a path without links
 }

@@ -40,8 +40,8 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 				profile = limited
 			}
 			c := setup{
-				executable: o.executable, setting: "ASYNC_CALLER_RESCHEDULE=" + mode, profile: profile, table: table,
-				history: historyOff,
+				executable: o.executable, localHost: o.localHost, setting: "ASYNC_CALLER_RESCHEDULE=" + mode,
+				profile: profile, table: table, history: historyOff,
 			}
 			name := fmt.Sprintf("system%d-%s-%s", i, mode, table)
 			if table == healthy || i%checkEvery == 2 {

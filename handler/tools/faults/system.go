@@ -62,9 +62,11 @@ const (
 
 // setup is what differs between systems.
 type setup struct {
+	// executable is async-caller, and localHost the stand-in for the Functions host.
+	executable, localHost string
 	// setting and history are settings of the handler, profile is that of all targets.
-	executable, setting, history, profile string
-	table                                 tableState
+	setting, history, profile string
+	table                     tableState
 }
 
 // system is a whole system: Azurite, the local host with the handler, and a target, with proxies between them.
@@ -254,7 +256,7 @@ func (s *system) startHost() (err error) {
 		return nil
 	}
 	host, err := testbed.StartHost(context.WithoutCancel(s.ctx), testbed.HostOptions{
-		Executable: s.executable, AppDir: s.app(), ConnectionString: s.hostProxy.Through(s.storage.ConnectionString),
+		Executable: s.localHost, AppDir: s.app(), ConnectionString: s.hostProxy.Through(s.storage.ConnectionString),
 		Env: append(settings[:], s.setting, s.history), Out: s.log, Forget: true,
 		Args: []string{"--lease", lease.String(), "--max-handler-errors", "-1"},
 	})

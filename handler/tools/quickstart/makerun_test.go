@@ -21,7 +21,7 @@ func TestMakeRun(t *testing.T) {
 // TestMakeRunWithBrokenFiles: a file or a setting of the user does not fail the self-test. The app with it, which
 // make run starts next, does not start, and its error is the last word.
 func TestMakeRunWithBrokenFiles(t *testing.T) {
-	folder, tool := layOut(t)
+	folder, newDemo := layOut(t)
 	for _, row := range []struct {
 		name, targets, setting, want string
 		arguments                    []string
@@ -40,8 +40,8 @@ func TestMakeRunWithBrokenFiles(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(folder, "dist", "targets.json"), []byte(row.targets), 0o600))
-			demo := exec.CommandContext(t.Context(), tool, row.arguments...)
-			demo.Dir, demo.Env = folder, environ(row.setting)
+			demo := newDemo(t.Context(), row.arguments...)
+			demo.Env = environ(row.setting)
 			output, err := demo.CombinedOutput()
 			text := string(output)
 			tested := strings.Count(text, " yes\n") == 7 && strings.Contains(text, "delivered      20\n")

@@ -83,14 +83,17 @@ type makeRun struct {
 // connection is what the programs of docs/senders.md need.
 func (r makeRun) connection() string { return cmp.Or(r.export, "UseDevelopmentStorage=true") }
 
-// layOut makes a folder like the project's folder after make build. The tool is the program behind make run.
-func layOut(t *testing.T) (folder, tool string) {
+// layOut makes a folder like the project's folder after make build. The demo is the program behind make run, with the
+// local host, because the folder has no source to build it from.
+func layOut(t *testing.T) (folder string, demo func(context.Context, ...string) *exec.Cmd) {
 	t.Helper()
 	folder = t.TempDir()
 	dist := filepath.Join(folder, "dist")
-	tool = filepath.Join(folder, "demo")
+	tool := filepath.Join(folder, "demo")
 	mustRun(t, ".", os.Environ(), "go", "build", "-o", filepath.Join(dist, "async-caller"), "asynccaller/handler")
 	mustRun(t, ".", os.Environ(), "go", "build", "-o", tool, "asynccaller/handler/tools/demo")
+	localHost, err := testbed.BuildHost(t.Context(), t.TempDir())
+	must(t, err)
 	root, err := filepath.Abs(project)
 	must(t, err)
 	link := func(name, folder string) {
@@ -106,15 +109,19 @@ func layOut(t *testing.T) (folder, tool string) {
 	}
 	link("host.json", dist)
 	link("local.settings.json", dist)
-	return folder, tool
+	return folder, func(ctx context.Context, arguments ...string) *exec.Cmd {
+		command := exec.CommandContext(ctx, tool, append([]string{"-host", localHost}, arguments...)...)
+		command.Dir = folder
+		return command
+	}
 }
 
 func startMakeRun(t *testing.T) makeRun {
 	t.Helper()
-	folder, tool := layOut(t)
+	folder, newDemo := layOut(t)
 	r := makeRun{folder: folder, output: &terminal{}}
-	demo := exec.CommandContext(context.WithoutCancel(t.Context()), tool, "-stay", "-empty") // Ctrl-C ends it
-	demo.Dir, demo.Env, demo.Stdout, demo.Stderr = r.folder, environ(), r.output, r.output
+	demo := newDemo(context.WithoutCancel(t.Context()), "-stay", "-empty") // Ctrl-C ends it
+	demo.Env, demo.Stdout, demo.Stderr = environ(), r.output, r.output
 	must(t, demo.Start())
 	ended := make(chan struct{})
 	var result error

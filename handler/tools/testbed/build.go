@@ -3,23 +3,24 @@ package testbed
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 )
 
-// Build builds the executable of the product in a folder of its own, which remove removes.
-func Build(ctx context.Context) (path string, remove func(), err error) {
-	dir, err := os.MkdirTemp("", "async-caller-build-")
+// Build builds async-caller in a folder.
+func Build(ctx context.Context, folder string) (path string, err error) {
+	return build(ctx, filepath.Join(folder, "async-caller"), "asynccaller/handler")
+}
+
+// BuildHost builds the local host in a folder.
+func BuildHost(ctx context.Context, folder string) (path string, err error) {
+	return build(ctx, filepath.Join(folder, "functionshost"), "asynccaller/handler/tools/functionshost")
+}
+
+func build(ctx context.Context, path, pack string) (string, error) {
+	output, err := exec.CommandContext(ctx, "go", "build", "-o", path, pack).CombinedOutput()
 	if err != nil {
-		return "", nil, err
+		return "", fmt.Errorf("build %s: %w\n%s", pack, err, output)
 	}
-	remove = func() { _ = os.RemoveAll(dir) }
-	path = filepath.Join(dir, "async-caller")
-	output, err := exec.CommandContext(ctx, "go", "build", "-o", path, "asynccaller/handler").CombinedOutput()
-	if err != nil {
-		remove()
-		return "", nil, fmt.Errorf("build async-caller: %w\n%s", err, output)
-	}
-	return path, remove, nil
+	return path, nil
 }

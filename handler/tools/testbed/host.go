@@ -23,13 +23,13 @@ import (
 type HostOptions struct {
 	// Func starts the Functions host of Core Tools in place of the local host. It has no Args.
 	Func bool
-	// Executable is async-caller; AppDir is the app folder.
+	// Executable is the local host, as [BuildHost] builds it; AppDir is the app folder.
 	Executable, AppDir string
 	// ConnectionString is that of the storage account.
 	ConnectionString string
 	// Environ is the environment, nil for that of this process. Env is added to it.
 	Environ, Env []string
-	// Args are added to those of `async-caller host`.
+	// Args are added to those of the local host.
 	Args []string
 	// Out receives the output of host and handler; nil keeps it for Output only.
 	Out io.Writer
@@ -40,7 +40,7 @@ type HostOptions struct {
 // LoopbackAllowed is the setting of local.settings.json: the targets are on this machine.
 const LoopbackAllowed = "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*"
 
-// Host is `async-caller host`, or `func start`, in its own process.
+// Host is the local host, or `func start`, in its own process.
 type Host struct {
 	command *exec.Cmd
 	output  *output
@@ -54,7 +54,7 @@ func StartHost(ctx context.Context, o HostOptions) (*Host, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	args := append([]string{"host", "--app", o.AppDir}, o.Args...)
+	args := append([]string{"--app", o.AppDir}, o.Args...)
 	h := &Host{
 		// Not CommandContext, because a killed host leaves its handler behind. Stop ends both.
 		command: exec.Command(o.Executable, args...), //nolint:noctx // see above

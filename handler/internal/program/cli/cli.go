@@ -44,7 +44,7 @@ type Env struct {
 	Stdout  io.Writer
 	Stderr  io.Writer
 
-	// out is Stdout, as all commands write to it but serve and host, whose output is a log.
+	// out is Stdout, as all commands write to it but serve, whose output is a log.
 	out *output
 }
 
@@ -177,7 +177,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 		newServe(env), newSend(env), newSchedule(env), newExplain(env),
 		newPoison(env), newScheduled(env), newRuns(env), newErase(env),
 		newTargets(env), newRoutes(env), newShow(env),
-		newStatus(env), newConsole(env), newDoctor(env), newDrill(env), newLog(env), newHost(env), newVersion(env),
+		newStatus(env), newConsole(env), newDoctor(env), newDrill(env), newLog(env), newVersion(env),
 	)
 	return root
 }

@@ -19,7 +19,6 @@ import (
 
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/bounds"
-	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/strictjson"
 	"asynccaller/handler/internal/storage"
 )
@@ -97,14 +96,6 @@ func parsedCSV[T any](f *flagSet, target *[]T, name, usage string, parse func(st
 		}
 		return values, errors.Join(problems...)
 	})
-}
-
-// durationFlag declares a flag for a duration. Its default is the value of target.
-func durationFlag(f *flagSet, target *time.Duration, name, usage string) {
-	if *target != 0 {
-		usage += fmt.Sprintf(" (default %s)", format.Duration(*target))
-	}
-	parsed(f, target, name, usage, durationFrom(math.MinInt64))
 }
 
 // durationFrom returns a function that reads a duration that is not below a minimum.

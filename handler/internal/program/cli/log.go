@@ -27,13 +27,12 @@ func newLog(env Env) *cobra.Command {
 the warnings and errors. Lines that are not the handler's are shown as they are, except those that
 the Functions host writes about each invocation that succeeds. Times are local.
 
-It reads what "func start" and "async-caller host" print, Azure's log stream, and files with such
-lines: a line can have any text before the handler's JSON. It ends with the input or at Ctrl-C.
+It reads what "func start" prints, Azure's log stream, and files with such lines: a line can have
+any text before the handler's JSON. It ends with the input or at Ctrl-C.
 
 The log stream of the Azure CLI and of Core Tools does not support Flex Consumption: query
 Application Insights instead.`,
 		Example: `  func start | async-caller log
-  async-caller host --app dist 2>&1 | async-caller log
   az webapp log tail --name APP --resource-group GROUP | async-caller log
   async-caller log < log.txt`,
 		Args: cobra.NoArgs,
@@ -110,12 +109,4 @@ func readPieces(ctx context.Context, in io.Reader, pieces chan<- piece) {
 			return
 		}
 	}
-}
-
-// logOutput returns a writer for log lines in JSON. On a terminal it shows them to a person.
-func logOutput(out io.Writer) io.Writer {
-	if !terminal.Is(out) {
-		return out
-	}
-	return logview.NewWriter(out)
 }

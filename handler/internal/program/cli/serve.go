@@ -9,6 +9,7 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/program/logview"
 	"asynccaller/handler/internal/program/serve"
 	"asynccaller/handler/internal/program/terminal"
 )
@@ -31,10 +32,9 @@ with code 2. Otherwise, if only the settings above, retry.json or targets.json a
 host forwards requests of HTTP functions, it starts in hold mode: it makes no calls, and messages go
 back to their queues until the settings are corrected. Later it never exits with code 0, because the
 host would not restart it.`,
-		Example: `  func start                            # in dist: the host starts serve
-  async-caller host --app dist          # the same with the local stand-in for the host`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), env) },
+		Example: `  func start    # in dist: the host starts serve`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), env) },
 	}
 }
 
@@ -60,5 +60,5 @@ func runServe(ctx context.Context, env Env) error {
 	defer store.Close()
 	c.Store = store
 	c.Version = version()
-	return serve.Run(ctx, c, logOutput(env.Stdout))
+	return serve.Run(ctx, c, logview.OnTerminal(env.Stdout))
 }

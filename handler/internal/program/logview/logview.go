@@ -17,6 +17,7 @@ import (
 
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/program/terminal"
 	"asynccaller/handler/internal/rules/decision"
 )
 
@@ -44,6 +45,14 @@ type Writer struct {
 
 // NewWriter returns a writer that shows lines on out.
 func NewWriter(out io.Writer) *Writer { return &Writer{out: out, givenUp: map[string]bool{}} }
+
+// OnTerminal returns a writer for log lines in JSON: on a terminal it shows them to a person, elsewhere it is out.
+func OnTerminal(out io.Writer) io.Writer {
+	if !terminal.Is(out) {
+		return out
+	}
+	return NewWriter(out)
+}
 
 // Write shows the lines that p ends. It returns only errors of the other writer.
 func (w *Writer) Write(p []byte) (int, error) {

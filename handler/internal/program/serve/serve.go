@@ -67,8 +67,8 @@ func handlerPort(getenv func(string) string) (string, error) {
 	const name = "FUNCTIONS_CUSTOMHANDLER_PORT"
 	port := getenv(name)
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", fmt.Errorf("%s is %q: want a port; the Functions host sets it: "+
-			"run `func start` or `async-caller host`, which start serve", name, port)
+		return "", fmt.Errorf("%s is %q: want a port; the Functions host sets it: run `func start`, which starts serve",
+			name, port)
 	}
 	return port, nil
 }

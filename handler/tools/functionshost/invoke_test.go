@@ -1,4 +1,4 @@
-package functionshost
+package main
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/listener"
 )
 
 // readyInvoker returns an invoker whose handler is a server in this process.
@@ -47,7 +48,7 @@ func TestInvokeRequest(t *testing.T) {
 		got, body = r, string(content)
 		answerObject(w)
 	})
-	if out := i.invoke(t.Context(), testInvocation(functionapp.DataBinary, "hello")); out != succeeded {
+	if out := i.invoke(t.Context(), testInvocation(functionapp.DataBinary, "hello")); out != listener.Succeeded {
 		t.Fatalf("result %d, want success", out)
 	}
 	if got.Method != http.MethodPost || got.RequestURI != "/QueueFn" || got.Proto != "HTTP/1.1" {
@@ -84,7 +85,7 @@ func TestInvokeRequest(t *testing.T) {
 // A message that text mode cannot carry fails without an invocation of the handler.
 func TestInvokeInvalidText(t *testing.T) {
 	i, _ := readyInvoker(t, func(http.ResponseWriter, *http.Request) { t.Error("invoked") })
-	if out := i.invoke(t.Context(), testInvocation(functionapp.DataString, "\xff")); out != failed {
+	if out := i.invoke(t.Context(), testInvocation(functionapp.DataString, "\xff")); out != listener.Failed {
 		t.Errorf("result %d, want failure", out)
 	}
 }

@@ -1,4 +1,4 @@
-package functionshost
+package listener
 
 import (
 	"context"
@@ -9,13 +9,19 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
 
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
 var errDown = errors.New("storage is down")
+
+// poisonTTL is how long messages live on the poison queue of a test.
+const poisonTTL = 3 * 24 * time.Hour
 
 // faultyStore fails operations with the errors of fault.
 type faultyStore struct {
@@ -62,25 +68,23 @@ func (s *faultyStore) Delete(ctx context.Context, name, id, receipt string) erro
 
 // listenerTest is a listener in a synctest bubble, with its store and the times of its polls.
 type listenerTest struct {
-	*listener
-	t        *testing.T
-	store    *memory.Queues
-	counts   counters
-	begin    time.Time
-	polls    []time.Duration // since begin; read it after the stop or while all goroutines are blocked
-	refused  error
-	stopping chan struct{}
-	cut      context.CancelFunc
-	running  sync.WaitGroup
-	fault    func(operation string) error
+	*Listener
+	t       *testing.T
+	store   *memory.Queues
+	begin   time.Time
+	polls   []time.Duration // since begin; read it after the stop or while all goroutines are blocked
+	refused error
+	leave   context.CancelFunc // ends the polls
+	running sync.WaitGroup
+	fault   func(operation string) error
 }
 
 // work is what the handler does with a message.
-type work func(ctx context.Context, msg storage.Message) result
+type work func(ctx context.Context, msg storage.Message) Result
 
 func newListenerTest(t *testing.T, do work) *listenerTest {
 	t.Helper()
-	b := &listenerTest{t: t, store: memory.New(), begin: time.Now(), stopping: make(chan struct{})}
+	b := &listenerTest{t: t, store: memory.New(), begin: time.Now()}
 	store := &faultyStore{Queues: b.store, fault: func(operation string) error {
 		if operation == "receive" || operation == "count" && b.fault != nil {
 			b.polls = append(b.polls, time.Since(b.begin))
@@ -91,21 +95,22 @@ func newListenerTest(t *testing.T, do work) *listenerTest {
 		return nil
 	}}
 	queues := functionapp.QueueOptions{
-		BatchSize: 4, NewBatchThreshold: 2, VisibilityTimeout: 30 * time.Second, MaxDequeueCount: 3,
-		MessageEncoding: storage.Base64,
+		BatchSize: 4, NewBatchThreshold: 2, MaxPollingInterval: 2 * time.Second,
+		VisibilityTimeout: 30 * time.Second, MaxDequeueCount: 3, MessageEncoding: storage.Base64,
 	}
-	app := &functionapp.App{Host: functionapp.Host{Queues: queues}}
-	h := New(Options{Store: store, App: app, Lease: DefaultLease, Log: zerolog.Nop()})
-	b.listener = h.newListener(testFunction, &invoker{}, func(err error) { b.refused = err })
-	b.invoke = func(ctx context.Context, inv invocation) result { return do(ctx, inv.message) }
-	b.count = b.counts.update
+	b.Listener = New(Options{
+		Function: functionapp.Function{Name: "Fn", Queue: "work"}, Queues: queues, Store: store,
+		Invoke: func(ctx context.Context, msg storage.Message, _ []byte) Result { return do(ctx, msg) },
+		Lease:  10 * time.Minute, PoisonTTL: poisonTTL, Counts: &Counts{}, Log: zerolog.Nop(),
+		Refused: func(err error) { b.refused = err },
+	})
 	b.random = func() float64 { return 0.5 }
 	return b
 }
 
 func (b *listenerTest) create() {
 	b.t.Helper()
-	if err := b.store.Create(b.t.Context(), b.fn.Queue); err != nil {
+	if err := b.store.Create(b.t.Context(), b.Function.Queue); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -113,40 +118,39 @@ func (b *listenerTest) create() {
 func (b *listenerTest) put(texts ...string) {
 	b.t.Helper()
 	for _, text := range texts {
-		if _, err := b.store.Put(b.t.Context(), b.fn.Queue, storage.Item{Text: text}); err != nil {
+		if _, err := b.store.Put(b.t.Context(), b.Function.Queue, storage.Item{Text: text}); err != nil {
 			b.t.Fatal(err)
 		}
 	}
 }
 
 func (b *listenerTest) start() {
-	ctx, cut := context.WithCancel(context.Background())
-	b.cut = cut
-	b.running.Go(func() { b.run(ctx, b.stopping) })
+	ctx, leave := context.WithCancel(context.Background())
+	b.leave = leave
+	b.running.Go(func() { b.Run(ctx, context.Background()) })
 }
 
-func (b *listenerTest) stop() stats {
-	close(b.stopping)
+func (b *listenerTest) stop() Stats {
+	b.leave()
 	b.running.Wait()
-	b.cut()
-	return b.counts.read()
+	return b.Counts.Read()
 }
 
 // pass advances the clock of the bubble.
 func pass(d time.Duration) {
-	pause(d, nil)
+	storage.Sleep(context.Background(), d)
 	synctest.Wait()
 }
 
-func always(out result) work {
-	return func(context.Context, storage.Message) result { return out }
+func always(out Result) work {
+	return func(context.Context, storage.Message) Result { return out }
 }
 
 // takes is work that succeeds after a while.
 func takes(d time.Duration) work {
-	return func(context.Context, storage.Message) result {
-		pause(d, nil)
-		return succeeded
+	return func(ctx context.Context, _ storage.Message) Result {
+		storage.Sleep(ctx, d)
+		return Succeeded
 	}
 }
 

@@ -1,4 +1,4 @@
-package functionshost
+package listener
 
 import (
 	"context"
@@ -19,13 +19,12 @@ const hourly = "0 0 * * * *"
 
 // clockTest is a clock in a synctest bubble, and the runs that it began.
 type clockTest struct {
-	*clock
-	begin    time.Time
-	stopping chan struct{}
-	cut      context.CancelFunc
-	running  sync.WaitGroup
-	log      *recorder
-	do       work
+	*Clock
+	begin   time.Time
+	leave   context.CancelFunc
+	running sync.WaitGroup
+	log     strings.Builder // read it after the stop
+	do      work
 
 	mu       sync.Mutex
 	at       []time.Duration // since begin
@@ -35,18 +34,18 @@ type clockTest struct {
 // newClockTest returns a clock whose bubble begins at 2000-01-01, a Saturday.
 func newClockTest(t *testing.T, schedule string, do work) *clockTest {
 	t.Helper()
-	c := &clockTest{begin: time.Now(), stopping: make(chan struct{}), log: newRecorder(), do: do}
-	all, err := clocks([]functionapp.Timer{{Name: "TimerFn", Binding: "timer", Schedule: schedule}})
+	c := &clockTest{begin: time.Now(), do: do}
+	timer := functionapp.Timer{Name: "TimerFn", Binding: "timer", Schedule: schedule}
+	invoke := func(ctx context.Context) Result { return c.invoked(ctx, t) }
+	var err error
+	c.Clock, err = NewClock(timer, invoke, zerolog.New(&c.log))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.clock = all[0]
-	c.invoke = func(ctx context.Context, _ invocation) result { return c.invoked(ctx, t) }
-	c.clock.log = zerolog.New(c.log)
 	return c
 }
 
-func (c *clockTest) invoked(ctx context.Context, t *testing.T) result {
+func (c *clockTest) invoked(ctx context.Context, t *testing.T) Result {
 	t.Helper()
 	c.mu.Lock()
 	c.at = append(c.at, time.Since(c.begin))
@@ -64,15 +63,14 @@ func (c *clockTest) invoked(ctx context.Context, t *testing.T) result {
 }
 
 func (c *clockTest) start() {
-	ctx, cut := context.WithCancel(context.Background())
-	c.cut = cut
-	c.running.Go(func() { c.run(ctx, c.stopping) })
+	ctx, leave := context.WithCancel(context.Background())
+	c.leave = leave
+	c.running.Go(func() { c.Run(ctx, context.Background()) })
 }
 
 func (c *clockTest) stop() {
-	close(c.stopping)
+	c.leave()
 	c.running.Wait()
-	c.cut()
 }
 
 func TestClock(t *testing.T) {
@@ -126,12 +124,12 @@ func TestClock(t *testing.T) {
 func TestClockFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := 0
-		c := newClockTest(t, hourly, func(context.Context, storage.Message) result {
+		c := newClockTest(t, hourly, func(context.Context, storage.Message) Result {
 			runs++
 			if runs == 1 {
-				return failed
+				return Failed
 			}
-			return succeeded
+			return Succeeded
 		})
 		c.start()
 		pass(2*time.Hour + time.Minute)
@@ -139,29 +137,18 @@ func TestClockFailure(t *testing.T) {
 		if diff := cmp.Diff([]time.Duration{time.Hour, 2 * time.Hour}, c.at); diff != "" {
 			t.Errorf("runs (-want +got):\n%s", diff)
 		}
-		if got := c.log.text(); strings.Count(got, `"level":"warn"`) != 1 {
+		if got := c.log.String(); strings.Count(got, `"level":"warn"`) != 1 {
 			t.Errorf("log:\n%s", got)
 		}
 	})
 }
 
-// withTimer adds a timer that runs at the start of the host and then on 29 February.
-func withTimer(t *testing.T, name string) func(*Host) {
-	t.Helper()
-	timer := functionapp.Timer{Name: name, Binding: "timer", Schedule: "0 0 0 29 2 *", RunOnStartup: true}
-	return func(h *Host) { h.options.App.Timers = []functionapp.Timer{timer} }
-}
-
-func TestRunTimer(t *testing.T) {
-	h := startHost(t, "serve", withTimer(t, "ok"))
-	h.log.waitFor(t, `"result":"Succeeded"`, 1)
-	h.put("ok")
-	h.log.waitFor(t, `"result":"Succeeded"`, 2)
-	h.stop()
-	if got, want := h.summary(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
-		t.Errorf("stats %+v, want those of messages alone: %+v", got, want)
-	}
-	for _, text := range []string{`"timers":["ok <- 0 0 0 29 2 *"]`, `"reason":"Timer fired at `} {
-		h.log.waitFor(t, text, 1)
+// An error names the file, and shows no setting that the schedule names.
+func TestNewClockRefusesIntervals(t *testing.T) {
+	timer := functionapp.Timer{Name: "TimerFn", Schedule: "01:00:00", ScheduleAsWritten: "%EVERY%"}
+	_, err := NewClock(timer, nil, zerolog.Nop())
+	if err == nil || !strings.HasPrefix(err.Error(), `TimerFn/function.json: schedule "%EVERY%": `) ||
+		strings.Contains(err.Error(), timer.Schedule) {
+		t.Errorf("error %v, want one that shows what the file says", err)
 	}
 }

@@ -1,4 +1,4 @@
-package functionshost
+package main
 
 import (
 	"context"

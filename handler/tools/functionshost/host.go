@@ -1,27 +1,7 @@
-// Package functionshost is a local stand-in for the Azure Functions host, for development and tests only. It runs one
-// app folder on one machine. It has no keys, no scale controller, no output bindings and no triggers other
-// than queues and timers.
-//
-// It starts the custom handler of host.json as a process, listens to the queues and runs the timers of the
-// function.json files, as `func start` does. It behaves as docs/host.md says, and like the newest host where versions
-// differ. It is a Development host, and tells the handler so, unless AZURE_FUNCTIONS_ENVIRONMENT says otherwise.
-//
-// It differs from the real host in these points:
-//
-//   - A handler that cannot be started is an error at once, instead of a stop after two minutes. One that ends before
-//     it was ready is restarted after a second instead of at once.
-//   - Messages wait for a handler until the host stops, which it does when a handler failed three times.
-//   - If storage cannot be reached, the host keeps polling instead of crashing.
-//   - No poll begins after a stop. The real host still takes messages that become visible in the stop's first moments,
-//     and cuts off a poll in progress, whose messages are then invisible until their lease ends.
-//   - A write to a poison queue does not wake the function that reads this queue.
-//   - In text mode, the content of a message does not overwrite its metadata.
-//   - %NAME% in the arguments of the handler is refused.
-//   - Schedules start afresh with the host, in UTC, and a time that passes during an invocation is skipped. No
-//     invocation has a ScheduleStatus, and two of these hosts invoke a timer function twice. Intervals are refused.
-package functionshost
+package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,29 +10,38 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/listener"
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/storage"
 )
 
 // Defaults of the real host (docs/host.md).
 const (
-	// DefaultLease and DefaultHandlerErrors are those of [Options].
-	DefaultLease         = 10 * time.Minute
-	DefaultHandlerErrors = 3
+	// defaultLease and defaultHandlerErrors are those of [options].
+	defaultLease         = 10 * time.Minute
+	defaultHandlerErrors = 3
 	defaultReadyTimeout  = 30 * time.Second
 	defaultStopTimeout   = 10 * time.Second
+	// longestPoll is the default for maxPollingInterval. A Development host replaces it by developmentPoll.
+	longestPoll     = time.Minute
+	developmentPoll = 2 * time.Second
+	// poisonTTL is how long a message lives on the poison queue: the service's default, because the host sets
+	// no time-to-live.
+	poisonTTL = 7 * 24 * time.Hour
 	// timeoutGrace is the time between an invocation's timeout and the kill of the handler.
 	timeoutGrace = 2 * time.Second
 )
 
-// Options configures a [Host]. All but Account are required; a zero Log discards the log.
-type Options struct {
+// options configures a [host]. All but Account are required; a zero Log discards the log.
+type options struct {
 	// App is the app folder, as [functionapp.Load] returns it.
 	App *functionapp.App
 	// Store is the storage account of the functions' queues; Account is its name, for the log.
@@ -73,47 +62,23 @@ type Options struct {
 	MaxHandlerErrors int
 }
 
-// Host runs one app folder. Create it with [New].
-type Host struct {
-	options Options
-	counts  counters
+// host runs one app folder. Create it with [newHost].
+type host struct {
+	options options
+	counts  listener.Counts
 	// abandon ends what is left after Run.
 	abandon func()
 	// Tests shorten these.
 	grace, readyTimeout, stopTimeout time.Duration
 }
 
-// New returns a host that is not running yet.
-func New(options Options) *Host {
-	options.Env = append(slices.Clip(options.Env), environmentVariable+"="+kindOf(options.Env))
-	return &Host{
-		options: options, abandon: func() {},
+// newHost returns a host that is not running yet.
+func newHost(o options) *host {
+	o.Env = append(slices.Clip(o.Env), environmentVariable+"="+kindOf(o.Env))
+	return &host{
+		options: o, abandon: func() {},
 		grace: timeoutGrace, readyTimeout: defaultReadyTimeout, stopTimeout: defaultStopTimeout,
 	}
-}
-
-// stats counts messages. The end-to-end tests read them from the log line "host stopped".
-type stats struct {
-	received, succeeded, failed, poisoned int
-	maxDequeueCount                       int64
-}
-
-// counters is stats for concurrent use.
-type counters struct {
-	mu sync.Mutex
-	stats
-}
-
-func (c *counters) update(change func(*stats)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change(&c.stats)
-}
-
-func (c *counters) read() stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stats
 }
 
 // Run starts the handler, listens to the queues and runs the timers. When ctx has ended, it stops and returns nil. It
@@ -123,16 +88,12 @@ func (c *counters) read() stats {
 // started or fails too often, or storage refuses (see [storage.ErrRefused]).
 //
 // If invocations are still in flight 10 s after a stop, Run leaves them and the handler behind, because its
-// caller is about to exit. A caller that lives on calls [Host.Close].
-func (h *Host) Run(ctx context.Context) error {
+// caller is about to exit. A caller that lives on calls [host.Close].
+func (h *host) Run(ctx context.Context) error {
 	if h.options.Lease < time.Second {
 		return fmt.Errorf("lease of %v: it must be at least 1s", h.options.Lease)
 	}
 	cmd, err := resolveCommand(h.options.App)
-	if err != nil {
-		return err
-	}
-	clocks, err := clocks(h.options.App.Timers)
 	if err != nil {
 		return err
 	}
@@ -155,6 +116,10 @@ func (h *Host) Run(ctx context.Context) error {
 		supervisor.Wait()
 		sources.Wait()
 	}
+	clocks, err := newClocks(h.options.App.Timers, invoker.invoke, h.options.Log)
+	if err != nil {
+		return err
+	}
 	idle := make(chan struct{})
 	supervisor.Go(func() {
 		if err := handler.supervise(inFlight, running.Done(), idle); err != nil {
@@ -163,13 +128,12 @@ func (h *Host) Run(ctx context.Context) error {
 	})
 	for _, fn := range h.options.App.Functions {
 		l := h.newListener(fn, invoker, stop)
-		sources.Go(func() { l.run(inFlight, running.Done()) })
+		sources.Go(func() { l.Run(running, inFlight) })
 	}
 	for _, c := range clocks {
-		c.invoke, c.log = invoker.invoke, h.options.Log.With().Str("function", c.timer.Name).Logger()
-		sources.Go(func() { c.run(inFlight, running.Done()) })
+		sources.Go(func() { c.Run(running, inFlight) })
 	}
-	h.logStart(cmd, port, clocks)
+	h.logStart(cmd, port)
 
 	<-running.Done()
 	h.options.Log.Info().Msg("host stopping")
@@ -190,11 +154,11 @@ func (h *Host) Run(ctx context.Context) error {
 }
 
 // Close kills the handler that Run may have left behind, and leaves its messages leased. Call it after Run. Tests
-// need it to leave no process behind; the real host and `async-caller host` just exit.
-func (h *Host) Close() { h.abandon() }
+// need it to leave no process behind; this program and the real host just exit.
+func (h *host) Close() { h.abandon() }
 
 // waitFor waits for the sources to end, at most the stop timeout.
-func (h *Host) waitFor(sources *sync.WaitGroup) {
+func (h *host) waitFor(sources *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() { // ends with the sources; Close waits for them too
 		sources.Wait()
@@ -203,7 +167,7 @@ func (h *Host) waitFor(sources *sync.WaitGroup) {
 	pause(h.stopTimeout, done)
 }
 
-func (h *Host) newHandler(cmd command, port int) *handler {
+func (h *host) newHandler(cmd command, port int) *handler {
 	return &handler{
 		command:      cmd,
 		env:          handlerEnv(h.options.Env, cmd.root, port),
@@ -218,22 +182,76 @@ func (h *Host) newHandler(cmd command, port int) *handler {
 	}
 }
 
-func (h *Host) logStart(cmd command, port int, clocks []*clock) {
+func (h *host) logStart(cmd command, port int) {
 	var listening, timers []string
 	for _, fn := range h.options.App.Functions {
 		listening = append(listening, fn.Name+" <- "+fn.Queue)
 	}
-	for _, c := range clocks {
-		timers = append(timers, c.timer.Name+" <- "+c.timer.Schedule)
+	for _, timer := range h.options.App.Timers {
+		timers = append(timers, timer.Name+" <- "+timer.Schedule)
 	}
 	h.options.Log.Info().Str("account", h.options.Account).Str("app", h.options.App.Dir).Str("handler", cmd.path).
 		Int("port", port).Strs("listening", listening).Strs("timers", timers).Msg("host started")
 }
 
-func (h *Host) logSummary() {
-	s := h.counts.read()
-	h.options.Log.Info().Int("received", s.received).Int("succeeded", s.succeeded).Int("failed", s.failed).
-		Int("poisoned", s.poisoned).Int64("max_dequeue_count", s.maxDequeueCount).Msg("host stopped")
+// logSummary logs the counts, which the end-to-end tests read.
+func (h *host) logSummary() {
+	s := h.counts.Read()
+	h.options.Log.Info().Int("received", s.Received).Int("succeeded", s.Succeeded).Int("failed", s.Failed).
+		Int("poisoned", s.Poisoned).Int64("max_dequeue_count", s.MaxDequeueCount).Msg("host stopped")
+}
+
+func (h *host) newListener(fn functionapp.Function, i *invoker, stop func(error)) *listener.Listener {
+	return listener.New(listener.Options{
+		Function: fn,
+		Queues:   withDefaultPolling(h.options.App.Host.Queues, kindOf(h.options.Env)),
+		Store:    h.options.Store,
+		Invoke: func(ctx context.Context, msg storage.Message, content []byte) listener.Result {
+			return i.invoke(ctx, messageInvocation(fn, msg, content, time.Now(), uuid.NewString()))
+		},
+		Lease:     h.options.Lease,
+		PoisonTTL: poisonTTL,
+		Counts:    &h.counts,
+		Refused:   func(err error) { stop(fmt.Errorf("%w; the real host crashes then", err)) },
+		Log:       h.options.Log,
+	})
+}
+
+// withDefaultPolling fills in the host's default for maxPollingInterval. A Development host also shortens an interval
+// in host.json that equals the default.
+func withDefaultPolling(o functionapp.QueueOptions, kind string) functionapp.QueueOptions {
+	o.MaxPollingInterval = cmp.Or(o.MaxPollingInterval, longestPoll)
+	if o.MaxPollingInterval == longestPoll && strings.EqualFold(kind, development) {
+		o.MaxPollingInterval = developmentPoll
+	}
+	return o
+}
+
+// checkTimers reports the timers whose schedule is invalid. Each problem names the file.
+func checkTimers(app *functionapp.App) error {
+	if app == nil {
+		return nil
+	}
+	_, err := newClocks(app.Timers, nil, zerolog.Nop())
+	return err
+}
+
+// newClocks returns a clock for each timer. The error joins all problems.
+func newClocks(
+	timers []functionapp.Timer, invoke func(context.Context, invocation) listener.Result, log zerolog.Logger,
+) ([]*listener.Clock, error) {
+	var all []*listener.Clock
+	var problems []error
+	for _, timer := range timers {
+		clock, err := listener.NewClock(timer, func(ctx context.Context) listener.Result {
+			return invoke(ctx, timerInvocation(timer, time.Now(), uuid.NewString()))
+		}, log)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%w; the local host runs no intervals", err))
+		}
+		all = append(all, clock)
+	}
+	return all, errors.Join(problems...)
 }
 
 // freePort finds a port for the handler. A restarted handler gets the same one. The port is below those that the system

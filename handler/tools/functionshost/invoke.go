@@ -1,4 +1,4 @@
-package functionshost
+package main
 
 import (
 	"bytes"
@@ -16,21 +16,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/app/listener"
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/storage"
 )
 
 // idleConnTimeout is when .NET closes an unused connection.
 const idleConnTimeout = time.Minute
-
-// result says how one invocation ended.
-type result int
-
-const (
-	failed result = iota
-	succeeded
-	undecodable // the message's text is not in the queue's encoding: it was not tried
-)
 
 // errNoResult means that the host ignores the answer and waits until the function times out.
 var errNoResult = errors.New("handler answered with success and no JSON object")
@@ -54,12 +46,12 @@ type invoker struct {
 
 // invoke waits for a handler that is ready, sends it the invocation and judges the answer. The end of ctx cuts
 // the invocation short.
-func (i *invoker) invoke(ctx context.Context, inv invocation) result {
+func (i *invoker) invoke(ctx context.Context, inv invocation) listener.Result {
 	i.inFlight.Add(1)
 	defer i.inFlight.Add(-1)
 	proc := i.handler.await(ctx)
 	if proc == nil {
-		return failed
+		return listener.Failed
 	}
 
 	id := uuid.NewString()
@@ -77,13 +69,13 @@ func (i *invoker) invoke(ctx context.Context, inv invocation) result {
 	took := time.Since(begin)
 	if err != nil {
 		log.Error().Err(err).Int64(logs.Took, logs.Millis(took)).Str("result", "Failed").Msg("Executed")
-		return failed
+		return listener.Failed
 	}
 	for _, line := range lines {
 		log.Info().Msg(line)
 	}
 	log.Info().Int64(logs.Took, logs.Millis(took)).Str("result", "Succeeded").Msg("Executed")
-	return succeeded
+	return listener.Succeeded
 }
 
 // exchange posts the invocation and returns the log lines of the answer. If the answer is not there when the

@@ -1,4 +1,4 @@
-package functionshost
+package listener
 
 import (
 	"context"
@@ -13,13 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/storage"
 )
 
 func TestListenerBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, always(succeeded))
+		b := newListenerTest(t, always(Succeeded))
 		b.create()
 		b.start()
 		pass(8*time.Second + 50*time.Millisecond)
@@ -42,7 +41,7 @@ func TestListenerBacksOff(t *testing.T) {
 
 func TestListenerNeverCreatesItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, always(succeeded))
+		b := newListenerTest(t, always(Succeeded))
 		b.start()
 		pass(time.Minute)
 		if _, err := b.store.Count(t.Context(), "work"); !errors.Is(err, storage.ErrNoQueue) {
@@ -51,7 +50,7 @@ func TestListenerNeverCreatesItsQueue(t *testing.T) {
 		b.create()
 		b.put(hello)
 		pass(2 * time.Second)
-		if got := b.stop(); got.succeeded != 1 {
+		if got := b.stop(); got.Succeeded != 1 {
 			t.Errorf("stats %+v, want one success", got)
 		}
 	})
@@ -61,7 +60,7 @@ func TestListenerConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var inFlight, most int
-		b := newListenerTest(t, func(_ context.Context, msg storage.Message) result {
+		b := newListenerTest(t, func(ctx context.Context, msg storage.Message) Result {
 			mu.Lock()
 			inFlight++
 			most = max(most, inFlight)
@@ -70,23 +69,23 @@ func TestListenerConcurrency(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			pause(time.Duration(seconds)*time.Second, nil)
+			storage.Sleep(ctx, time.Duration(seconds)*time.Second)
 			mu.Lock()
 			inFlight--
 			mu.Unlock()
-			return succeeded
+			return Succeeded
 		})
-		b.queues.MessageEncoding = storage.None
+		b.Queues.MessageEncoding = storage.None
 		b.create()
 		for i := range 40 {
 			b.put(strconv.Itoa(1 + i%5))
 		}
 		b.start()
 		pass(5 * time.Minute)
-		if got := b.stop(); got.succeeded != 40 {
+		if got := b.stop(); got.Succeeded != 40 {
 			t.Errorf("stats %+v, want 40 successes", got)
 		}
-		if most != b.queues.BatchSize+b.queues.NewBatchThreshold {
+		if most != b.Queues.BatchSize+b.Queues.NewBatchThreshold {
 			t.Errorf("%d in flight at most, want batchSize + newBatchThreshold", most)
 		}
 	})
@@ -97,16 +96,16 @@ func TestListenerPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries []time.Duration
 		begin := time.Now()
-		b := newListenerTest(t, func(context.Context, storage.Message) result {
+		b := newListenerTest(t, func(context.Context, storage.Message) Result {
 			tries = append(tries, time.Since(begin).Round(10*time.Second))
-			return failed
+			return Failed
 		})
 		b.create()
 		b.put(hello)
 		b.start()
 		pass(5 * time.Minute)
 		got := b.stop()
-		if want := (stats{received: 3, failed: 3, poisoned: 1, maxDequeueCount: 3}); got != want {
+		if want := (Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}); got != want {
 			t.Errorf("stats %+v, want %+v", got, want)
 		}
 		if want := []time.Duration{0, 30 * time.Second, time.Minute}; !slices.Equal(tries, want) {
@@ -121,10 +120,10 @@ func TestListenerPoison(t *testing.T) {
 
 func wantPoison(t *testing.T, b *listenerTest, text string) {
 	t.Helper()
-	poisoned := b.store.All(b.fn.Queue + "-poison")
+	poisoned := b.store.All(b.Function.Queue + "-poison")
 	if len(poisoned) != 1 || poisoned[0].Text != text || poisoned[0].NextVisibleAt.After(time.Now()) ||
 		poisoned[0].ExpiresAt.Sub(poisoned[0].InsertedAt) != poisonTTL {
-		t.Errorf("poison queue holds %+v, want %q, visible, for 7 days", poisoned, text)
+		t.Errorf("poison queue holds %+v, want %q, visible, for 3 days", poisoned, text)
 	}
 }
 
@@ -132,16 +131,16 @@ func TestListenerMovesWithoutInvoking(t *testing.T) {
 	for name, test := range map[string]struct {
 		text     string
 		receives int // before the listener starts
-		want     stats
+		want     Stats
 	}{
-		"undecodable":        {"not base64!", 0, stats{received: 1, poisoned: 1, maxDequeueCount: 1}},
-		"dequeued_too_often": {hello, 3, stats{received: 1, poisoned: 1, maxDequeueCount: 4}},
+		"undecodable":        {"not base64!", 0, Stats{Received: 1, Poisoned: 1, MaxDequeueCount: 1}},
+		"dequeued_too_often": {hello, 3, Stats{Received: 1, Poisoned: 1, MaxDequeueCount: 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, func(context.Context, storage.Message) result {
+				b := newListenerTest(t, func(context.Context, storage.Message) Result {
 					t.Error("invoked")
-					return succeeded
+					return Succeeded
 				})
 				b.create()
 				b.put(test.text)
@@ -166,7 +165,7 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 	for _, operation := range []string{"count", "receive", "delete"} {
 		t.Run(operation, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, always(succeeded))
+				b := newListenerTest(t, always(Succeeded))
 				b.fault = func(o string) error {
 					if o == operation {
 						return storage.ErrRefused
@@ -190,20 +189,20 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 func TestListenerCompletesAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		operation string
-		out       result
+		out       Result
 		failures  int
-		want      stats // of half a minute, within which a lease ends
+		want      Stats // of half a minute, within which a lease ends
 	}{
-		"delete":                  {"delete", succeeded, 3, stats{received: 1, succeeded: 1, maxDequeueCount: 1}},
-		"delete_during_an_outage": {"delete", succeeded, 4, stats{received: 2, succeeded: 2, maxDequeueCount: 2}},
-		"release":                 {"update", failed, 3, stats{received: 3, failed: 3, poisoned: 1, maxDequeueCount: 3}},
-		"copy":                    {"put", failed, 3, stats{received: 3, failed: 3, poisoned: 1, maxDequeueCount: 3}},
-		"delete_of_the_copied":    {"delete", failed, 3, stats{received: 3, failed: 3, poisoned: 1, maxDequeueCount: 3}},
+		"delete":                  {"delete", Succeeded, 3, Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}},
+		"delete_during_an_outage": {"delete", Succeeded, 4, Stats{Received: 2, Succeeded: 2, MaxDequeueCount: 2}},
+		"release":                 {"update", Failed, 3, Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}},
+		"copy":                    {"put", Failed, 3, Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}},
+		"delete_of_the_copied":    {"delete", Failed, 3, Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newListenerTest(t, always(test.out))
-				b.lease, b.queues.VisibilityTimeout = 15*time.Second, time.Second
+				b.Lease, b.Queues.VisibilityTimeout = 15*time.Second, time.Second
 				left := test.failures
 				b.fault = func(operation string) error {
 					if operation == test.operation && left > 0 {
@@ -219,8 +218,8 @@ func TestListenerCompletesAgain(t *testing.T) {
 				if got := b.stop(); got != test.want {
 					t.Errorf("stats %+v, want %+v", got, test.want)
 				}
-				if n := len(b.store.All(b.fn.Queue + "-poison")); n != test.want.poisoned {
-					t.Errorf("%d messages on the poison queue, want %d", n, test.want.poisoned)
+				if n := len(b.store.All(b.Function.Queue + "-poison")); n != test.want.Poisoned {
+					t.Errorf("%d messages on the poison queue, want %d", n, test.want.Poisoned)
 				}
 			})
 		})
@@ -231,11 +230,11 @@ func TestListenerCompletesAgain(t *testing.T) {
 func TestListenerMessageIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *listenerTest
-		b = newListenerTest(t, func(ctx context.Context, msg storage.Message) result {
+		b = newListenerTest(t, func(ctx context.Context, msg storage.Message) Result {
 			if _, err := b.store.Update(ctx, "work", msg.ID, msg.PopReceipt, "bmV4dA==", time.Hour); err != nil {
 				t.Error(err)
 			}
-			return succeeded
+			return Succeeded
 		})
 		b.create()
 		b.put(hello)
@@ -244,6 +243,29 @@ func TestListenerMessageIsGone(t *testing.T) {
 		b.stop()
 		if left := b.store.All("work"); len(left) != 1 || left[0].Text != "bmV4dA==" || b.refused != nil {
 			t.Errorf("queue holds %+v, fatal error %v, want the handler's update", left, b.refused)
+		}
+	})
+}
+
+// The end of invocations cuts them short, and leaves their messages leased.
+func TestListenerInvocationsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newListenerTest(t, func(ctx context.Context, _ storage.Message) Result {
+			<-ctx.Done()
+			return Succeeded
+		})
+		b.create()
+		b.put(hello)
+		ctx, leave := context.WithCancel(t.Context())
+		invocations, cut := context.WithCancel(context.Background())
+		b.running.Go(func() { b.Run(ctx, invocations) })
+		pass(time.Second)
+		leave()
+		pass(time.Minute)
+		cut()
+		b.running.Wait()
+		if left := b.store.All("work"); len(left) != 1 || !left[0].NextVisibleAt.After(time.Now()) {
+			t.Errorf("queue holds %+v, want the message, leased", left)
 		}
 	})
 }
@@ -300,7 +322,7 @@ func TestListenerRenewsLease(t *testing.T) {
 				b.put(hello)
 				b.start()
 				pass(time.Hour)
-				if got, want := b.stop(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
+				if got, want := b.stop(), (Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}); got != want {
 					t.Errorf("stats %+v, want %+v", got, want)
 				}
 				if diff := cmp.Diff(test.want, renewals); diff != "" {
@@ -365,23 +387,5 @@ func TestPollPause(t *testing.T) {
 				t.Errorf("after days: %v, want %v", got, test.longest)
 			}
 		})
-	}
-}
-
-func TestDefaultPolling(t *testing.T) {
-	for asked, want := range map[time.Duration]struct{ development, production time.Duration }{
-		0:                {2 * time.Second, time.Minute},
-		time.Minute:      {2 * time.Second, time.Minute},
-		time.Second:      {time.Second, time.Second},
-		30 * time.Second: {30 * time.Second, 30 * time.Second},
-		time.Hour:        {time.Hour, time.Hour},
-	} {
-		kinds := map[string]time.Duration{"development": want.development, "Production": want.production}
-		for kind, want := range kinds {
-			got := withDefaultPolling(functionapp.QueueOptions{MaxPollingInterval: asked}, kind).MaxPollingInterval
-			if got != want {
-				t.Errorf("%s: interval %v becomes %v, want %v", kind, asked, got, want)
-			}
-		}
 	}
 }

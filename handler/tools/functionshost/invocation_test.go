@@ -1,4 +1,4 @@
-package functionshost
+package main
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func TestMessageInvocation(t *testing.T) {
 		"binary_object": testInvocation(functionapp.DataBinary, object),
 	} {
 		t.Run(name, func(t *testing.T) {
-			golden, err := os.ReadFile(filepath.Join("../ingress/testdata/invocation", name+".json"))
+			golden, err := os.ReadFile(filepath.Join("../../internal/app/ingress/testdata/invocation", name+".json"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package functionshost
+package main
 
 import (
 	"errors"
@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/listener"
 )
 
 // latestPID returns the process id that the fake handler printed last.
@@ -27,12 +30,13 @@ func latestPID(t *testing.T, output string) int {
 }
 
 func TestRunDelivers(t *testing.T) {
-	h := startHost(t, "serve", func(h *Host) { h.options.Account = "acme.queue.core.windows.net" })
+	h := startHost(t, "serve", func(h *host) { h.options.Account = "acme.queue.core.windows.net" })
 	h.put("env:FUNCTIONS_APP_ROOT_PATH")
 	h.put("env:" + environmentVariable)
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
 	h.stop()
-	if got, want := h.summary(), (stats{received: 2, succeeded: 2, maxDequeueCount: 1}); got != want {
+	want := listener.Stats{Received: 2, Succeeded: 2, MaxDequeueCount: 1}
+	if got := h.summary(); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	if left := h.store.All("work"); len(left) != 0 {
@@ -50,6 +54,22 @@ func TestRunDelivers(t *testing.T) {
 	}
 }
 
+// A message that always fails goes to the poison queue, and expires there when the Functions host lets it expire.
+func TestRunPoison(t *testing.T) {
+	h := startHost(t, "serve", func(h *host) { h.options.App.Host.Queues.MaxDequeueCount = 1 })
+	h.put("fail")
+	h.log.waitFor(t, "Moving message to queue 'work-poison'.", 1)
+	h.stop()
+	want := listener.Stats{Received: 1, Failed: 1, Poisoned: 1, MaxDequeueCount: 1}
+	if got := h.summary(); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	poisoned := h.store.All("work-poison")
+	if len(poisoned) != 1 || poisoned[0].ExpiresAt.Sub(poisoned[0].InsertedAt) != 7*24*time.Hour {
+		t.Errorf("poison queue holds %+v, want the message, for 7 days", poisoned)
+	}
+}
+
 func TestRunKilledHandlerIsRestarted(t *testing.T) {
 	h := startHost(t, "serve", nil)
 	h.put("block/ok")
@@ -61,8 +81,8 @@ func TestRunKilledHandlerIsRestarted(t *testing.T) {
 	h.log.waitFor(t, `"result":"Succeeded"`, 1)
 	h.stop()
 	got := h.summary()
-	failures := max(got.failed, 1) // see manyAttempts
-	want := stats{received: 1 + failures, succeeded: 1, failed: failures, maxDequeueCount: int64(1 + failures)}
+	failures := max(got.Failed, 1) // see manyAttempts
+	want := listener.Stats{Received: 1 + failures, Succeeded: 1, Failed: failures, MaxDequeueCount: int64(1 + failures)}
 	if got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
@@ -72,7 +92,7 @@ func TestRunKilledHandlerIsRestarted(t *testing.T) {
 func TestRunExitCodes(t *testing.T) {
 	for _, code := range []int{0, intentionalRestart} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
-			h := startHost(t, "serve", func(h *Host) { h.options.MaxHandlerErrors = 1 })
+			h := startHost(t, "serve", func(h *host) { h.options.MaxHandlerErrors = 1 })
 			h.put(fmt.Sprintf("exit:%d/ok", code))
 			h.log.waitFor(t, `"result":"Succeeded"`, 1)
 			h.stop()
@@ -94,7 +114,7 @@ func TestRunStopsAtThirdError(t *testing.T) {
 
 // A message that waited in vain for a handler stays leased, as after a bad deployment.
 func TestRunStopsWhenHandlerIsNeverReady(t *testing.T) {
-	h := startHost(t, "deaf", func(h *Host) {
+	h := startHost(t, "deaf", func(h *host) {
 		h.readyTimeout, h.stopTimeout, h.options.MaxHandlerErrors = time.Second, 50*time.Millisecond, 1
 	})
 	h.put("ok")
@@ -105,7 +125,7 @@ func TestRunStopsWhenHandlerIsNeverReady(t *testing.T) {
 }
 
 func TestRunLastLinesOfStderr(t *testing.T) {
-	h := startHost(t, "stillborn", func(h *Host) { h.options.MaxHandlerErrors = 1 })
+	h := startHost(t, "stillborn", func(h *host) { h.options.MaxHandlerErrors = 1 })
 	if err := h.ended(); err == nil || !strings.HasSuffix(err.Error(), "exit status 3: two; three; four") {
 		t.Errorf("Run: %v, want the last three lines", err)
 	}
@@ -178,7 +198,8 @@ func TestRunStopLetsInvocationsFinish(t *testing.T) {
 	if err := open(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := h.summary(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
+	want := listener.Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}
+	if got := h.summary(); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	if left := h.store.All("work"); len(left) != 0 {
@@ -190,11 +211,12 @@ func TestRunStopLetsInvocationsFinish(t *testing.T) {
 
 // The host leaves a busy handler behind, and its message leased. Close kills it, and leaves the message alone too.
 func TestRunStopLeavesBusyHandler(t *testing.T) {
-	h := startHost(t, "serve", func(h *Host) { h.stopTimeout = 50 * time.Millisecond })
+	h := startHost(t, "serve", func(h *host) { h.stopTimeout = 50 * time.Millisecond })
 	h.put("block")
 	h.output.waitFor(t, "fake: block", 1)
 	h.stop()
-	if got, want := h.summary(), (stats{received: 1, maxDequeueCount: 1}); got != want {
+	want := listener.Stats{Received: 1, MaxDequeueCount: 1}
+	if got := h.summary(); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	h.mustHaveEnded(false)
@@ -208,7 +230,7 @@ func TestRunStopLeavesBusyHandler(t *testing.T) {
 // An empty answer hangs until functionTimeout. Then the handler is killed with all its invocations, and this
 // is no error of the handler.
 func TestRunFunctionTimeout(t *testing.T) {
-	h := startHost(t, "serve", func(h *Host) {
+	h := startHost(t, "serve", func(h *host) {
 		h.options.MaxHandlerErrors = 1
 		h.options.App.Host.FunctionTimeout = 2 * time.Second
 	})
@@ -216,8 +238,31 @@ func TestRunFunctionTimeout(t *testing.T) {
 	h.put("block/ok")
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
 	h.stop()
-	if got, want := h.summary(), (stats{received: 4, succeeded: 2, failed: 2, maxDequeueCount: 2}); got != want {
+	want := listener.Stats{Received: 4, Succeeded: 2, Failed: 2, MaxDequeueCount: 2}
+	if got := h.summary(); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	h.mustHaveStarted(2)
+}
+
+// withTimer adds a timer that runs at the start of the host and then on 29 February.
+func withTimer(t *testing.T, name string) func(*host) {
+	t.Helper()
+	timer := functionapp.Timer{Name: name, Binding: "timer", Schedule: "0 0 0 29 2 *", RunOnStartup: true}
+	return func(h *host) { h.options.App.Timers = []functionapp.Timer{timer} }
+}
+
+func TestRunTimer(t *testing.T) {
+	h := startHost(t, "serve", withTimer(t, "ok"))
+	h.log.waitFor(t, `"result":"Succeeded"`, 1)
+	h.put("ok")
+	h.log.waitFor(t, `"result":"Succeeded"`, 2)
+	h.stop()
+	want := listener.Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}
+	if got := h.summary(); got != want {
+		t.Errorf("stats %+v, want those of messages alone: %+v", got, want)
+	}
+	for _, text := range []string{`"timers":["ok <- 0 0 0 29 2 *"]`, `"reason":"Timer fired at `} {
+		h.log.waitFor(t, text, 1)
+	}
 }

@@ -1,18 +1,21 @@
-package functionshost
+package main
 
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/listener"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -28,7 +31,19 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv(fakeModeVariable); mode != "" {
 		os.Exit(runFakeHandler(mode, os.Getenv("FUNCTIONS_CUSTOMHANDLER_PORT")))
 	}
-	goleak.VerifyTestMain(m)
+	testscript.Main(withoutLeaks{m}, map[string]func(){"functionshost": main})
+}
+
+// withoutLeaks is the tests of the package, after which no goroutine may be left.
+type withoutLeaks struct{ *testing.M }
+
+func (m withoutLeaks) Run() int {
+	code := m.M.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 var testFunction = functionapp.Function{Name: "Fn", Binding: "msg", Queue: "work", DataType: functionapp.DataBinary}
@@ -47,7 +62,7 @@ func testApp(t *testing.T) *functionapp.App {
 			Queues: functionapp.QueueOptions{
 				BatchSize:          16,
 				NewBatchThreshold:  8,
-				MaxPollingInterval: shortestPoll,
+				MaxPollingInterval: 100 * time.Millisecond,
 				MaxDequeueCount:    manyAttempts,
 				MessageEncoding:    storage.Base64,
 			},
@@ -59,7 +74,7 @@ func testApp(t *testing.T) *functionapp.App {
 
 // runningHost is a host with the fake handler, and their output.
 type runningHost struct {
-	*Host
+	*host
 	t      *testing.T
 	store  *memory.Queues
 	output *recorder
@@ -70,25 +85,25 @@ type runningHost struct {
 
 // startHost runs a host until the test ends, and kills its handler then; mode selects the behaviour of the fake
 // handler.
-func startHost(t *testing.T, mode string, change func(*Host)) *runningHost {
+func startHost(t *testing.T, mode string, change func(*host)) *runningHost {
 	t.Helper()
 	r := &runningHost{t: t, store: memory.New(), output: newRecorder(), log: newRecorder(), result: make(chan error, 1)}
 	if err := r.store.Create(t.Context(), "work"); err != nil {
 		t.Fatal(err)
 	}
-	options := Options{
+	o := options{
 		App:   testApp(t),
 		Store: r.store,
 		// Otherwise the race detector delays the exit of every handler by a second.
 		Env:    append(os.Environ(), fakeModeVariable+"="+mode, "GORACE=atexit_sleep_ms=0"),
 		Stdout: r.output, Stderr: r.output,
 		Log:   zerolog.New(r.log).Level(zerolog.DebugLevel),
-		Lease: DefaultLease, MaxHandlerErrors: DefaultHandlerErrors,
+		Lease: defaultLease, MaxHandlerErrors: defaultHandlerErrors,
 	}
-	r.Host = New(options)
+	r.host = newHost(o)
 	r.grace = 100 * time.Millisecond
 	if change != nil {
-		change(r.Host)
+		change(r.host)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
@@ -128,12 +143,12 @@ func (r *runningHost) ended() error {
 }
 
 // summary waits for Run to return without error.
-func (r *runningHost) summary() stats {
+func (r *runningHost) summary() listener.Stats {
 	r.t.Helper()
 	if err := r.ended(); err != nil {
 		r.t.Fatalf("Run: %v", err)
 	}
-	return r.counts.read()
+	return r.counts.Read()
 }
 
 // mustHold checks that the queue still has the message, visible or leased. Call it after the host has ended.
@@ -191,6 +206,24 @@ func (r *recorder) waitFor(t *testing.T, text string, count int) {
 		case <-changed:
 		case <-ctx.Done():
 			t.Fatalf("%q was written %d times, want %d", text, found, count)
+		}
+	}
+}
+
+func TestDefaultPolling(t *testing.T) {
+	for asked, want := range map[time.Duration]struct{ development, production time.Duration }{
+		0:                {2 * time.Second, time.Minute},
+		time.Minute:      {2 * time.Second, time.Minute},
+		time.Second:      {time.Second, time.Second},
+		30 * time.Second: {30 * time.Second, 30 * time.Second},
+		time.Hour:        {time.Hour, time.Hour},
+	} {
+		kinds := map[string]time.Duration{"development": want.development, "Production": want.production}
+		for kind, want := range kinds {
+			got := withDefaultPolling(functionapp.QueueOptions{MaxPollingInterval: asked}, kind).MaxPollingInterval
+			if got != want {
+				t.Errorf("%s: interval %v becomes %v, want %v", kind, asked, got, want)
+			}
 		}
 	}
 }
