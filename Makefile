@@ -96,7 +96,7 @@ bench: needs-go ## measure the processor time and the allocations of a message (
 size: ## lines of Go per package that are neither blank nor only a comment, tests apart
 	@find handler -name '*.go' ! -name '*_test.go' | sort | xargs awk ' \
 		!/^[ \t]*(\/\/.*)?$$/ { dir = FILENAME; sub("/[^/]*$$", "", dir); lines[dir]++; all++; \
-			if (dir !~ "/tools|/(memory|storagetest)$$") product++ } \
+			if (dir !~ "/tools|/(memory|storagetest|sighttest)$$") product++ } \
 		END { for (dir in lines) printf "%6d %s\n", lines[dir], dir | "sort -k 2"; close("sort -k 2"); \
 			printf "%6d product (without tools and the test doubles of storage)\n%6d all\n", product, all }'
 

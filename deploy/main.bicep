@@ -306,9 +306,9 @@ resource appTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2026-0
   name: 'asynccallerapp'
 }
 
-resource metricsTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2026-04-01' = {
+resource sightTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2026-04-01' = {
   parent: tableService
-  name: 'asynccallermetrics'
+  name: 'asynccallersight'
 }
 
 resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2024-11-30' = {

@@ -70,7 +70,7 @@ func TestTemplateQueues(t *testing.T) {
 		`  parent: queueService\n  name: (.+)\n`)
 	compare(t, "resources", []string{"queueName", "'${queueName}" + storage.PoisonSuffix + "'"}, names)
 	tables := group(text, `/tables@\S+ = \{\n  parent: tableService\n  name: '(.+)'\n`)
-	made = []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.MetricsTable}
+	made = []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.SightTable}
 	compare(t, "tables", made, tables)
 }
 

@@ -11,11 +11,10 @@ const (
 	ScheduledTable = "asynccallerscheduled"
 	// RunTable has the outcomes of messages of runs, and the runs.
 	RunTable = "asynccallerrun"
-	// AppTable has what the instances of an app know together: the targets that fail, and those that an operator has
-	// paused.
+	// AppTable has what the instances of an app share: the lines of limits, and what an operator has set for targets.
 	AppTable = "asynccallerapp"
-	// MetricsTable has the numbers of calls per minute and hour.
-	MetricsTable = "asynccallermetrics"
+	// SightTable has what each instance of an app knows of targets.
+	SightTable = "asynccallersight"
 )
 
 // Key identifies an entity of a table, and a version of it.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/observers/sight"
+
 	"github.com/chromedp/chromedp"
 
 	"asynccaller/handler/internal/observers/record"
@@ -82,7 +84,7 @@ func (s *sample) hostile() {
 	for n, text := range hostileTexts {
 		text = strings.ToValidUTF8(text, "")
 		host := fmt.Sprint(n) + text
-		s.target(fmt.Sprint(n), record.Target{
+		s.target(sight.Target{
 			Host: host, Reason: text, Cause: text, Answer: text, Since: s.now, Latest: s.now,
 		})
 		s.must(rows.Put(ctx, s.table(storage.ScheduledTable), record.Scheduled{

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/observers/sight/sighttest"
+
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -13,8 +15,8 @@ import (
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/history"
-	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
@@ -145,16 +147,17 @@ func (s *sample) poison(from, to int) {
 	s.must(group.Wait())
 }
 
-// traffic records the state of the app and its targets, and the numbers of the last 8 days.
+// traffic records the state of the app and its targets, and the numbers of the last hour.
 func (s *sample) traffic() {
 	s.t.Helper()
 	ctx := s.t.Context()
 	for _, timer := range []string{"AC-monitor", "AC-poison-keeper"} {
-		s.must(heartbeat.Beat(ctx, s.table(storage.ScheduledTable), heartbeat.App{Name: appName, Version: "0.2.0"}, timer))
+		app := heartbeat.App{Name: appName, Version: "0.2.0"}
+		s.must(heartbeat.Beat(ctx, s.table(storage.ScheduledTable), app, timer))
 	}
 	for n, name := range []string{"crm.example.com", "stock.example.com:8443", "mail.example.com"} {
 		c := causes[name]
-		s.target(name, record.Target{
+		s.target(sight.Target{
 			Host: name, Reason: "temporary_status", Cause: c.cause, Status: 503, Answer: c.answer,
 			Since: s.ago(time.Duration(n+1) * 40 * time.Minute), Latest: s.ago(20 * time.Second),
 			OpenAt: s.ago(time.Minute),
@@ -167,46 +170,31 @@ func (s *sample) traffic() {
 		made.Since, made.By = s.ago(time.Hour), "ann@ops-1"
 		must(setting.Write(ctx, s.table(storage.AppTable), made))
 	}
-	minute, hour := s.now.Truncate(time.Minute), s.now.Truncate(time.Hour)
 	for n := 1; n <= 75; n++ {
-		at := minute.Add(-time.Duration(n) * time.Minute)
-		s.numbers(rows.KeyOf(appName)+","+at.Format("20060102T15"), at.Format("20060102T1504")+","+rows.KeyOf("i1"), n)
-	}
-	for n := 2; n <= 190; n++ {
-		at := hour.Add(-time.Duration(n) * time.Hour)
-		s.numbers(rows.KeyOf(appName)+",hours", at.Format("20060102T15"), n)
+		s.numbers(s.now.Add(-time.Duration(n)*time.Minute), n)
 	}
 }
 
 // target writes the row of a target that fails.
-func (s *sample) target(key string, row record.Target) {
+func (s *sample) target(failing sight.Target) {
 	s.t.Helper()
-	row.App = appName
-	row.Key = storage.Key{Partition: record.TargetsPartition, ID: rows.KeyOf(appName) + "," + rows.KeyOf(key)}
-	s.must(rows.Put(s.t.Context(), s.table(storage.AppTable), row))
+	failing.App = appName
+	sighttest.Fail(s.t, s.table(storage.SightTable), failing)
 }
 
-// numbers writes the numbers of a minute or of an hour.
-func (s *sample) numbers(partition, id string, n int) {
+// numbers writes the numbers of a minute.
+func (s *sample) numbers(minute time.Time, n int) {
 	s.t.Helper()
-	type row struct {
-		storage.Key
-
-		Numbers []byte    `row:"numbers"`
-		UpTo    time.Time `row:"upTo"`
-	}
-	interval := metrics.Interval{Hosts: map[string]*metrics.Counts{}}
+	interval := sight.Interval{Hosts: map[string]*sight.Counts{}}
 	for i, name := range []string{"crm.example.com", "billing.example.com", "mail.example.com"} {
-		c := &metrics.Counts{Delivered: 40 + (n*7+i*13)%30 + 20*(n%24)/(i+1)}
+		c := &sight.Counts{Delivered: 40 + (n*7+i*13)%30 + 20*(n%24)/(i+1)}
 		if n%24 < 6 || i == 2 {
 			c.Failed = map[string]int{"temporary_status": 5 + (n*5)%17}
 		}
 		c.Durations[2], c.Durations[3+n%2], c.Durations[5+n%3] = c.Delivered, 20, 3
 		interval.Hosts[name] = c
 	}
-	encoded := must(json.Marshal(interval))
-	key := storage.Key{Partition: partition, ID: id}
-	s.must(rows.Put(s.t.Context(), s.table(storage.MetricsTable), row{key, encoded, s.now}))
+	sighttest.Count(s.t, s.table(storage.SightTable), appName, minute, interval)
 }
 
 // runsOfOthers publishes the runs of a colleague.

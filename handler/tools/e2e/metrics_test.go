@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -94,9 +94,9 @@ func TestNumbers(t *testing.T) {
 	connection, err := azure.ParseConnection([]string{storage.ConnectionName + "=" + f.connectionString},
 		storage.ConnectionName)
 	f.must(err)
-	table, err := azure.OpenTable(connection, storage.MetricsTable)
+	table, err := azure.OpenTable(connection, storage.SightTable)
 	f.must(err)
-	numbers, err := metrics.NewReader(table).Read(t.Context(), []string{"local"}, time.Now().Add(2*time.Minute))
+	numbers, err := sight.NewReader(table).Read(t.Context(), []string{"local"}, time.Now().Add(2*time.Minute))
 	f.must(err)
 	killed, _, wasKilled := strings.Cut(hosts[0].Output(), `"message":"handler failed`)
 	if !wasKilled {

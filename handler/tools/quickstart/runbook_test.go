@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/observers/sight/sighttest"
+
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
@@ -155,14 +158,14 @@ func fillAccount(t *testing.T, connectionString string) {
 	for i := range 3 {
 		schedule(8000+i, "api.example.com", 429, time.Duration(12+14*i)*time.Minute)
 	}
-	targets, err := azure.OpenTable(connection, storage.AppTable)
+	targets, err := azure.OpenTable(connection, storage.SightTable)
 	must(t, err)
 	defer targets.Close()
 	fails := func(host, cause, answer string, since time.Duration, openAt time.Time) {
-		must(t, rows.Put(t.Context(), targets, record.Target{
-			Key: storage.Key{Partition: record.TargetsPartition, ID: host}, App: "acme", Host: host,
-			Cause: cause, Answer: answer, Since: time.Now().Add(-since), Latest: time.Now(), OpenAt: openAt,
-		}))
+		sighttest.Fail(t, targets, sight.Target{
+			App: "acme", Host: host, Cause: cause, Answer: answer,
+			Since: time.Now().Add(-since), Latest: time.Now(), OpenAt: openAt,
+		})
 	}
 	fails("crm.example.com", "503", `{"error":"maintenance until 14:00"}`, 150*time.Minute, time.Now())
 	fails("old.example.com", "certificate has expired or is not valid yet", "", 73*time.Hour, time.Time{})

@@ -133,6 +133,9 @@ func (a App) MayHold(now time.Time) bool {
 	return a.Problem != "" && now.Sub(latest) <= record.LongestInvisible || now.Sub(a.Since) <= record.LongestInvisible
 }
 
+// LastSign returns when a timer function of the app last ran; zero if none has.
+func (a App) LastSign() time.Time { return bounds.Later(a.Monitor, a.Keeper) }
+
 // Silent returns the first timer function that is late: it last ran, or the app began to run, too long ago. It returns
 // an empty name if none is, or if that is unknown.
 func (a App) Silent(now time.Time) string {

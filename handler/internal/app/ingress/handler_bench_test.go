@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/storage/memory"
+
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/deliver/outbound"
-	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/rules/guard"
 )
 
@@ -92,6 +94,6 @@ func newSilentApp(tb testing.TB, called caller) http.Handler {
 	tb.Helper()
 	a := newApp(tb, called)
 	a.path.Log = zerolog.New(io.Discard).With().Timestamp().Logger()
-	a.path.Metrics = metrics.NewCollector(nil, "app", "instance")
+	a.path.Sight = sight.New(&memory.Table{}, "app", "instance", zerolog.Nop())
 	return a
 }

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/observers/sight"
+
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/observers/record"
@@ -18,20 +20,21 @@ import (
 // watched is a bench that records scheduled messages and targets that fail.
 type watched struct {
 	*bench
-	scheduled, app memory.Table
+	scheduled, sight memory.Table
 }
 
 func watch(t *testing.T, called *target) (w *watched, closeTables func()) {
 	t.Helper()
 	w = &watched{bench: setup(t, called)}
 	w.Record = record.NewScheduledWriter(&w.scheduled, 1<<20, zerolog.Nop())
-	w.Targets = record.NewTargets(&w.app, "app", w.Record)
+	w.Sight = sight.New(&w.sight, "app", "instance", zerolog.Nop())
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { w.Targets.Run(ctx); close(ended) }()
+	go func() { w.Sight.Run(ctx); close(ended) }()
 	return w, func() {
 		stop()
 		<-ended
+		w.Sight.Close(time.Second)
 		w.Record.Close(time.Second)
 	}
 }
@@ -46,7 +49,7 @@ func (w *watched) deliver(content string) {
 // failing describes the targets that fail.
 func (w *watched) failing(t *testing.T) (texts []string) {
 	t.Helper()
-	failing, err := record.ReadTargets(t.Context(), &w.app)
+	failing, err := sight.NewReader(&w.sight).Failing(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

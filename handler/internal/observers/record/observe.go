@@ -3,8 +3,6 @@ package record
 import (
 	"cmp"
 	"context"
-	"net/url"
-	"slices"
 
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
@@ -19,10 +17,19 @@ import (
 	"asynccaller/handler/internal/storage/rows"
 )
 
+// maxMethod and maxTenant are the lengths to which texts that the sender can choose freely are cut in rows, and
+// maxRowText is longer than all others that a handler writes.
+const (
+	maxMethod  = 32
+	maxTenant  = 128
+	maxRowText = 300
+)
+
 // ScheduledObserver keeps the record of scheduled messages.
 type ScheduledObserver struct {
 	*background.Writer
-	Targets *Targets
+	// Why returns why calls to a host fail, and the beginning of the latest answer, as far as that is known.
+	Why func(host string) (cause, answer string)
 }
 
 // Observe implements [delivery.Observer].
@@ -70,8 +77,8 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 	case r.Reason == decision.Auth, r.Reason == decision.Busy:
 		row.Cause = r.Detail
 	case r.Reason == decision.TargetDown: // the message has the cause of its target
-		latest := s.Targets.Latest(targets.Host(target))
-		row.Cause, row.Answer = latest.Cause, cmp.Or(row.Answer, latest.Answer)
+		cause, answer := s.Why(targets.Host(target))
+		row.Cause, row.Answer = cause, cmp.Or(row.Answer, answer)
 	}
 	return row
 }
@@ -99,52 +106,4 @@ func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *deli
 			o.Put(outcome.Keyed())
 		}
 	}
-}
-
-// IsOfTarget reports whether a failure, or an answer, is due to the target and the way to it.
-func IsOfTarget(f decision.Failure) bool {
-	notOfTarget := []decision.Failure{
-		decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused,
-	}
-	return !slices.Contains(notOfTarget, f)
-}
-
-// TargetObserver keeps the targets that fail, also if the message cannot be settled. One for which there is no token
-// fails too. IsOpen reports whether the circuit breaker of a target is open.
-type TargetObserver struct {
-	*Targets
-	IsOpen func(target *url.URL) bool
-}
-
-// Observe implements [delivery.Observer].
-func (t TargetObserver) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
-	if r.Verdict == nil {
-		return nil
-	}
-	o := r.Verdict.Outcome
-	if refusal := r.Verdict.Refusal; refusal != nil && refusal.Reason == decision.Auth {
-		o = &decision.Outcome{Failure: decision.FailureAuth, Detail: refusal.Detail}
-	}
-	if o == nil {
-		return nil
-	}
-	if !IsOfTarget(o.Failure) {
-		return nil
-	}
-	target := r.Intake.Envelope.Call.Target
-	host := targets.Host(target)
-	if r.Outcome == decision.Delivered {
-		t.Succeeded(host, r.World.Now)
-		return nil
-	}
-	failed := Target{
-		Host: host, Reason: string(cmp.Or(r.Outcome, decision.Reason(o.Failure))), Cause: o.Cause(),
-		Status: envelope.StatusCode(o.Status),
-		Since:  r.World.Arrived, Latest: r.World.Arrived, Answer: mask.AnswerText(o.Answer()),
-	}
-	if t.IsOpen(target) {
-		failed.OpenAt = r.World.Now
-	}
-	t.Failed(failed)
-	return nil
 }

@@ -1,7 +1,6 @@
 package record_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -14,7 +13,6 @@ import (
 
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
-	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
@@ -71,22 +69,17 @@ func TestObservers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var scheduled, app, outcomes memory.Table
+				var scheduled, outcomes memory.Table
 				before := record.Scheduled{Key: storage.Key{Partition: "main", ID: "old"}, RequestID: "r1"}
 				if err := rows.Put(t.Context(), &scheduled, before); err != nil {
 					t.Fatal(err)
 				}
 				writer := record.NewScheduledWriter(&scheduled, 1<<20, zerolog.Nop())
 				ofRuns := record.NewOutcomeWriter(&outcomes, 1<<20, zerolog.Nop())
-				failing := record.NewTargets(&app, "app", writer)
-				if !strings.HasPrefix(test.failing, "t.example") {
-					failing.Failed(record.Target{
-						Host: "t.example", Cause: "failure", Reason: "x", Since: time.Now(), Latest: time.Now(),
-					})
-				}
 				observers := []delivery.Observer{
-					record.TargetObserver{Targets: failing, IsOpen: func(*url.URL) bool { return true }},
-					record.ScheduledObserver{Writer: writer, Targets: failing},
+					record.ScheduledObserver{
+						Writer: writer, Why: func(string) (cause, answer string) { return "failure", "" },
+					},
 					record.OutcomeObserver{Writer: ofRuns},
 				}
 				<-time.After(time.Minute)
@@ -111,7 +104,8 @@ func TestObservers(t *testing.T) {
 						then(t.Context(), result)
 					}
 				}
-				stop(t, failing, writer, ofRuns)
+				writer.Close(time.Second)
+				ofRuns.Close(time.Second)
 
 				got := gone
 				for _, row := range all[record.Scheduled](t, &scheduled) {
@@ -119,16 +113,6 @@ func TestObservers(t *testing.T) {
 				}
 				if got != test.scheduled {
 					t.Errorf("scheduled %s, want %s", got, test.scheduled)
-				}
-				got = ""
-				for _, target := range all[record.Target](t, &app) {
-					got = strings.Replace(target.Host+" "+target.Cause, "t.example failure", "other failure", 1)
-					if target.Cause == "503" && (target.Reason != "temporary_status" || target.OpenAt.IsZero()) {
-						t.Errorf("%+v", target)
-					}
-				}
-				if got != test.failing {
-					t.Errorf("failing %q, want %q", got, test.failing)
 				}
 				got = ""
 				for _, outcome := range all[record.Outcome](t, &outcomes) {
@@ -140,17 +124,6 @@ func TestObservers(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// stop lets the writers write what waits, and ends them.
-func stop(t *testing.T, failing *record.Targets, writers ...*background.Writer) {
-	t.Helper()
-	ctx, end := context.WithCancel(t.Context())
-	end()
-	failing.Run(ctx)
-	for _, writer := range writers {
-		writer.Close(time.Second)
 	}
 }
 

@@ -49,16 +49,6 @@ func TestNamesOfValues(t *testing.T) {
 				"app": "app", "version": "0.2.0", "hostName": "app.example", "since": at, "cause": "hold mode",
 			},
 		},
-		"target": {
-			record.Target{
-				App: "app", Host: "t.example", Reason: "busy", Cause: "503", Status: 503, Since: at, Latest: at,
-				OpenAt: at, Answer: "down",
-			},
-			map[string]any{
-				"app": "app", "targetHost": "t.example", "reason": "busy", "cause": "503", "status": int32(503),
-				"since": at, "at": at, "openAt": at, "answer": "down",
-			},
-		},
 		"setting": {
 			setting.Setting{
 				Host: "t.example", Member: "rate", Value: "5/s", Since: at, Until: at, By: "anna@ops-7", Reason: "why",

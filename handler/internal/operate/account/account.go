@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/socket"
 	"asynccaller/handler/internal/storage"
@@ -30,10 +30,10 @@ type Account struct {
 	AppQueues []string
 	// Table is the record of scheduled messages; nil if it cannot be used.
 	Table storage.Table
-	// AppTable has the targets that fail; nil if it cannot be used.
+	// AppTable has the live settings; nil if it cannot be used.
 	AppTable storage.Table
-	// Metrics reads the numbers per minute; nil if they cannot be used, or are not needed.
-	Metrics *metrics.Reader
+	// Sight reads which targets fail, and the numbers per minute; nil if they cannot be used, or are not needed.
+	Sight *sight.Reader
 	// Reached, unless nil, becomes true when storage has answered. Until then, reading does not wait for an address at
 	// which nothing listens, because a person probably has to start or to correct something.
 	Reached *atomic.Bool

@@ -13,8 +13,8 @@ import (
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
-	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/rules/decision"
@@ -48,14 +48,14 @@ type Status struct {
 	// unknown.
 	AllTargets []TargetStatus `json:"-"`
 	// Failing are all targets that fail, also those that have not failed in the last hour.
-	Failing []record.Target `json:"-"`
+	Failing []sight.Target `json:"-"`
 	// DueTimes are those of all scheduled messages.
 	DueTimes message.DueTimes `json:"-"`
 	// OtherNumbers are those of all targets that are not named. NumbersProblem says why numbers are unknown.
-	OtherNumbers   *metrics.Series `json:"otherNumbers,omitempty"`
-	NumbersProblem string          `json:"numbersProblem,omitempty"`
+	OtherNumbers   *sight.Series `json:"otherNumbers,omitempty"`
+	NumbersProblem string        `json:"numbersProblem,omitempty"`
 	// Numbers are those of all targets, until the next status is read.
-	Numbers metrics.Numbers `json:"-"`
+	Numbers sight.Numbers `json:"-"`
 	// Settings are the live settings of targets that are in force. SettingProblem says why that is unknown.
 	Settings       []Setting `json:"settings,omitempty"`
 	SettingProblem string    `json:"settingProblem,omitempty"`
@@ -79,6 +79,14 @@ type AppStatus struct {
 	heartbeat.App
 	// Silent is the timer function that does not run, although it did or should have; empty if there is none.
 	Silent string `json:"silent,omitempty"`
+}
+
+// LastSign returns when each of the apps had given a sign of life; zero if there is none.
+func (s *Status) LastSign() (at time.Time) {
+	for _, app := range s.Apps {
+		at = bounds.Earliest(at, app.LastSign())
+	}
+	return at
 }
 
 // QueueStatus is the state of a queue that functions read, and of its poison queue.
@@ -271,7 +279,7 @@ func (a *Account) readScheduled(
 
 // readNumbers completes the targets with their numbers, and adds the busiest ones.
 func (a *Account) readNumbers(ctx context.Context, s *Status) {
-	if a.Metrics == nil {
+	if a.Sight == nil {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, numbersTimeout)
@@ -280,10 +288,14 @@ func (a *Account) readNumbers(ctx context.Context, s *Status) {
 	for _, app := range s.Apps {
 		apps = append(apps, app.Name)
 	}
-	numbers, err := a.Metrics.Read(limited, apps, s.At)
+	if len(apps) == 0 && s.RecordProblem != "" { // the heartbeats name the apps
+		s.NumbersProblem = s.RecordProblem
+		return
+	}
+	numbers, err := a.Sight.Read(limited, apps, s.At)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		s.NumbersProblem = "the table " + storage.MetricsTable + " does not answer in time"
+		s.NumbersProblem = "the table " + storage.SightTable + " does not answer in time"
 	case err != nil:
 		s.NumbersProblem = RecordProblem(err)
 	}
@@ -302,9 +314,11 @@ func (a *Account) readNumbers(ctx context.Context, s *Status) {
 		}
 	}
 	for i := range s.Targets {
-		s.Targets[i].Numbers = new(numbers.Of(s.Targets[i].Key))
+		t := &s.Targets[i]
+		t.Numbers = new(numbers.Of(t.Key))
+		t.Recovered = s.TargetProblem == "" && t.hasRecovered()
 	}
-	s.OtherNumbers = new(numbers.Others(shown))
+	s.OtherNumbers = new(numbers.Except(shown))
 	s.Numbers = numbers
 }
 

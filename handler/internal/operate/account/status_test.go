@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/observers/sight/sighttest"
+
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
@@ -37,9 +40,9 @@ func TestStatusOfRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newQueues(t, 0)
-				var table, app memory.Table
+				var table, app, known memory.Table
 				a := newAccount(store)
-				a.Table, a.AppTable = &table, &app
+				a.Table, a.AppTable, a.Sight = &table, &app, sight.NewReader(&known)
 				now := time.Now().Add(time.Hour)
 				// A message at the front of the queue became visible 10 minutes ago: what was due later may be behind.
 				put(t, store, mainQueue, storage.Base64.Encode(fmt.Appendf(nil,
@@ -57,19 +60,17 @@ func TestStatusOfRecord(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				failing := record.Target{
-					Key: storage.Key{Partition: record.TargetsPartition, ID: "app,h.example"}, App: "app",
-					Host: "h.example", Reason: "connect", Cause: "connection refused", Since: now, Latest: now,
-				}
-				if err := rows.Put(t.Context(), &app, failing); err != nil {
-					t.Fatal(err)
-				}
+				sighttest.Fail(t, &known, sight.Target{
+					App: "app", Host: "h.example", Reason: "connect", Cause: "connection refused",
+					Since: now, Latest: now,
+				})
 				paused := setting.Setting{Host: "p.example", Member: setting.Pause, Since: now}
 				if _, err := setting.Write(t.Context(), &app, paused); err != nil {
 					t.Fatal(err)
 				}
 				table.Fail(test.failRecord)
 				app.Fail(test.failApp)
+				known.Fail(test.failApp)
 
 				status, err := a.Status(t.Context())
 				if err != nil {

@@ -10,8 +10,7 @@ import (
 
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
-	"asynccaller/handler/internal/observers/metrics"
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/text"
 )
@@ -23,23 +22,21 @@ type TargetStatus struct {
 
 	message.ScheduledGroup
 	// Failing is empty if the target does not fail, or if no instance has recorded that it does.
-	Failing []record.Target `json:"failing,omitempty"`
+	Failing []sight.Target `json:"failing,omitempty"`
+	// Recovered says that the cause is past: calls have been delivered since, and none is known to fail.
+	Recovered bool `json:"recovered,omitempty"`
 	// Numbers are those of the calls of all apps; nil if they are unknown.
-	Numbers *metrics.Series `json:"numbers,omitempty"`
+	Numbers *sight.Series `json:"numbers,omitempty"`
 }
 
 // Failing returns the targets that fail, or none if they are not recorded.
-func (a *Account) Failing(ctx context.Context) ([]record.Target, error) {
-	if a.AppTable == nil {
+func (a *Account) Failing(ctx context.Context) ([]sight.Target, error) {
+	if a.Sight == nil {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
 	defer cancel()
-	failing, err := record.ReadTargets(ctx, a.AppTable)
-	if err != nil {
-		return nil, fmt.Errorf("read which targets fail: %w", err)
-	}
-	return failing, nil
+	return a.Sight.Failing(ctx)
 }
 
 // ErrNoSettings means that no target can be paused, and no limit of one can be set.
@@ -99,6 +96,20 @@ func (a *Account) WithFile(s setting.Setting) Setting {
 	return with
 }
 
+// hasRecovered reports whether a call was delivered after the one for which the next message waits.
+func (t TargetStatus) hasRecovered() bool {
+	return len(t.Failing) == 0 && !t.FailedAt.IsZero() && slices.ContainsFunc(t.Numbers.Minutes,
+		func(p sight.Point) bool { return p.Delivered > 0 && p.At.After(t.FailedAt) })
+}
+
+// Why says why the next message of a target that does not fail waits; empty if none does.
+func (t TargetStatus) Why() string {
+	if t.Recovered {
+		return "(was " + t.Cause + ")"
+	}
+	return t.Cause
+}
+
 func targetStatus(group message.ScheduledGroup) TargetStatus {
 	return TargetStatus{Host: group.Key, ScheduledGroup: group}
 }
@@ -108,7 +119,7 @@ const recentFailure = time.Hour
 
 // JoinTargets adds to groups of scheduled messages by host how the hosts fail. At the end it adds the targets without
 // scheduled messages that have failed in the last hour before now; if that is zero, it adds none.
-func JoinTargets(groups []message.ScheduledGroup, failing []record.Target, now time.Time) []TargetStatus {
+func JoinTargets(groups []message.ScheduledGroup, failing []sight.Target, now time.Time) []TargetStatus {
 	targets := make([]TargetStatus, 0, len(groups))
 	index := map[string]int{}
 	for _, group := range groups {
@@ -125,7 +136,7 @@ func JoinTargets(groups []message.ScheduledGroup, failing []record.Target, now t
 		case isRecent:
 			index[host] = len(targets)
 			status := targetStatus(message.ScheduledGroup{Key: host, Statuses: map[int]int{}})
-			status.Failing = []record.Target{f}
+			status.Failing = []sight.Target{f}
 			targets = append(targets, status)
 		}
 	}

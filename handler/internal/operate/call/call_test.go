@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
+
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run/journal"
@@ -73,8 +74,8 @@ func TestConcerns(t *testing.T) {
 // that has failed keeps its age.
 func TestUnansweredAge(t *testing.T) {
 	now := time.Now()
-	target := record.Target{App: "app", Cause: "no answer yet: 1 call", Since: now.Add(-2 * time.Minute)}
-	target.Reason, target.Latest, target.WrittenAt = record.NoAnswerYet, target.Since, now.Add(-100*time.Second)
+	target := sight.Target{App: "app", Cause: "no answer yet: 1 call", Since: now.Add(-2 * time.Minute)}
+	target.Reason, target.Latest, target.SeenAt = sight.NoAnswerYet, target.Since, now.Add(-100*time.Second)
 	want := "no answer yet: 1 call, the oldest for 20s as of 1m40s ago"
 	if got := CauseText(target, now); got != want {
 		t.Errorf("cause %q", got)
@@ -82,7 +83,7 @@ func TestUnansweredAge(t *testing.T) {
 	if got := FailureText(target, now); got != want+" (app app)" {
 		t.Errorf("failure %q", got)
 	}
-	target.WrittenAt = target.Since.Add(-time.Second) // the clocks of storage and of the handler differ
+	target.SeenAt = target.Since.Add(-time.Second) // the clocks of storage and of the handler differ
 	if got := CauseText(target, now); got != "no answer yet: 1 call, the oldest for 0s as of 2m1s ago" {
 		t.Errorf("cause %q", got)
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/observers/history"
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
@@ -48,7 +48,7 @@ type Page struct {
 
 	Timeline []Event `json:"timeline,omitempty"`
 	// Target is how the target fails, in the eyes of each app that calls it.
-	Target []record.Target `json:"target,omitempty"`
+	Target []sight.Target `json:"target,omitempty"`
 	// Warnings say where the row of a scheduled message contradicts its content.
 	Warnings []string `json:"warnings,omitempty"`
 	// Answer and Call describe an envelope, Content a message that is none.
@@ -178,7 +178,7 @@ func (p *Page) addNext(ctx context.Context, a *account.Account, now time.Time) (
 		unknown = appendError(unknown, err)
 	}
 	failing, err := a.Failing(ctx)
-	p.Target = record.OfHost(failing, m.Host)
+	p.Target = sight.OfHost(failing, m.Host)
 	return appendError(unknown, err)
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/observers/history"
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/decision"
@@ -48,7 +48,7 @@ func ResultText(e history.Entry) string {
 }
 
 // FailureText says how a target fails.
-func FailureText(t record.Target, now time.Time) string {
+func FailureText(t sight.Target, now time.Time) string {
 	if t.IsUnanswered() {
 		return text.Printable(CauseText(t, now) + " (app " + t.App + ")")
 	}
@@ -61,13 +61,13 @@ func FailureText(t record.Target, now time.Time) string {
 }
 
 // CauseText says in a few words why a target fails.
-func CauseText(t record.Target, now time.Time) string {
+func CauseText(t sight.Target, now time.Time) string {
 	if !t.IsUnanswered() {
 		return t.Cause
 	}
 	seconds := func(d time.Duration) string { return format.Duration(max(d, 0).Truncate(time.Second)) }
 	return fmt.Sprintf("%s, the oldest for %s as of %s ago", t.Cause, seconds(t.Age(now)),
-		seconds(now.Sub(t.WrittenAt)))
+		seconds(now.Sub(t.SeenAt)))
 }
 
 // TenantText names a tenant; empty if there is none.

@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/rules/envelope"
@@ -257,7 +258,7 @@ func (report Reporter) tables(ctx context.Context, conn azure.Connection, a conf
 	}
 	defer tables.Close()
 	var failed []string
-	for _, name := range []string{storage.ScheduledTable, storage.AppTable, storage.RunTable, storage.MetricsTable} {
+	for _, name := range []string{storage.ScheduledTable, storage.AppTable, storage.RunTable, storage.SightTable} {
 		tryErr := tryTable(ctx, tables.Table(name))
 		if tryErr != nil {
 			failed = append(failed, name)
@@ -272,8 +273,10 @@ func (report Reporter) tables(ctx context.Context, conn azure.Connection, a conf
 	if !slices.Contains(failed, storage.ScheduledTable) {
 		report.scheduled(ctx, tables.Table(storage.ScheduledTable), now)
 	}
+	if !slices.Contains(failed, storage.SightTable) {
+		report.failing(ctx, tables.Table(storage.SightTable), now)
+	}
 	if !slices.Contains(failed, storage.AppTable) {
-		report.failing(ctx, tables.Table(storage.AppTable), now)
 		report.pauses(ctx, tables.Table(storage.AppTable), now)
 	} else if hasLimits {
 		report(Line{
@@ -338,12 +341,12 @@ func (report Reporter) failing(ctx context.Context, table storage.Table, now tim
 	const check = "targets"
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	failing, err := record.ReadTargets(ctx, table)
+	failing, err := sight.NewReader(table).Failing(ctx)
 	if err != nil {
 		report.failed(check, err, "")
 		return
 	}
-	slices.SortFunc(failing, func(a, b record.Target) int { return b.Latest.Compare(a.Latest) })
+	slices.SortFunc(failing, func(a, b sight.Target) int { return b.Latest.Compare(a.Latest) })
 	var names []string
 	for _, f := range failing[:min(len(failing), maxFailing)] {
 		names = append(names, fmt.Sprintf("%s for %v (%s)", f.Host, now.Sub(f.Since).Round(time.Second), f.Cause))

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"slices"
 	"time"
 
 	"asynccaller/handler/internal/plain/bounds"
@@ -20,6 +21,8 @@ type ScheduledGroup struct {
 	Next  time.Time `json:"next"`
 	Last  time.Time `json:"last"`
 	Cause string    `json:"cause,omitempty"`
+	// FailedAt is when its call failed, about; zero if it waits for another reason.
+	FailedAt time.Time `json:"-"`
 	// Oldest is when the oldest call was created.
 	Oldest time.Time `json:"oldest"`
 	// OldestLate is when the oldest call was created that does not wait for its notBefore; zero if all do.
@@ -48,18 +51,27 @@ func (g *ScheduledGroups) Add(m Scheduled, stale bool) {
 	due := m.Row.NextAttemptAt
 	group := g.tally.row(g.By.Key(m.Message), func(key string) *ScheduledGroup {
 		return &ScheduledGroup{
-			Key: key, Next: due, Last: due, Cause: ByCause.Key(m.Message), Oldest: m.Row.CreatedAt,
-			Statuses: map[int]int{},
+			Key: key, Next: due, Last: due, Cause: ByCause.Key(m.Message), FailedAt: m.failedAt(),
+			Oldest: m.Row.CreatedAt, Statuses: map[int]int{},
 		}
 	})
 	group.add(m, stale, g.Now)
+}
+
+// failedAt returns when the row was written, if the message waits because a call has failed; otherwise zero.
+func (m Scheduled) failedAt() time.Time {
+	notFailed := []decision.Reason{decision.NotDue, decision.Paused, decision.Busy, decision.Auth, decision.BadSetting}
+	if slices.Contains(notFailed, decision.Reason(m.Row.Reason)) {
+		return time.Time{}
+	}
+	return m.Row.WrittenAt
 }
 
 func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 	due := m.Row.NextAttemptAt
 	g.Count++
 	if due.Before(g.Next) {
-		g.Next, g.Cause = due, ByCause.Key(m.Message)
+		g.Next, g.Cause, g.FailedAt = due, ByCause.Key(m.Message), m.failedAt()
 	}
 	if due.After(g.Last) {
 		g.Last = due

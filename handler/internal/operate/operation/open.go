@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"asynccaller/handler/internal/app/config"
-	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/rules/envelope"
@@ -35,7 +35,7 @@ func Open(a config.App) (op *Operations, closeAccount func(), err error) {
 			AppQueues: appQueues,
 			Table:     tables.Scheduled,
 			AppTable:  tables.App,
-			Metrics:   tables.metricsReader(),
+			Sight:     tables.sightReader(),
 			Reached:   new(atomic.Bool),
 			Rules: message.Rules{
 				Encoding: a.Host.Queues.MessageEncoding,
@@ -71,17 +71,17 @@ func AppQueues(a config.App) ([]string, error) {
 // service.
 type Tables struct {
 	// Scheduled is the record of scheduled messages, Outcomes has the outcomes of messages of runs and the runs, and
-	// App what the instances of an app know together.
+	// App what the instances of an app share.
 	Scheduled, Outcomes, App storage.Table
-	// Metrics has the numbers of calls per minute and hour.
-	Metrics storage.Table
+	// Sight has what each instance of an app knows of targets.
+	Sight storage.Table
 }
 
-func (t Tables) metricsReader() *metrics.Reader {
-	if t.Metrics == nil {
+func (t Tables) sightReader() *sight.Reader {
+	if t.Sight == nil {
 		return nil
 	}
-	return metrics.NewReader(t.Metrics)
+	return sight.NewReader(t.Sight)
 }
 
 // OpenTables opens the tables of an app's account.
@@ -91,7 +91,7 @@ func OpenTables(a config.App) (t Tables) {
 	}
 	for name, target := range map[string]*storage.Table{
 		storage.ScheduledTable: &t.Scheduled, storage.RunTable: &t.Outcomes, storage.AppTable: &t.App,
-		storage.MetricsTable: &t.Metrics,
+		storage.SightTable: &t.Sight,
 	} {
 		table, err := azure.OpenTable(a.Connection, name)
 		if err == nil {

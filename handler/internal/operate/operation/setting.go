@@ -235,7 +235,7 @@ type hostRow struct {
 }
 
 // Knows reports whether something is known of calls to a host in the form of [targets.ParseHost]: targets.json names
-// it, the table has a row of its limits, settings or failures, or a call to it is scheduled.
+// it, a table has a row of its limits or settings, it fails, or a call to it is scheduled.
 func (op *Operations) Knows(ctx context.Context, host string) (bool, error) {
 	if op.Account.AppTable == nil {
 		return false, account.ErrNoSettings
@@ -256,15 +256,20 @@ func (op *Operations) Knows(ctx context.Context, host string) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	for partition, see := range map[string]func(host string){
-		setting.Partition: seeHost, limit.Partition: seeHost, record.TargetsPartition: seeCall,
-	} {
+	failing, err := op.Account.Failing(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, t := range failing {
+		seeCall(t.Host)
+	}
+	for _, partition := range []string{setting.Partition, limit.Partition} {
 		if isKnown {
 			break
 		}
 		q := storage.Query{Partition: partition}
 		err := rows.List(ctx, op.Account.AppTable, q, func(row hostRow) error {
-			see(row.TargetHost)
+			seeHost(row.TargetHost)
 			if isKnown {
 				return rows.ErrStop
 			}

@@ -21,15 +21,16 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/observers/sight/sighttest"
+
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
-	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/doctor"
 	"asynccaller/handler/internal/program/cli"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
-	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
 )
@@ -372,18 +373,15 @@ func TestDoctorFindsFaults(t *testing.T) {
 				account := newAccount(p.t) // of its own, because the line is about all apps of an account
 				beat(p.t, account)
 				p.environ = newPatient(p.t, account, p.queue).environ
-				table, err := azure.OpenTable(p.connect(account), storage.AppTable)
+				table, err := azure.OpenTable(p.connect(account), storage.SightTable)
 				if err != nil {
 					p.t.Fatal(err)
 				}
 				defer table.Close()
-				row := record.Target{
-					Key: storage.Key{Partition: record.TargetsPartition, ID: "1"}, App: "app", Host: "crm.example",
-					Cause: "503", Since: time.Now().Add(-90 * time.Minute), Latest: time.Now(),
-				}
-				if err := rows.Put(p.t.Context(), table, row); err != nil {
-					p.t.Fatal(err)
-				}
+				sighttest.Fail(p.t, table, sight.Target{
+					App: "app", Host: "crm.example", Cause: "503", Since: time.Now().Add(-90 * time.Minute),
+					Latest: time.Now(),
+				})
 			}, "warning", "targets", "fail (1): crm.example for 1h", "async-caller status",
 		},
 		{
@@ -588,12 +586,12 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{
 			"one_table", func(p *patient) {
 				p.refuse = func(_ string, r *http.Request) (int, string) {
-					if strings.Contains(r.URL.Path, storage.MetricsTable) {
+					if strings.Contains(r.URL.Path, storage.SightTable) {
 						return http.StatusForbidden, "AuthorizationPermissionMismatch"
 					}
 					return 0, ""
 				}
-			}, "broken", "table access", storage.MetricsTable + ": ", role + "Table Data Contributor",
+			}, "broken", "table access", storage.SightTable + ": ", role + "Table Data Contributor",
 		},
 		{
 			"no_record", func(p *patient) { p.environ["ASYNC_CALLER_TABLES"] = "off" }, "warning", "table access",

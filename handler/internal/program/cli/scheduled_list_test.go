@@ -13,6 +13,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/observers/sight/sighttest"
+
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
@@ -154,21 +157,17 @@ func TestHostileRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := strings.Repeat("x\x1b[2J\u202e\n", 100)
 		d := newRowsSession(t)
-		app := &memory.Table{}
-		d.account.AppTable = app
+		known := &memory.Table{}
+		d.account.Sight = sight.NewReader(known)
 		row := storage.Entity{Key: storage.Key{Partition: text, ID: text}, Values: map[string]any{
 			"requestId": "r", "targetHost": text, "route": text, "reason": text, "organization": text,
 			"environment": text, "status": int32(math.MinInt32), "attempts": int32(math.MaxInt32),
 			"content": []byte(text), "cause": text, "answer": text,
 		}}
-		key := storage.Key{Partition: record.TargetsPartition, ID: text}
-		failing := storage.Entity{Key: key, Values: map[string]any{
-			"app": text, "targetHost": targets.HostOf(text), "cause": text, "answer": text, "since": time.Now(),
-			"at": time.Now(),
-		}}
-		err := errors.Join(d.account.Table.Put(t.Context(), []storage.Entity{row}),
-			app.Put(t.Context(), []storage.Entity{failing}))
-		if err != nil {
+		sighttest.Fail(t, known, sight.Target{
+			App: text, Host: targets.HostOf(text), Cause: text, Answer: text, Since: time.Now(), Latest: time.Now(),
+		})
+		if err := d.account.Table.Put(t.Context(), []storage.Entity{row}); err != nil {
 			t.Fatal(err)
 		}
 		for name, print := range map[string]func() error{

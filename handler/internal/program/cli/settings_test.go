@@ -14,6 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/observers/sight/sighttest"
+
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/functionapp"
@@ -125,12 +128,10 @@ func TestUnknownHost(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		failing := record.Target{
-			Key: storage.Key{Partition: record.TargetsPartition, ID: "1"}, App: "app", Host: "down.example:8443",
-		}
-		if err := rows.Put(t.Context(), d.account.AppTable, failing); err != nil {
-			t.Fatal(err)
-		}
+		known := &memory.Table{}
+		d.account.Sight = sight.NewReader(known)
+		now := time.Now()
+		sighttest.Fail(t, known, sight.Target{App: "app", Host: "down.example:8443", Since: now, Latest: now})
 		for host, want := range map[string]bool{
 			"t.example": true, "t.example:443": true, "t.example:8443": false, "t.exampel": false,
 			"file.example": true, "file.example:8443": true, "a.file.example": false,
@@ -186,14 +187,14 @@ func TestStatusOfWaiting(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		hanging := record.Target{
-			Key: storage.Key{Partition: record.TargetsPartition, ID: "1"}, App: "app", Host: "hangs.example",
-			Reason: record.NoAnswerYet, Cause: "no answer yet: 12 calls", Since: time.Now(), Latest: time.Now(),
+		known := &memory.Table{}
+		d.account.Sight = sight.NewReader(known)
+		hanging := sight.Target{
+			App: "app", Host: "hangs.example", Reason: sight.NoAnswerYet, Cause: "no answer yet: 12 calls",
+			Since: time.Now(), Latest: time.Now(),
 		}
 		<-time.After(14 * time.Second)
-		if err := rows.Put(t.Context(), app, hanging); err != nil {
-			t.Fatal(err)
-		}
+		sighttest.Fail(t, known, hanging)
 		<-time.After(56 * time.Second)
 		d.mustStatus(t)
 		want := `

@@ -17,8 +17,7 @@ import (
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
-	"asynccaller/handler/internal/observers/metrics"
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/plain/format"
@@ -51,10 +50,14 @@ are due by then; NEXT is the time until the first of them, for a paused target u
 "no answer yet" is what an instance has last seen of calls that were in flight for 10 s or more.
 Targets without scheduled messages are shown for an hour after they have failed.
 
+"(was 503)" is the cause of a target that is well again: calls were delivered since. SINCE and
+BREAKER are exact to a minute.
+
 For the same targets and the busiest ones: the calls per minute that were DELIVERED and that FAILED,
-on average over the last 5 minutes and, after each of them, over the last hour (1 HOUR); and limits
-below which half (P50) and 99 % (P99) of the calls of the last 5 minutes took. "≥" means at least:
-the target was perhaps not among the 50 busiest of a minute. A minute is shown 15 s after its end.`,
+on average over the last 5 minutes (5M) and the last hour (1H), or since the first minute with a
+call; and limits below which half (P50) and 99 % (P99) of the calls of the last 5 minutes took. "≥"
+means at least: the target was perhaps not among the 50 busiest of a minute. A minute is shown 15 s
+after its end.`,
 		Example: `  async-caller status
   async-caller status --watch
   async-caller status --app ./my-app --json`,
@@ -117,14 +120,16 @@ func (s *session) showStatus(ctx context.Context, redraw, all bool, order map[st
 	return nil
 }
 
-// keepOrder sorts targets as they were shown before. New ones follow, in their order.
+// keepOrder sorts targets as they were shown before, those that fail first. New ones follow, in their order.
 func keepOrder(targets []account.TargetStatus, order map[string]int) {
 	for _, t := range targets {
 		if _, isKnown := order[t.Key]; !isKnown {
 			order[t.Key] = len(order)
 		}
 	}
-	slices.SortStableFunc(targets, func(a, b account.TargetStatus) int { return order[a.Key] - order[b.Key] })
+	slices.SortStableFunc(targets, func(a, b account.TargetStatus) int {
+		return cmp.Or(min(len(b.Failing), 1)-min(len(a.Failing), 1), order[a.Key]-order[b.Key])
+	})
 }
 
 func (s *session) printStatus(status account.Status, all bool) {
@@ -304,9 +309,6 @@ func known(n *int) string {
 	return format.Number(*n)
 }
 
-// causeColumns is the width of causes. The beginning of a longer one says enough.
-const causeColumns = 26
-
 // printTargets prints how targets fail and what waits for them, and then what the targets said that fail.
 func printTargets(out io.Writer, targets []account.TargetStatus, s account.Status) {
 	now := s.At
@@ -321,8 +323,7 @@ func printTargets(out io.Writer, targets []account.TargetStatus, s account.Statu
 			waiting = []string{"unknown", "-", "-"}
 		}
 		if len(t.Failing) == 0 {
-			cause := cmp.Or(terminal.Cut(t.Cause, causeColumns), "-")
-			rows = append(rows, append([]string{t.Key, cause, "-", "-"}, waiting...))
+			rows = append(rows, append([]string{t.Key, cmp.Or(t.Why(), "-"), "-", "-"}, waiting...))
 		}
 		for _, f := range t.Failing {
 			name, breaker := t.Key, "-"
@@ -332,12 +333,12 @@ func printTargets(out io.Writer, targets []account.TargetStatus, s account.Statu
 			if f.IsOpen() {
 				breaker = "open"
 			}
-			cells := []string{name, causeText(f, now), format.Age(f.Age(now)), breaker}
+			cells := []string{name, call.CauseText(f, now), format.Age(f.Age(now)), breaker}
 			rows = append(rows, append(cells, waiting...))
 			waiting = []string{"", "", ""} // they are those of all apps
 		}
 	}
-	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Flex("CAUSE", 2*causeColumns),
+	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Flex("CAUSE", 0),
 		terminal.Right("SINCE", 0), terminal.Left("BREAKER", 0), terminal.Right("WAITING", 0),
 		terminal.Right("1 HOUR", 0), terminal.Right("NEXT", 0))
 	isFirst := true
@@ -364,29 +365,20 @@ func nextText(next, now time.Time) string {
 	return format.Age(next.Sub(now))
 }
 
-// causeText says why a target fails.
-func causeText(f record.Target, now time.Time) string {
-	columns := causeColumns
-	if f.IsUnanswered() {
-		columns *= 3
-	}
-	return terminal.Cut(call.CauseText(f, now), columns)
-}
-
 // printNumbers prints the calls per minute of the targets that were called in the last hour, and of the others.
 func printNumbers(out io.Writer, status account.Status) {
 	var rows [][]string
-	add := func(name string, n *metrics.Series) {
+	add := func(name string, n *sight.Series) {
 		if n == nil || n.LastHour.Messages() == 0 && !n.LastHour.AtLeast {
 			return
 		}
 		last, hour := n.Last5Minutes, n.LastHour
 		rows = append(rows, []string{
 			name,
-			format.PerMinute(last.Delivered, metrics.RecentMinutes, last.AtLeast),
-			format.PerMinute(hour.Delivered, metrics.ShownMinutes, hour.AtLeast),
-			format.PerMinute(last.FailedCalls(), metrics.RecentMinutes, last.AtLeast),
-			format.PerMinute(hour.FailedCalls(), metrics.ShownMinutes, hour.AtLeast),
+			format.PerMinute(last.Delivered, last.Known, last.AtLeast),
+			format.PerMinute(hour.Delivered, hour.Known, hour.AtLeast),
+			format.PerMinute(last.FailedCalls(), last.Known, last.AtLeast),
+			format.PerMinute(hour.FailedCalls(), hour.Known, hour.AtLeast),
 			last.P50, last.P99,
 		})
 	}
@@ -398,8 +390,8 @@ func printNumbers(out io.Writer, status account.Status) {
 		return
 	}
 	fmt.Fprintln(out)
-	terminal.PrintTable(out, rows, terminal.Name("TARGET (PER MINUTE)"), terminal.Right("DELIVERED", 0),
-		terminal.Right("1 HOUR", 0), terminal.Right("FAILED", 0), terminal.Right("1 HOUR", 0),
+	terminal.PrintTable(out, rows, terminal.Name("TARGET (PER MINUTE)"), terminal.Right("DELIVERED 5M", 0),
+		terminal.Right("DELIVERED 1H", 0), terminal.Right("FAILED 5M", 0), terminal.Right("FAILED 1H", 0),
 		terminal.Right("P50", 0), terminal.Right("P99", 0))
 }
 
@@ -408,7 +400,8 @@ func runningText(s account.Status) string {
 	var silent []string
 	for _, app := range s.Apps {
 		if app.Silent != "" {
-			silent = append(silent, text.Printable(app.Name))
+			sign := lastRun(app.LastSign(), s.At)
+			silent = append(silent, text.Printable(app.Name)+" (last sign of life: "+sign+")")
 		}
 	}
 	switch {
@@ -418,11 +411,10 @@ func runningText(s account.Status) string {
 		return "unknown: no timer function has recorded that it ran"
 	case len(silent) > 0:
 		return "no: these apps or their timer functions do not run: " + strings.Join(silent, ", ")
+	case len(s.NoCalls) > 0:
+		return "yes, but no calls are made; last sign of life " + format.Age(s.At.Sub(s.LastSign())) + " ago"
 	}
-	if len(s.NoCalls) > 0 {
-		return "yes, but no calls are made"
-	}
-	return "yes"
+	return "yes, last sign of life " + format.Age(s.At.Sub(s.LastSign())) + " ago"
 }
 
 // timersText says when the timer functions of an app last ran.

@@ -10,8 +10,8 @@ import (
 
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
-	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -27,7 +27,7 @@ type numbersSession struct {
 func newNumbersSession(t *testing.T, scheduled ...record.Scheduled) *numbersSession {
 	t.Helper()
 	n := &numbersSession{testSession: newRowsSession(t, scheduled...), table: &memory.Table{}}
-	n.account.Metrics = metrics.NewReader(n.table)
+	n.account.Sight = sight.NewReader(n.table)
 	app := heartbeat.App{Name: "app", Version: "test"}
 	if err := heartbeat.Beat(t.Context(), n.account.Table, app, functionapp.MonitorTimer); err != nil {
 		t.Fatal(err)
@@ -74,11 +74,11 @@ func TestStatusNumbers(t *testing.T) {
 		d.put(t, 61, `{"hosts":{"past.example":{"delivered":1000}}}`)
 		d.put(t, 0, `{"hosts":{"busy.example":{"delivered":9999}}}`)
 		want := `
-TARGET (PER MINUTE)  DELIVERED  1 HOUR  FAILED  1 HOUR    P50     P99
-waits.example              1.0    ≥1.0     3.0    ≥3.0    >2m     >2m
-busy.example             1,234  ≥1,234       0      ≥0  <30ms  <100ms
-rare.example                 0    <0.1       0       0      -       -
-(other targets)              0     5.0       0       0      -       -
+TARGET (PER MINUTE)  DELIVERED 5M  DELIVERED 1H  FAILED 5M  FAILED 1H    P50     P99
+waits.example                 1.0          ≥1.0        3.0       ≥3.0    >2m     >2m
+busy.example                1,234        ≥1,234          0         ≥0  <30ms  <100ms
+rare.example                    0          <0.1          0          0      -       -
+(other targets)                 0           5.0          0          0      -       -
 `
 		if got := "\n" + d.numbersPart(t); got != want {
 			t.Errorf("got %s\nwant %s", got, want)
@@ -107,7 +107,7 @@ func TestStatusOfManyTargets(t *testing.T) {
 		}
 		got := d.numbersPart(t)
 		if lines := strings.Split(got, "\n"); len(lines) != 13 || !strings.HasPrefix(lines[1], "h29.example") ||
-			strings.Join(strings.Fields(lines[11]), " ") != "(other targets) 0 203 0 0 - -" {
+			strings.Join(strings.Fields(lines[11]), " ") != "(other targets) 0 406 0 0 - -" {
 			t.Errorf("got %s", got)
 		}
 	})
@@ -136,7 +136,7 @@ func TestStatusKeepsOrder(t *testing.T) {
 				}
 			}
 		}
-		want := "[a.example <0.1 b.example <0.1 a.example <0.1 b.example 0.2 c.example 0.3]"
+		want := "[a.example 2.0 b.example 1.0 a.example 2.0 b.example 10 c.example 20]"
 		if fmt.Sprint(got) != want {
 			t.Errorf("got %v, want %s", got, want)
 		}

@@ -13,12 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/observers/sight/sighttest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
-	"asynccaller/handler/internal/observers/metrics"
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -98,21 +99,18 @@ func TestStatusOfTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "b.example", 30*time.Minute),
 			rowAt("bbbbbbbb-2", "b.example", time.Minute), rowAt("cccccccc-3", "z.example", time.Hour))
-		app := &memory.Table{}
+		known := &memory.Table{}
 		folder := absolute(t, "/the/app")
-		d.account.AppTable, d.hasApp, d.app = app, true, folder
+		d.account.Sight, d.hasApp, d.app = sight.NewReader(known), true, folder
 		now := time.Now()
 		fail := func(name, host, cause, answer string, since, latest time.Duration, open bool) {
-			row := record.Target{
-				Key: storage.Key{Partition: record.TargetsPartition, ID: name + host},
+			row := sight.Target{
 				App: name, Host: host, Cause: cause, Answer: answer, Since: now.Add(-since), Latest: now.Add(-latest),
 			}
 			if open {
 				row.OpenAt = row.Latest
 			}
-			if err := rows.Put(t.Context(), app, row); err != nil {
-				t.Fatal(err)
-			}
+			sighttest.Fail(t, known, row)
 		}
 		fail("app-1", "b.example", "503", `{"error":"down"}`, 2*time.Hour, time.Minute, true)
 		fail("app-2", "b.example", "connection refused", "", time.Minute, time.Minute, false)
@@ -120,11 +118,11 @@ func TestStatusOfTargets(t *testing.T) {
 		fail("app-1", "old.example", "400", "no", 5*time.Hour, 2*time.Hour, false)
 		d.mustStatus(t)
 		want := `
-TARGET                 CAUSE                       SINCE  BREAKER  WAITING  1 HOUR  NEXT
-b.example (app app-1)  503                            2h  open           2       2    1m
-b.example (app app-2)  connection refused             1m  -
-c.example              certificate has expired o…     1h  -              0       0     -
-z.example              503                             -  -              1       1    1h
+TARGET                 CAUSE                                   SINCE  BREAKER  WAITING  1 HOUR  NEXT
+b.example (app app-1)  503                                        2h  open           2       2    1m
+b.example (app app-2)  connection refused                         1m  -
+c.example              certificate has expired …not valid yet     1h  -              0       0     -
+z.example              503                                         -  -              1       1    1h
 
 answer         b.example: {"error":"down"}
 `
@@ -143,7 +141,7 @@ answer         b.example: {"error":"down"}
 			!first.Failing[0].Since.Equal(now.Add(-2*time.Hour)) {
 			t.Errorf("%+v", first)
 		}
-		app.Fail(storage.ErrDenied)
+		known.Fail(storage.ErrDenied)
 		d.json = false
 		if got := d.mustStatus(t); !strings.Contains(got, "why targets fail is unknown") ||
 			!strings.Contains(got, "b.example 503 - - 2 2 1m") {
@@ -260,7 +258,7 @@ func TestStatusTransactions(t *testing.T) {
 				d.account.AppTable = notedTable{&memory.Table{}, &noted}
 				record, _ := d.account.Table.(*memory.Table)
 				d.account.Table = notedTable{record, &noted}
-				d.account.Metrics = metrics.NewReader(notedTable{d.table, &noted})
+				d.account.Sight = sight.NewReader(notedTable{d.table, &noted})
 				for _, name := range slices.Concat(envelope.Queues(), test.exist) {
 					if err := store.Create(t.Context(), name); err != nil {
 						t.Fatal(err)

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/observers/sight"
+
 	"asynccaller/handler/internal/gates/setting"
-	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/program/terminal"
@@ -51,7 +52,7 @@ func TestNamesAt80(t *testing.T) {
 		"targets": {func(out *screen) {
 			printTargets(out, []account.TargetStatus{{
 				ScheduledGroup: message.ScheduledGroup{Key: "crm-staging.example.com"},
-				Failing:        []record.Target{{Since: now, Cause: "certificate has expired or is not yet valid"}},
+				Failing:        []sight.Target{{Since: now, Cause: "certificate has expired or is not yet valid"}},
 			}}, account.Status{At: now})
 		}, []string{"crm-staging.example.com", "cert"}, ""},
 		"settings": {func(out *screen) {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/format"
 )
@@ -55,14 +55,8 @@ type period struct {
 
 // lastHour returns the hour until the present minute.
 func lastHour(now time.Time) period {
-	begin := now.UTC().Truncate(time.Minute).Add(-metrics.ShownMinutes * time.Minute)
-	return period{"last hour", begin, time.Minute, metrics.ShownMinutes, "15:04"}
-}
-
-// lastDays returns the 8 days until the present hour.
-func lastDays(now time.Time) period {
-	begin := now.UTC().Truncate(time.Hour).Add(-message.DueHours * time.Hour)
-	return period{"last 8 days", begin, time.Hour, message.DueHours, "Jan 2 15:04"}
+	begin := now.UTC().Truncate(time.Minute).Add(-sight.ShownMinutes * time.Minute)
+	return period{"last hour", begin, time.Minute, sight.ShownMinutes, "15:04"}
 }
 
 // chart returns an empty chart of the period.
@@ -75,7 +69,7 @@ func (p period) chart(title string) chart {
 }
 
 // inside returns the points of the period with their columns.
-func (p period) inside(points []metrics.Point, see func(column int, point metrics.Point)) {
+func (p period) inside(points []sight.Point, see func(column int, point sight.Point)) {
 	for _, point := range points {
 		column := int(point.At.Sub(p.begin) / p.column)
 		if !point.At.Before(p.begin) && column < p.columns {
@@ -84,18 +78,14 @@ func (p period) inside(points []metrics.Point, see func(column int, point metric
 	}
 }
 
-// seriesCharts returns the calls of the last hour and of the last days, and how long they took.
-func seriesCharts(now time.Time, numbers metrics.Series) []chart {
-	return append(callCharts(lastHour(now), numbers.Minutes), callCharts(lastDays(now), numbers.Hours)...)
-}
-
-// callCharts returns the calls of a period, and how long they took.
-func callCharts(p period, points []metrics.Point) []chart {
+// callCharts returns the calls of the last hour, and how long they took.
+func callCharts(now time.Time, points []sight.Point) []chart {
+	p := lastHour(now)
 	calls := p.chart("Calls")
 	durations := p.chart("Duration of calls")
 	var most, delivered, failed int
 	isAtLeast := false
-	p.inside(points, func(_ int, point metrics.Point) {
+	p.inside(points, func(_ int, point sight.Point) {
 		isAtLeast = isAtLeast || point.AtLeast
 		most = max(most, point.Delivered+point.FailedCalls())
 		delivered += point.Delivered
@@ -111,7 +101,7 @@ func callCharts(p period, points []metrics.Point) []chart {
 	calls.Headings = []string{"Time (UTC)", "Delivered", "Failed", "P50", "P99"}
 	durations.Legend = []legendEntry{{"p50", "half of them (P50)"}, {"p99", "99 % of them (P99)"}}
 	durations.Levels = []string{"> 2m", "< 10s", "< 300ms", "< 10ms"}
-	p.inside(points, func(column int, point metrics.Point) {
+	p.inside(points, func(column int, point sight.Point) {
 		at, bad := point.At.UTC().Format(p.layout), point.FailedCalls()
 		p50, p99 := point.Durations.Percentile(50), point.Durations.Percentile(99)
 		text := fmt.Sprintf("%s: %s delivered, %s failed", at, format.Number(point.Delivered), format.Number(bad))
@@ -135,8 +125,8 @@ func callCharts(p period, points []metrics.Point) []chart {
 	return []chart{calls, durations}
 }
 
-// durationHeight returns the height of an element of [metrics.Durations], whose limits grow about as a power.
-func durationHeight(element int) int { return max(lowest, scale(element, len(metrics.DurationLimits))) }
+// durationHeight returns the height of an element of [sight.Durations], whose limits grow about as a power.
+func durationHeight(element int) int { return max(lowest, scale(element, len(sight.DurationLimits))) }
 
 // dueCharts returns how many scheduled messages are due in the next hour and days.
 func dueCharts(due message.DueTimes) []chart {

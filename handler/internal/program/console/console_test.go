@@ -15,6 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/observers/sight/sighttest"
+
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/gates/setting"
@@ -44,17 +47,18 @@ type fixture struct {
 
 	t     *testing.T
 	store *memory.Queues
-	// table is the record, and apps is what instances know together.
-	table, apps *memory.Table
+	// table is the record, apps what instances share, and sight what each knows.
+	table, apps, sight *memory.Table
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, store: memory.New(), table: &memory.Table{}, apps: &memory.Table{}}
+	f := &fixture{t: t, store: memory.New(), table: &memory.Table{}, apps: &memory.Table{}, sight: &memory.Table{}}
 	f.Console = New(&operation.Operations{
 		Account: &account.Account{
 			Store: f.store, Name: "test", AppQueues: []string{mainQueue},
 			Rules: message.Rules{Encoding: storage.Base64}, Table: f.table, AppTable: f.apps,
+			Sight: sight.NewReader(f.sight),
 		},
 		Outcomes: f.table, Journals: journal.Folder(t.TempDir()),
 	}, func(command string) string { return "async-caller " + command + " --app dist" })
@@ -288,10 +292,9 @@ func TestPages(t *testing.T) {
 			f.scheduledMessage(n, "crm.example", time.Duration(n+1)*time.Minute)
 		}
 		f.scheduledMessage(100, "it's.example", 30*time.Minute)
-		f.must(rows.Put(t.Context(), f.apps, record.Target{
-			Key: storage.Key{Partition: record.TargetsPartition, ID: "1"}, App: "app", Host: "crm.example",
-			Cause: "\u202estatus 503", Latest: time.Now(),
-		}))
+		sighttest.Fail(t, f.sight, sight.Target{
+			App: "app", Host: "crm.example", Cause: "\u202estatus 503", Since: time.Now(), Latest: time.Now(),
+		})
 		for path, want := range map[string][]string{
 			"":                         {">42<", "target?host=crm.example", "no timer function", "\ufffdstatus 503"},
 			"target?host=crm.example":  {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
@@ -495,7 +498,7 @@ func TestUnknown(t *testing.T) {
 		target    string
 	}{
 		"record":  {"", "200 Waiting</dt><dd>unknown"},
-		"targets": {record.TargetsPartition, "200 How it fails is unknown"},
+		"targets": {"now", "200 How it fails is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -503,6 +506,7 @@ func TestUnknown(t *testing.T) {
 				f.scheduledMessage(1, "crm.example", time.Hour)
 				f.operations.Account.Table = brokenTable{f.table, c.partition}
 				f.operations.Account.AppTable = brokenTable{f.apps, c.partition}
+				f.operations.Account.Sight = sight.NewReader(brokenTable{f.sight, c.partition})
 				_, content := f.get("")
 				if strings.Contains(content, "No target fails") || !strings.Contains(content, "unknown: ") {
 					t.Errorf("the overview:\n%s", content)

@@ -9,8 +9,7 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/gates/setting"
-	"asynccaller/handler/internal/observers/metrics"
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/format"
@@ -30,6 +29,8 @@ type overviewData struct {
 	// Idle is the number of queues that are left out because nothing waits on them.
 	Idle     int
 	Problems []string
+	// Running says of each app that runs when it last gave a sign of life.
+	Running  []string
 	Tiles    []tile
 	Charts   []chart
 	Targets  []targetRow
@@ -73,10 +74,16 @@ func newOverview(s account.Status, fronts []account.Front) overviewData {
 		d.Targets = append(d.Targets, targetRow{t, settingsOf(s, t.Key)})
 	}
 	if knowsNumbers(s) {
-		d.Charts = seriesCharts(s.At, s.Numbers.All())
+		d.Charts = callCharts(s.At, s.Numbers.All().Minutes)
 	}
 	if s.RecordProblem == "" {
 		d.Charts = append(d.Charts, dueCharts(s.DueTimes)...)
+	}
+	for _, app := range s.Apps {
+		if app.Silent == "" {
+			sign := format.Age(s.At.Sub(app.LastSign()))
+			d.Running = append(d.Running, "App "+app.Name+" runs, last sign of life "+sign+" ago.")
+		}
 	}
 	d.Commands = []string{"status --watch", "targets list", "doctor"}
 	return d
@@ -228,20 +235,20 @@ func settingRows(settings []account.Setting) (rows []settingRow) {
 
 // Delivered returns the calls per minute of the last 5 minutes that were delivered.
 func (t targetRow) Delivered() string {
-	return perMinute(t.Numbers, func(c metrics.Counts) int { return c.Delivered })
+	return perMinute(t.Numbers, func(c sight.Counts) int { return c.Delivered })
 }
 
 // Failed is like Delivered for the calls that failed.
 func (t targetRow) Failed() string {
-	return perMinute(t.Numbers, func(c metrics.Counts) int { return c.FailedCalls() })
+	return perMinute(t.Numbers, func(c sight.Counts) int { return c.FailedCalls() })
 }
 
-func perMinute(numbers *metrics.Series, calls func(metrics.Counts) int) string {
+func perMinute(numbers *sight.Series, calls func(sight.Counts) int) string {
 	if numbers == nil {
 		return "-"
 	}
 	last := numbers.Last5Minutes.Counts
-	return format.PerMinute(calls(last), metrics.RecentMinutes, last.AtLeast)
+	return format.PerMinute(calls(last), numbers.Last5Minutes.Known, last.AtLeast)
 }
 
 // targetData is what the page of a target shows.
@@ -288,14 +295,14 @@ func newTarget(s account.Status, host string) targetData {
 	}
 	d.Commands = targetCommands(host, d.Settings)
 	if len(d.Failing) == 0 { // the first targets are only those of the last hour
-		d.Failing = record.OfHost(s.Failing, host)
+		d.Failing = sight.OfHost(s.Failing, host)
 	}
 	isUnknown := s.RecordProblem != "" || s.TargetProblem != "" || s.SettingProblem != "" || s.NumbersProblem != ""
 	d.isKnown = i >= 0 || len(d.Settings)+len(d.Failing) > 0 || isUnknown
 	if knowsNumbers(s) {
 		d.Numbers = new(s.Numbers.Of(host))
-		d.Charts = seriesCharts(s.At, *d.Numbers)
-		d.isKnown = d.isKnown || len(d.Numbers.Minutes)+len(d.Numbers.Hours) > 0
+		d.Charts = callCharts(s.At, d.Numbers.Minutes)
+		d.isKnown = d.isKnown || len(d.Numbers.Minutes) > 0
 	}
 	return d
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/plain/format"
@@ -73,7 +73,7 @@ type templates map[string]*template.Template
 func newTemplates(complete func(command string) string) templates {
 	functions := template.FuncMap{
 		"ago":     func(at time.Time) string { return format.AgeAt(at, time.Now()) },
-		"cause":   func(t record.Target) string { return call.CauseText(t, time.Now()) },
+		"cause":   func(t sight.Target) string { return call.CauseText(t, time.Now()) },
 		"command": complete,
 		"known":   known,
 		"moment":  format.Moment,

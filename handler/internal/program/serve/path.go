@@ -14,8 +14,8 @@ import (
 	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/deliverylog"
 	"asynccaller/handler/internal/observers/history"
-	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/rules/guard"
 	"asynccaller/handler/internal/rules/targets"
 )
@@ -33,8 +33,7 @@ type Path struct {
 	Limits      *limit.Limits
 	// Record is that of scheduled messages, and Outcomes that of messages of runs.
 	Record, Outcomes *background.Writer
-	Targets          *record.Targets
-	Metrics          *metrics.Collector
+	Sight            *sight.Sight
 	Refusals         *Refusals
 	Log              zerolog.Logger
 }
@@ -67,8 +66,8 @@ func (p Path) Connect(d *delivery.Deliverer) {
 	}
 	// A message takes its target's share when its call begins, and not while it waits for its turn.
 	d.Gates = append(d.Gates, shares)
-	if p.Targets != nil { // the last: it sees how long calls last
-		d.Gates = append(d.Gates, p.Targets)
+	if p.Sight != nil { // the last: it sees how long calls last
+		d.Gates = append(d.Gates, p.Sight)
 	}
 
 	if d.Forgeable { // an invented message would remove a row
@@ -78,16 +77,12 @@ func (p Path) Connect(d *delivery.Deliverer) {
 	if p.Refusals != nil {
 		d.Observers = append(d.Observers, p.Refusals)
 	}
-	if p.Metrics != nil {
-		d.Observers = append(d.Observers, p.Metrics)
-	}
-	if p.Targets != nil {
-		failing := record.TargetObserver{Targets: p.Targets, IsOpen: breakers.IsOpen}
-		d.Observers = append(d.Observers, failing)
+	if p.Sight != nil {
+		p.Sight.IsOpen = breakers.IsOpen
+		d.Observers = append(d.Observers, p.Sight)
 	}
 	if p.Record != nil {
-		scheduled := record.ScheduledObserver{Writer: p.Record, Targets: p.Targets}
-		d.Observers = append(d.Observers, scheduled)
+		d.Observers = append(d.Observers, record.ScheduledObserver{Writer: p.Record, Why: p.Sight.Why})
 	}
 	if p.Outcomes != nil {
 		d.Observers = append(d.Observers, record.OutcomeObserver{Writer: p.Outcomes})

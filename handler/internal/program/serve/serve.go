@@ -32,8 +32,8 @@ import (
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/background"
 	"asynccaller/handler/internal/observers/history"
-	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -95,7 +95,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		WithProfiles(c.App.Settings.Rules.Profiles)
 	defer client.Close()
 	records := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
-	defer records.close()
+	defer records.close()          //nolint:contextcheck // as above
 	queues := c.App.Functions.Host.Queues
 	deliverer := &delivery.Deliverer{
 		Rules:  c.App.Settings.Rules,
@@ -115,8 +115,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
 		Settings: records.settings, Credentials: credentials, Limits: records.limits,
 		History: records.history, KeepHistory: c.App.Settings.History,
-		Record: records.scheduled, Outcomes: records.outcomes, Targets: records.targets,
-		Metrics:  records.metrics,
+		Record: records.scheduled, Outcomes: records.outcomes, Sight: records.sight,
 		Refusals: refusals, Log: log,
 	}.Connect(deliverer)
 	tasks := c.timers(records).tasks(ctx)
@@ -131,9 +130,8 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Int64("memory_limit", memoryLimit).Str("version", c.Version).Msg("ready for the Functions host")
 	ctx, stop := context.WithCancel(ctx)
 	routines := c.startBackground(ctx, refusals, log)
-	routines.Go(func() { records.targets.Run(ctx) })
 	routines.Go(func() { records.settings.Run(ctx) })
-	routines.Go(func() { records.metrics.Run(ctx) })
+	routines.Go(func() { records.sight.Run(ctx) })
 	if credentials != nil {
 		routines.Go(func() { credentials.Run(ctx) })
 	}
@@ -152,18 +150,14 @@ const firstRead = time.Second
 // records are what the handler writes to the tables of the account, and reads there. They are nil if nothing is
 // recorded, but for the limits.
 type records struct {
-	// scheduled writes the record of scheduled messages, outcomes what becomes of messages of runs, and failing what
-	// fails to the table app, where targets has the targets that fail, and settings what operators have set.
-	scheduled, outcomes, failing *background.Writer
-	targets                      *record.Targets
-	settings                     *setting.Watcher
-	limits                       *limit.Limits
-	app                          limit.Table
-	// numbers is the writer of the calls per minute, which metrics counts. Hours adds up those of the app.
-	numbers *background.Writer
-	metrics *metrics.Collector
-	hours   *metrics.Hours
-	history *history.History
+	// scheduled writes the record of scheduled messages, outcomes what becomes of messages of runs, and shared writes
+	// to the table app, which has the limits, and the settings of operators.
+	scheduled, outcomes, shared *background.Writer
+	settings                    *setting.Watcher
+	limits                      *limit.Limits
+	app                         limit.Table
+	sight                       *sight.Sight
+	history                     *history.History
 }
 
 // openHistory returns the history, or nil if nothing is kept of any call.
@@ -207,7 +201,7 @@ func openRecords(c Config, log zerolog.Logger) (r records) {
 // openTables opens the tables of what is recorded.
 func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 	tables := map[string]*azure.Table{}
-	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.MetricsTable} {
+	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.SightTable} {
 		table, err := azure.OpenTable(c.App.Connection, name)
 		if err != nil {
 			log.Warn().Err(err).Msg("scheduled messages are not recorded")
@@ -218,12 +212,11 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 	r.scheduled = record.NewScheduledWriter(tables[storage.ScheduledTable], background.HandlerBytes, log)
 	r.outcomes = record.NewOutcomeWriter(tables[storage.RunTable], background.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
-	r.failing = record.NewTargetWriter(r.app, background.HandlerBytes, log)
-	r.targets = record.NewTargets(r.app, c.appName(), r.failing)
+	r.shared = background.New(background.Config{
+		Table: r.app, Rows: "limits of targets", Bytes: background.HandlerBytes, Log: log,
+	})
 	r.settings = setting.NewWatcher(r.app, log)
-	r.numbers = metrics.NewWriter(tables[storage.MetricsTable], background.HandlerBytes, log)
-	r.metrics = metrics.NewCollector(r.numbers, c.appName(), instance)
-	r.hours = metrics.NewHours(c.appName())
+	r.sight = sight.New(tables[storage.SightTable], c.appName(), instance, log)
 }
 
 func (c Config) appName() string { return functionapp.Name(config.Getenv(c.App.Environ)) }
@@ -234,11 +227,11 @@ func (c Config) hostName() string { return config.Getenv(c.App.Environ)("WEBSITE
 // close closes what writes to tables at the same time.
 func (r records) close() {
 	var closing sync.WaitGroup
-	for _, writer := range []*background.Writer{r.scheduled, r.outcomes, r.failing} {
+	for _, writer := range []*background.Writer{r.scheduled, r.outcomes, r.shared} {
 		closing.Go(func() { writer.Close(background.HandlerClose) })
 	}
 	closing.Go(func() { r.history.Close(background.HandlerClose) })
 	closing.Go(func() { r.limits.Close(background.HandlerClose) })
-	closing.Go(func() { r.metrics.Close(background.HandlerClose) })
+	closing.Go(func() { r.sight.Close(background.HandlerClose) })
 	closing.Wait()
 }

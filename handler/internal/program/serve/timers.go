@@ -99,15 +99,12 @@ func (t timers) keeper() ingress.Task {
 				record.SweepApps(ctx, table, record.Heartbeats),
 				t.beat(ctx, table, functionapp.KeeperTimer))
 		})
-		appErr := t.failing.Use(func(table storage.Table) error {
+		appErr := t.shared.Use(func(table storage.Table) error {
 			return errors.Join(
-				record.SweepApps(ctx, table, record.TargetsPartition),
 				record.SweepApps(ctx, table, limit.Partition),
 				record.SweepApps(ctx, table, oldCredentials))
 		})
-		numbersErr := t.numbers.Use(func(table storage.Table) error {
-			return record.SweepApps(ctx, table, "")
-		})
+		sightErr := t.sight.Sweep(ctx)
 		outcomesErr := t.outcomes.Use(func(table storage.Table) error {
 			swept, err := record.SweepOutcomes(ctx, table)
 			if swept > 0 {
@@ -115,7 +112,7 @@ func (t timers) keeper() ingress.Task {
 			}
 			return err
 		})
-		if err := errors.Join(err, tableErr, appErr, numbersErr, outcomesErr); err != nil {
+		if err := errors.Join(err, tableErr, appErr, sightErr, outcomesErr); err != nil {
 			return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
 		}
 		return text, nil
@@ -160,7 +157,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		line.Msg("queue")
 	}
 	text := fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues))
-	appErr := t.failing.Use(func(table storage.Table) error {
+	appErr := t.shared.Use(func(table storage.Table) error {
 		paused, err := logPauses(ctx, table, log)
 		if paused > 0 {
 			text += fmt.Sprintf(", %d targets are paused", paused)
@@ -170,13 +167,6 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 	beatErr := t.scheduled.Use(func(table storage.Table) error {
 		return t.beat(ctx, table, functionapp.MonitorTimer)
 	})
-	numbersErr := t.numbers.Use(func(table storage.Table) error {
-		added, err := t.hours.AddUp(ctx, table, time.Now())
-		if added > 0 {
-			text += fmt.Sprintf(", added up %d rows of calls per minute", added)
-		}
-		return err
-	})
 	var dropErr error
 	if t.history != nil {
 		dropped := 0
@@ -185,7 +175,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 			text += fmt.Sprintf(", dropped %d tables of the history", dropped)
 		}
 	}
-	return text, errors.Join(err, appErr, beatErr, numbersErr, dropErr)
+	return text, errors.Join(err, appErr, beatErr, dropErr)
 }
 
 // maxPauseLines limits the lines about pauses. The text of the task has the number of all.

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/observers/background"
+
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/config"
@@ -19,8 +21,9 @@ import (
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/gates/setting"
-	"asynccaller/handler/internal/observers/metrics"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/observers/sight/sighttest"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/rules/decision"
@@ -59,11 +62,11 @@ func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
 		scheduled: record.NewScheduledWriter(&app.rows, 1<<20, log),
 		outcomes:  record.NewOutcomeWriter(&app.outcomes, 1<<20, log),
 		app:       &app.targets,
-		failing:   record.NewTargetWriter(&app.targets, 1<<20, log),
-		numbers:   metrics.NewWriter(&app.numbers, 1<<20, log),
-		hours:     metrics.NewHours("local"),
+		shared: background.New(background.Config{
+			Table: &app.targets, Rows: "limits of targets", Bytes: 1 << 20, Log: log,
+		}),
+		sight: sight.New(&app.numbers, "local", "a", log),
 	}
-	records.metrics = metrics.NewCollector(records.numbers, "local", "a")
 	t.Cleanup(records.close)
 	app.account = &account.Account{
 		Store: app.store, Name: "test", AppQueues: []string{"async-caller"},
@@ -185,48 +188,29 @@ func TestMonitorNamesPauses(t *testing.T) {
 	})
 }
 
-// TestNumbersOfHours: the monitor adds up the numbers of an hour when nobody needs its minutes any more, and the keeper
-// removes them after eight days.
-func TestNumbersOfHours(t *testing.T) {
+// TestKeeperSweepsNumbers: the keeper removes the numbers of a minute after a day.
+func TestKeeperSweepsNumbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newTimers(t)
-		minute := storage.Entity{
-			Key:    storage.Key{Partition: "local,20000101T00", ID: "20000101T0007,a"},
-			Values: map[string]any{"numbers": []byte(`{"hosts":{"one.example":{"delivered":1}}}`)},
-		}
-		if err := app.numbers.Put(t.Context(), []storage.Entity{minute}); err != nil {
-			t.Fatal(err)
-		}
-		<-time.After(2*time.Hour + 14*time.Minute)
-		if got := app.run(functionapp.MonitorTimer); strings.Contains(got, "added up") {
-			t.Errorf("added up early: %s", got)
-		}
-		<-time.After(time.Minute)
-		contains(t, app.run(functionapp.MonitorTimer), ", added up 1 rows of calls per minute error: <nil>")
-		hours := func() (hours []string) {
-			err := app.numbers.List(t.Context(), storage.Query{}, func(e storage.Entity) error {
-				hours = append(hours, e.Partition+" "+e.ID)
-				return nil
-			})
+		sighttest.Count(t, &app.numbers, "local", time.Now(), sight.Interval{})
+		left := func() (n int) {
+			app.run(functionapp.KeeperTimer)
+			err := app.numbers.List(t.Context(), storage.Query{}, func(storage.Entity) error { n++; return nil })
 			if err != nil {
 				t.Error(err)
 			}
-			return hours
+			return n
 		}
-		<-time.After(8*24*time.Hour - time.Minute)
-		app.run(functionapp.KeeperTimer)
-		if got := hours(); len(got) != 1 || got[0] != "local,hours 20000101T00" {
-			t.Errorf("rows %v", got)
+		<-time.After(23 * time.Hour)
+		if n := left(); n != 1 {
+			t.Errorf("%d rows after 23 hours", n)
 		}
-		<-time.After(2 * time.Minute)
-		app.run(functionapp.KeeperTimer)
-		if got := hours(); len(got) != 0 {
-			t.Errorf("rows %v", got)
+		<-time.After(2 * time.Hour)
+		if n := left(); n != 0 {
+			t.Errorf("%d rows after a day", n)
 		}
 		app.numbers.Fail(fmt.Errorf("no answer"))
-		<-time.After(time.Hour)
-		contains(t, app.run(functionapp.MonitorTimer), "error: add up calls per minute: no answer")
-		contains(t, app.run(functionapp.KeeperTimer), "remove old rows of numbers: no answer")
+		contains(t, app.run(functionapp.KeeperTimer), "remove old rows of what the app knows of targets: no answer")
 	})
 }
 
@@ -344,7 +328,7 @@ func TestTimersWithOneTableDenied(t *testing.T) {
 		beats, sayPause bool
 	}{
 		"scheduled": {func(app *timerApp) *memory.Table { return &app.rows }, "scheduled messages are", false, true},
-		"app":       {func(app *timerApp) *memory.Table { return &app.targets }, "failing targets are", true, false},
+		"app":       {func(app *timerApp) *memory.Table { return &app.targets }, "limits of targets are", true, false},
 		"numbers":   {func(app *timerApp) *memory.Table { return &app.numbers }, "calls per minute are", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {

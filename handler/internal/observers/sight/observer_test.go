@@ -1,4 +1,4 @@
-package metrics_test
+package sight_test
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,9 +15,10 @@ import (
 
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/observers/background"
-	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -25,9 +27,12 @@ const app = "app"
 
 // instance is an instance of the app, with what it writes.
 type instance struct {
-	*metrics.Collector
-	log  bytes.Buffer
-	stop func()
+	*sight.Sight
+	log bytes.Buffer
+	// stop ends the instance, and kill does it without its last rows.
+	stop, kill func()
+	// open says that its circuit breakers are open.
+	open bool
 }
 
 // start starts an instance. The test ends when its rows are written.
@@ -35,7 +40,9 @@ func start(t *testing.T, table storage.Table, name string) *instance {
 	t.Helper()
 	i := &instance{}
 	log := zerolog.New(&i.log)
-	i.Collector = metrics.NewCollector(metrics.NewWriter(table, background.HandlerBytes, log), app, name)
+	reached := &losing{Table: table}
+	i.Sight = sight.New(reached, app, name, log)
+	i.IsOpen = func(*url.URL) bool { return i.open }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -47,17 +54,48 @@ func start(t *testing.T, table storage.Table, name string) *instance {
 		<-done
 		i.Close(background.HandlerClose)
 	}
+	i.kill = func() {
+		reached.isLost.Store(true)
+		i.stop()
+	}
 	return i
+}
+
+// losing is a table that loses what a dead instance would write.
+type losing struct {
+	storage.Table
+	isLost atomic.Bool
+}
+
+func (l *losing) Put(ctx context.Context, entities []storage.Entity) error {
+	if l.isLost.Load() {
+		return nil
+	}
+	return l.Table.Put(ctx, entities)
+}
+
+func (l *losing) Delete(ctx context.Context, keys []storage.Key) error {
+	if l.isLost.Load() {
+		return nil
+	}
+	return l.Table.Delete(ctx, keys)
 }
 
 // count observes what came of a message for a host.
 func (i *instance) count(host string, d decision.Decision, v *decision.Verdict) {
+	i.Observe(report(host, d, v))
+}
+
+// report is that of a message that was received before.
+func report(host string, d decision.Decision, v *decision.Verdict) *delivery.Report {
 	target := &url.URL{Scheme: "https", Host: host}
-	i.Observe(&delivery.Report{
-		Result:  delivery.Result{Decision: d},
-		Intake:  &decision.Intake{Envelope: &envelope.Envelope{Call: envelope.Call{Target: target}}},
-		Verdict: v, World: decision.World{Now: time.Now()},
-	})
+	e := &envelope.Envelope{Call: envelope.Call{Target: target}}
+	e.Attempts = 1
+	return &delivery.Report{
+		Result:  delivery.Result{Decision: d, Identity: &decision.Identity{TargetHost: targets.Host(target)}},
+		Intake:  &decision.Intake{Envelope: e},
+		Verdict: v, World: decision.World{Arrived: time.Now(), Now: time.Now()},
+	}
 }
 
 func (i *instance) deliver(host string) {
@@ -75,7 +113,7 @@ func (i *instance) refuse(host string, reason decision.Reason) {
 }
 
 // read reads the numbers of a host as a status does.
-func read(t *testing.T, r *metrics.Reader, host string) metrics.Series {
+func read(t *testing.T, r *sight.Reader, host string) sight.Series {
 	t.Helper()
 	numbers, err := r.Read(t.Context(), []string{app}, time.Now())
 	if err != nil {
@@ -123,7 +161,7 @@ func TestCollector(t *testing.T) {
 			t.Errorf("rows %s, want %s", got, want)
 		}
 		<-time.After(75 * time.Second)
-		one := read(t, metrics.NewReader(&table), "one.example")
+		one := read(t, sight.NewReader(&table), "one.example")
 		if got := fmt.Sprint(one.LastHour.Delivered, one.LastHour.Failed, one.LastHour.Refused, one.LastHour.Durations,
 			one.LastHour.P50, one.LastHour.P99); got !=
 			"3 map[interrupted:1 timeout:1] map[busy:1 duplicate:1] [0 3 0 0 0 0 0 1 0 0]<30ms<30s" {
@@ -133,7 +171,7 @@ func TestCollector(t *testing.T) {
 			one.Minutes[1].At.Minute() != 5 || one.Minutes[1].Delivered != 1 {
 			t.Errorf("in the last five minutes %+v, by minute %+v", last, one.Minutes)
 		}
-		if two := read(t, metrics.NewReader(&table), "two.example:8443"); two.LastHour.Delivered != 1 {
+		if two := read(t, sight.NewReader(&table), "two.example:8443"); two.LastHour.Delivered != 1 {
 			t.Errorf("the other target has %+v", two)
 		}
 	})

@@ -1,4 +1,4 @@
-package metrics
+package sight
 
 import (
 	"fmt"
@@ -47,7 +47,7 @@ func TestPercentile(t *testing.T) {
 func delivered(others int, hosts map[string]int) *Interval {
 	i := &Interval{Others: Counts{Delivered: others}}
 	for host, n := range hosts {
-		i.of(host).Delivered = n
+		i.counts(host).Delivered = n
 	}
 	for _, c := range i.Hosts {
 		c.AtLeast = false
@@ -114,7 +114,7 @@ func TestAdd(t *testing.T) {
 func TestManyHosts(t *testing.T) {
 	var i Interval
 	count := func(host string, n int) {
-		c := i.of(host)
+		c := i.counts(host)
 		for range n {
 			c.Delivered++
 			c.Durations.add(time.Second)
@@ -129,16 +129,16 @@ func TestManyHosts(t *testing.T) {
 	if len(i.Hosts) > maxHosts {
 		t.Errorf("%d hosts are in memory", len(i.Hosts))
 	}
-	before := i.Of("busy.example")
+	before := i.Counts("busy.example")
 	i.keepBusiest(minuteHosts)
-	all := i.others(nil)
+	all := i.except(nil)
 	if all.Delivered != 10_050 || len(i.Hosts) != minuteHosts || all.Durations != (Durations{5: 10_050}) {
 		t.Errorf("%d calls of %d hosts, %v", all.Delivered, len(i.Hosts), all.Durations)
 	}
-	if busy := i.Of("busy.example"); busy.Delivered != 50 || !busy.AtLeast || busy.Delivered != before.Delivered {
+	if busy := i.Counts("busy.example"); busy.Delivered != 50 || !busy.AtLeast || busy.Delivered != before.Delivered {
 		t.Errorf("the busy host has %+v", busy)
 	}
-	if other := i.Of("invented-0-999.example"); other.Delivered > 0 || !other.AtLeast {
+	if other := i.Counts("invented-0-999.example"); other.Delivered > 0 || !other.AtLeast {
 		t.Errorf("an invented host has %+v", other)
 	}
 }
@@ -147,7 +147,7 @@ func TestManyHosts(t *testing.T) {
 func TestRowSize(t *testing.T) {
 	var i Interval
 	for n := range maxHosts {
-		c := i.of(fmt.Sprintf("%d%s", n, strings.Repeat("<", maxHostText-5)))
+		c := i.counts(fmt.Sprintf("%d%s", n, strings.Repeat("<", maxHostText-5)))
 		c.Delivered = 1000
 		for reason := range maxReasons + 5 {
 			name := fmt.Sprint(reason, strings.Repeat("&", maxReasonText-5))
@@ -155,7 +155,7 @@ func TestRowSize(t *testing.T) {
 			addReason(&c.Refused, name, 1)
 		}
 	}
-	encoded := encode(&i, hourHosts)
+	encoded := encode(&i)
 	read, err := decode(encoded)
 	if err != nil || len(encoded) > storage.MaxPropertyBytes || len(i.Hosts) == 0 {
 		t.Fatalf("%d bytes of %d hosts, %v", len(encoded), len(i.Hosts), err)
@@ -196,11 +196,11 @@ func FuzzRow(f *testing.F) {
 		if !fits {
 			return
 		}
-		again, err := decode(encode(&all, hourHosts))
+		again, err := decode(encode(&all))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if before, after := all.others(nil), again.others(nil); before.Messages() != after.Messages() {
+		if before, after := all.except(nil), again.except(nil); before.Messages() != after.Messages() {
 			t.Errorf("%+v is read as %+v", before, after)
 		}
 	})

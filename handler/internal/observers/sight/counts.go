@@ -1,8 +1,7 @@
-// Package metrics counts the calls of an app by minute and host. Each instance of the app writes, in the background and
-// best effort, one row for each minute in which anything happened ([Collector]). The timer function AC-monitor adds up
-// the rows of an hour ([Hours]), and the commands read them ([Reader]). The numbers never change what becomes of a
-// message.
-package metrics
+// Package sight keeps what the instances of an app know of targets: which fail, and how many calls there were in each
+// minute. Each instance writes, best effort, two kinds of rows that no other instance writes: *now* and *minute*
+// ([Sight]). The commands read them ([Reader]). They never change what becomes of a message.
+package sight
 
 import (
 	"cmp"
@@ -14,9 +13,8 @@ import (
 )
 
 const (
-	// minuteHosts and hourHosts are the busiest hosts that a row has by name. The others are one number.
+	// minuteHosts are the busiest hosts that a row has by name. The others are one number.
 	minuteHosts = 50
-	hourHosts   = 100
 	// maxHosts limits the hosts of an interval while it is counted: a sender can invent hosts.
 	maxHosts = 200
 	// maxReasons limits the reasons of a host, of which there are fewer. Somebody else may have written a row.
@@ -84,6 +82,8 @@ func limitText(limit time.Duration) string {
 
 // Counts are the numbers of one host, or of several together.
 type Counts struct {
+	// New counts the messages that were seen for the first time, also those whose call is not due, or is refused.
+	New       int `json:"new,omitempty"`
 	Delivered int `json:"delivered,omitempty"`
 	// Failed counts the other calls, and Refused the messages whose call a gate did not let pass, each by reason.
 	Failed  map[string]int `json:"failed,omitempty"`
@@ -118,6 +118,7 @@ func addReason(byReason *map[string]int, reason string, n int) {
 }
 
 func (c *Counts) add(other *Counts) {
+	c.New += other.New
 	c.Delivered += other.Delivered
 	for reason, n := range other.Failed {
 		addReason(&c.Failed, reason, n)
@@ -143,14 +144,14 @@ func (i *Interval) isEmpty() bool { return len(i.Hosts) == 0 && !i.hasOthers() }
 
 func (i *Interval) hasOthers() bool { return i.Others.Messages() > 0 }
 
-// of returns the numbers of a host to add to.
-func (i *Interval) of(host string) *Counts {
+// counts returns the numbers of a host to add to.
+func (i *Interval) counts(host string) *Counts {
 	c := i.Hosts[host]
 	if c != nil {
 		return c
 	}
 	if len(i.Hosts) >= maxHosts {
-		i.keepBusiest(hourHosts)
+		i.keepBusiest(maxHosts / 2)
 	}
 	if i.Hosts == nil {
 		i.Hosts = map[string]*Counts{}
@@ -160,19 +161,19 @@ func (i *Interval) of(host string) *Counts {
 	return c
 }
 
-// Of returns the numbers of a host.
-func (i *Interval) Of(host string) Counts {
+// Counts returns the numbers of a host.
+func (i *Interval) Counts(host string) Counts {
 	if c := i.Hosts[host]; c != nil {
 		return *c
 	}
 	return Counts{AtLeast: i.hasOthers()}
 }
 
-// others returns the numbers of all hosts but these together.
-func (i *Interval) others(than []string) Counts {
+// except returns the numbers of all hosts but these together.
+func (i *Interval) except(hosts []string) Counts {
 	var others Counts
 	for host, c := range i.Hosts {
-		if !slices.Contains(than, host) {
+		if !slices.Contains(hosts, host) {
 			others.add(c)
 		}
 	}
@@ -210,7 +211,7 @@ func (i *Interval) add(other *Interval) {
 		c.AtLeast = c.AtLeast || other.Hosts[host] == nil && other.hasOthers()
 	}
 	for host, c := range other.Hosts {
-		i.of(host).add(c)
+		i.counts(host).add(c)
 	}
 	i.Others.add(&other.Others)
 }

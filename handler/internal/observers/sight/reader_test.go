@@ -1,4 +1,4 @@
-package metrics_test
+package sight_test
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"asynccaller/handler/internal/observers/metrics"
+	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -29,7 +29,7 @@ func TestReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table counted
 		a := start(t, &table, "a")
-		reader := metrics.NewReader(&table)
+		reader := sight.NewReader(&table)
 		calls := 0
 		for minute := range 130 {
 			for range 30 {

@@ -1,4 +1,4 @@
-package metrics
+package sight
 
 import (
 	"cmp"
@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
@@ -30,13 +30,13 @@ const (
 	maxRead = 20_000
 )
 
-// Reader reads the numbers of the apps of an account. It keeps what it has read, and then reads only new rows. It is
-// not safe for concurrent use.
+// Reader reads what the apps of an account know. It keeps the minutes that it has read, and then reads only new rows.
+// It is not safe for concurrent use.
 type Reader struct {
 	table storage.Table
-	// minutes and hours are the numbers of all apps.
-	minutes, hours map[time.Time]*Interval
-	read           map[string]*partition
+	// minutes are the numbers of all apps.
+	minutes map[time.Time]*Interval
+	read    map[string]*partition
 }
 
 // partition is what was read of a partition: the IDs of its rows. Those that are read next were written after a time.
@@ -47,10 +47,28 @@ type partition struct {
 
 // NewReader returns a reader of a table that has read nothing.
 func NewReader(table storage.Table) *Reader {
-	return &Reader{
-		table: table, minutes: map[time.Time]*Interval{}, hours: map[time.Time]*Interval{},
-		read: map[string]*partition{},
+	return &Reader{table: table, minutes: map[time.Time]*Interval{}, read: map[string]*partition{}}
+}
+
+// Failing returns the targets that fail, of all apps that share the account, by app and host. Calls without an answer
+// that have ended since do not count.
+func (r *Reader) Failing(ctx context.Context) (failing []Target, err error) {
+	byApp := map[string][]view{}
+	err = readNow(ctx, r.table, "", func(row nowRow, v view) { byApp[row.App] = append(byApp[row.App], v) })
+	if err != nil {
+		return nil, fmt.Errorf("read which targets fail: %w", err)
 	}
+	for _, app := range slices.Sorted(maps.Keys(byApp)) {
+		joined := join(byApp[app])
+		for _, host := range slices.Sorted(maps.Keys(joined)) {
+			t := joined[host]
+			isOver := t.IsUnanswered() && time.Since(t.SeenAt) > targets.MaxTimeout
+			if !isOver {
+				failing = append(failing, t)
+			}
+		}
+	}
+	return failing, nil
 }
 
 // Read returns the numbers of apps together. The last hour ends with the last minute whose rows have usually arrived.
@@ -61,35 +79,30 @@ func (r *Reader) Read(ctx context.Context, apps []string, now time.Time) (Number
 	}
 	end := now.UTC().Add(-arrival).Truncate(time.Minute)
 	begin := end.Add(-ShownMinutes * time.Minute)
-	firstHour := now.UTC().Add(-record.AppRetention).Truncate(time.Hour)
-	forget(r.minutes, begin)
-	forget(r.hours, firstHour)
+	maps.DeleteFunc(r.minutes, func(at time.Time, _ *Interval) bool { return at.Before(begin) })
 	read := map[string]*partition{}
 	for _, app := range apps {
-		names := []string{hoursPartition(app)}
 		for hour := begin.Truncate(time.Hour); !hour.After(now); hour = hour.Add(time.Hour) {
-			names = append(names, minutesPartition(app, hour))
-		}
-		for _, name := range names {
+			name := minutesPartition(app, hour)
 			read[name] = cmp.Or(r.read[name], &partition{ids: map[string]bool{}})
 		}
 	}
 	r.read = read
 	for name, known := range read {
-		err := r.readNew(ctx, name, known, func(row row) {
-			addTo(r.minutes, row.minute(), begin, row.Numbers)
-			addTo(r.hours, row.hour(), firstHour, row.Numbers)
-		})
+		err := r.readNew(ctx, name, known, func(row minuteRow) { r.add(row, begin) })
 		if err != nil {
 			return Numbers{}, fmt.Errorf("read calls per minute: %w", err)
 		}
 	}
-	numbers := Numbers{minutes: map[time.Time]*Interval{}, hours: r.hours}
+	numbers := Numbers{minutes: map[time.Time]*Interval{}}
 	for minute := range ShownMinutes {
 		at := begin.Add(time.Duration(minute) * time.Minute)
 		of := r.minutes[at]
 		if of == nil {
 			continue
+		}
+		if len(numbers.minutes) == 0 {
+			numbers.known = ShownMinutes - minute
 		}
 		numbers.minutes[at] = of
 		numbers.lastHour.add(of)
@@ -100,17 +113,12 @@ func (r *Reader) Read(ctx context.Context, apps []string, now time.Time) (Number
 	return numbers, nil
 }
 
-// forget removes the numbers from before a time.
-func forget(intervals map[time.Time]*Interval, begin time.Time) {
-	maps.DeleteFunc(intervals, func(at time.Time, _ *Interval) bool { return at.Before(begin) })
-}
-
 // readNew shows the new rows of a partition.
-func (r *Reader) readNew(ctx context.Context, name string, known *partition, see func(row)) error {
+func (r *Reader) readNew(ctx context.Context, name string, known *partition, see func(minuteRow)) error {
 	var latest time.Time
 	isNew := false
 	query := storage.Query{Partition: name, WrittenAfter: known.next}
-	err := rows.ListWhole(ctx, r.table, query, func(row row) error {
+	err := rows.ListWhole(ctx, r.table, query, func(row minuteRow) error {
 		if row.WrittenAt.After(latest) {
 			latest = row.WrittenAt
 		}
@@ -135,22 +143,25 @@ func (r *Reader) readNew(ctx context.Context, name string, known *partition, see
 	return err
 }
 
-// addTo adds the numbers of a row to those of its time, unless that is too early or the row is invalid.
-func addTo(intervals map[time.Time]*Interval, at, begin time.Time, encoded []byte) {
-	numbers, err := decode(encoded)
+// add adds the numbers of a row to those of its minute, unless that is too early or the row is invalid.
+func (r *Reader) add(row minuteRow, begin time.Time) {
+	numbers, err := decode(row.Numbers)
+	at := row.minute()
 	if err != nil || at.Before(begin) {
 		return
 	}
-	if intervals[at] == nil {
-		intervals[at] = &Interval{}
+	if r.minutes[at] == nil {
+		r.minutes[at] = &Interval{}
 	}
-	intervals[at].add(numbers)
+	r.minutes[at].add(numbers)
 }
 
-// Numbers are those of apps in the last hour, and in the hours of the last 8 days that were added up.
+// Numbers are those of apps in the last hour.
 type Numbers struct {
-	minutes, hours   map[time.Time]*Interval
+	minutes          map[time.Time]*Interval
 	recent, lastHour Interval
+	// known is the number of minutes from the first one in which anything happened.
+	known int
 }
 
 // Series has the numbers of a host over time.
@@ -158,49 +169,54 @@ type Series struct {
 	// Last5Minutes and LastHour have the numbers of [RecentMinutes] and [ShownMinutes].
 	Last5Minutes Window `json:"last5Minutes"`
 	LastHour     Window `json:"lastHour"`
-	// Minutes are those of the last hour in which anything happened, and Hours those of the last days, in their order.
+	// Minutes are those of the last hour in which anything happened, in their order.
 	Minutes []Point `json:"minutes,omitempty"`
-	Hours   []Point `json:"hours,omitempty"`
 }
 
 // Window has the numbers of some minutes together.
 type Window struct {
 	Counts
+	// Known is the number of these minutes since the first one of the hour in which the apps did anything, at least 1.
+	Known int `json:"knownMinutes"`
 	// P50 and P99 are limits below which 50 and 99 percent of the durations are, as of [Durations.Percentile].
 	P50 string `json:"p50"`
 	P99 string `json:"p99"`
 }
 
-// Point has the numbers of the minute or hour that begins at a time.
+// Point has the numbers of the minute that begins at a time.
 type Point struct {
 	At time.Time `json:"at"`
 	Counts
 }
 
-func window(c Counts) Window {
-	return Window{Counts: c, P50: c.Durations.Percentile(50), P99: c.Durations.Percentile(99)}
+func (n Numbers) window(c Counts, minutes int) Window {
+	return Window{
+		Counts: c, Known: max(min(n.known, minutes), 1),
+		P50: c.Durations.Percentile(50), P99: c.Durations.Percentile(99),
+	}
+}
+
+func (n Numbers) series(recent, lastHour Counts) Series {
+	return Series{Last5Minutes: n.window(recent, RecentMinutes), LastHour: n.window(lastHour, ShownMinutes)}
 }
 
 // Of returns the numbers of a host.
 func (n Numbers) Of(host string) Series {
-	of := func(i *Interval) Counts { return i.Of(host) }
-	return Series{
-		Last5Minutes: window(n.recent.Of(host)), LastHour: window(n.lastHour.Of(host)),
-		Minutes: points(n.minutes, of), Hours: points(n.hours, of),
-	}
+	of := n.series(n.recent.Counts(host), n.lastHour.Counts(host))
+	of.Minutes = points(n.minutes, func(i *Interval) Counts { return i.Counts(host) })
+	return of
 }
 
 // All returns the numbers of all hosts together.
 func (n Numbers) All() Series {
-	all := n.Others(nil)
-	all.Minutes = points(n.minutes, func(i *Interval) Counts { return i.others(nil) })
-	all.Hours = points(n.hours, func(i *Interval) Counts { return i.others(nil) })
+	all := n.Except(nil)
+	all.Minutes = points(n.minutes, func(i *Interval) Counts { return i.except(nil) })
 	return all
 }
 
-// Others returns the numbers of all hosts but these together, without their minutes and hours.
-func (n Numbers) Others(than []string) Series {
-	return Series{Last5Minutes: window(n.recent.others(than)), LastHour: window(n.lastHour.others(than))}
+// Except returns the numbers of all hosts but these together, without their minutes.
+func (n Numbers) Except(hosts []string) Series {
+	return n.series(n.recent.except(hosts), n.lastHour.except(hosts))
 }
 
 // Busiest returns the hosts with the most messages in the last hour, at most so many.
