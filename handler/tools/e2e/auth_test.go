@@ -272,7 +272,7 @@ func TestCredentials(t *testing.T) {
 			printed[queue] += string(content)
 		}
 	}
-	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable} {
+	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.SightTable} {
 		printed[name] = f.entities(name)
 	}
 	f.must(filepath.WalkDir(filepath.Join(f.app, "state"), func(path string, d fs.DirEntry, err error) error {
