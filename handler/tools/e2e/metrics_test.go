@@ -96,7 +96,7 @@ func TestNumbers(t *testing.T) {
 	f.must(err)
 	table, err := azure.OpenTable(connection, storage.SightTable)
 	f.must(err)
-	numbers, err := sight.NewReader(table).Read(t.Context(), []string{"local"}, time.Now().Add(2*time.Minute))
+	numbers, err := sight.NewReader(table).Read(t.Context(), time.Now().Add(2*time.Minute))
 	f.must(err)
 	killed, _, wasKilled := strings.Cut(hosts[0].Output(), `"message":"handler failed`)
 	if !wasKilled {

@@ -194,6 +194,9 @@ func TestInventions(t *testing.T) {
 		future := time.Now().Add(time.Hour)
 		sighttest.Fail(t, &table, sight.Target{App: app, Host: "later.example", Since: future, Latest: future})
 		sighttest.Fail(t, &table, sight.Target{App: app, Host: "no-time.example"})
+		sighttest.Count(t, &table, app, future, sight.Interval{
+			Hosts: map[string]*sight.Counts{"invented.example": {Delivered: 1000}},
+		})
 		for id, view := range map[string]string{
 			"1": `{"succeeded":{"h.example":"9999-12-31T00:00:00Z"}}`, "2": `[`,
 			"3": `{"failing":[{"host":"` + strings.Repeat("x", 1000) + `","since":"2000-01-01T00:00:00Z","latest":"1999-01-01T00:00:00Z"}]}`,
@@ -215,6 +218,10 @@ func TestInventions(t *testing.T) {
 		if got := failing(t, &table); !strings.HasPrefix(got, "h.example timeout since 00:00; invented-") ||
 			strings.Count(got, ";") != 99 {
 			t.Errorf("got %s", got)
+		}
+		<-time.After(time.Until(future) + 2*time.Minute)
+		if n := read(t, sight.NewReader(&table), "invented.example").LastHour.Delivered; n > 0 {
+			t.Errorf("%d calls of the future were delivered", n)
 		}
 		i.stop()
 	})

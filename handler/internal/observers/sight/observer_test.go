@@ -115,7 +115,7 @@ func (i *instance) refuse(host string, reason decision.Reason) {
 // read reads the numbers of a host as a status does.
 func read(t *testing.T, r *sight.Reader, host string) sight.Series {
 	t.Helper()
-	numbers, err := r.Read(t.Context(), []string{app}, time.Now())
+	numbers, err := r.Read(t.Context(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestCollector(t *testing.T) {
 		a.deliver("one.example")
 		a.stop()
 		b.stop()
-		want := "[app,20000101T00 20000101T0000,a app,20000101T00 20000101T0000,b app,20000101T00 20000101T0005,a]"
+		want := "[20000101T00 20000101T0000,app,a 20000101T00 20000101T0000,app,b 20000101T00 20000101T0005,app,a]"
 		if got := fmt.Sprint(rowsOf(t, &table)); got != want {
 			t.Errorf("rows %s, want %s", got, want)
 		}

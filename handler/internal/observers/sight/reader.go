@@ -24,10 +24,8 @@ const (
 	arrival = 15 * time.Second
 	// overlap is how much of the time that was read is read once more: a row can become visible late.
 	overlap = 5 * time.Second
-	// maxApps limits the apps whose numbers are read, and maxRead the rows of a partition. Somebody else may have
-	// written them.
-	maxApps = 50
-	maxRead = 20_000
+	// maxRead limits the rows of an hour that are read. Somebody else may have written them.
+	maxRead = 50_000
 )
 
 // Reader reads what the apps of an account know. It keeps the minutes that it has read, and then reads only new rows.
@@ -71,21 +69,16 @@ func (r *Reader) Failing(ctx context.Context) (failing []Target, err error) {
 	return failing, nil
 }
 
-// Read returns the numbers of apps together. The last hour ends with the last minute whose rows have usually arrived.
-func (r *Reader) Read(ctx context.Context, apps []string, now time.Time) (Numbers, error) {
-	if len(apps) > maxApps {
-		return Numbers{}, fmt.Errorf("the account has %d apps, and the calls per minute of at most %d are read",
-			len(apps), maxApps)
-	}
+// Read returns the numbers of all apps together. The last hour ends with the last minute whose rows have usually
+// arrived.
+func (r *Reader) Read(ctx context.Context, now time.Time) (Numbers, error) {
 	end := now.UTC().Add(-arrival).Truncate(time.Minute)
 	begin := end.Add(-ShownMinutes * time.Minute)
 	maps.DeleteFunc(r.minutes, func(at time.Time, _ *Interval) bool { return at.Before(begin) })
 	read := map[string]*partition{}
-	for _, app := range apps {
-		for hour := begin.Truncate(time.Hour); !hour.After(now); hour = hour.Add(time.Hour) {
-			name := minutesPartition(app, hour)
-			read[name] = cmp.Or(r.read[name], &partition{ids: map[string]bool{}})
-		}
+	for hour := begin.Truncate(time.Hour); !hour.After(now); hour = hour.Add(time.Hour) {
+		name := minutesPartition(hour)
+		read[name] = cmp.Or(r.read[name], &partition{ids: map[string]bool{}})
 	}
 	r.read = read
 	for name, known := range read {
@@ -156,7 +149,7 @@ func (r *Reader) add(row minuteRow, begin time.Time) {
 	r.minutes[at].add(numbers)
 }
 
-// Numbers are those of apps in the last hour.
+// Numbers are those of all apps in the last hour.
 type Numbers struct {
 	minutes          map[time.Time]*Interval
 	recent, lastHour Interval

@@ -14,7 +14,7 @@ import (
 )
 
 // minuteRow has the numbers of an instance in a minute. The key says of which: anyone who can write to the table may
-// have written the row.
+// have written the row. The PartitionKey is the hour, so that readers need no list of apps, which can be invented.
 type minuteRow struct {
 	storage.Key
 
@@ -31,7 +31,7 @@ type nowRow struct {
 	View []byte `row:"view"`
 }
 
-// nowPartition is the PartitionKey of these rows. That of a minute has a comma.
+// nowPartition is the PartitionKey of these rows.
 const nowPartition = "now"
 
 // nowPrefix returns the beginning of the IDs of the rows of an app.
@@ -113,22 +113,22 @@ const (
 	hourForm   = "20060102T15"
 )
 
-// minutesPartition returns the PartitionKey of the rows of an app in an hour.
-func minutesPartition(app string, hour time.Time) string {
-	return rows.KeyOf(app) + "," + hour.UTC().Format(hourForm)
-}
+// minutesPartition returns the PartitionKey of the rows of an hour.
+func minutesPartition(hour time.Time) string { return hour.UTC().Format(hourForm) }
 
 func minuteKey(app, instance string, minute time.Time) storage.Key {
 	return storage.Key{
-		Partition: minutesPartition(app, minute), ID: minute.UTC().Format(minuteForm) + "," + rows.KeyOf(instance),
+		Partition: minutesPartition(minute),
+		ID:        minute.UTC().Format(minuteForm) + "," + nowKey(app, instance).ID,
 	}
 }
 
-// minute returns the minute of a row; zero if its key is invalid.
+// minute returns the minute of a row; zero if its key is invalid, or names one that begins more than a minute after the
+// row was written, by the clock of the table.
 func (r minuteRow) minute() time.Time {
 	id, _, _ := strings.Cut(r.ID, ",")
 	minute, err := time.Parse(minuteForm, id)
-	if err != nil || !strings.HasSuffix(r.Partition, ","+minute.Format(hourForm)) {
+	if err != nil || r.Partition != minutesPartition(minute) || minute.After(r.WrittenAt.Add(time.Minute)) {
 		return time.Time{}
 	}
 	return minute

@@ -284,15 +284,7 @@ func (a *Account) readNumbers(ctx context.Context, s *Status) {
 	}
 	limited, cancel := context.WithTimeout(ctx, numbersTimeout)
 	defer cancel()
-	var apps []string
-	for _, app := range s.Apps {
-		apps = append(apps, app.Name)
-	}
-	if len(apps) == 0 && s.RecordProblem != "" { // the heartbeats name the apps
-		s.NumbersProblem = s.RecordProblem
-		return
-	}
-	numbers, err := a.Sight.Read(limited, apps, s.At)
+	numbers, err := a.Sight.Read(limited, s.At)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		s.NumbersProblem = "the table " + storage.SightTable + " does not answer in time"

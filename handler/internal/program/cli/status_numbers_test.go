@@ -41,7 +41,7 @@ func (n *numbersSession) put(t *testing.T, ago int, numbers string) {
 	n.rows++
 	at := time.Now().UTC().Add(-time.Duration(ago) * time.Minute)
 	key := storage.Key{
-		Partition: "app," + at.Format("20060102T15"), ID: fmt.Sprintf("%s,%d", at.Format("20060102T1504"), n.rows),
+		Partition: at.Format("20060102T15"), ID: fmt.Sprintf("%s,app,%d", at.Format("20060102T1504"), n.rows),
 	}
 	entity := storage.Entity{Key: key, Values: map[string]any{"numbers": []byte(numbers)}}
 	if err := n.table.Put(t.Context(), []storage.Entity{entity}); err != nil {
@@ -61,11 +61,18 @@ func (n *numbersSession) numbersPart(t *testing.T) string {
 	return "TARGET (PER MINUTE)" + strings.TrimRight(lines, "\n") + "\n"
 }
 
-// TestStatusNumbers: the calls per minute of the targets that wait and of the busiest ones.
+// TestStatusNumbers: the calls per minute of the targets that wait and of the busiest ones, whatever heartbeats
+// somebody has invented.
 func TestStatusNumbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		<-time.After(3*time.Hour + 30*time.Second)
 		d := newNumbersSession(t, rowAt("aaaaaaaa-1", "waits.example", 30*time.Minute))
+		for n := range 60 {
+			app := heartbeat.App{Name: fmt.Sprint("0-invented-", n)}
+			if err := heartbeat.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for ago := 1; ago <= 60; ago++ {
 			d.put(t, ago, `{"hosts":{"busy.example":{"delivered":1234,"durations":[0,1200,34]},
 				"waits.example":{"delivered":1,"failed":{"timeout":2,"dns":1},"durations":[0,0,0,0,0,0,0,0,1,2]}}}`)

@@ -89,8 +89,10 @@ func newOverview(s account.Status, fronts []account.Front) overviewData {
 	return d
 }
 
-// knowsNumbers reports whether the calls per minute of an app could be read.
-func knowsNumbers(s account.Status) bool { return len(s.Apps) > 0 && s.OtherNumbers != nil }
+// knowsNumbers reports whether the calls per minute could be read, and an app is known that would have written some.
+func knowsNumbers(s account.Status) bool {
+	return s.OtherNumbers != nil && (len(s.Apps) > 0 || len(s.Numbers.All().Minutes) > 0)
+}
 
 // problems says what an operator should know first, and what is unknown.
 func problems(s account.Status) (texts []string) {

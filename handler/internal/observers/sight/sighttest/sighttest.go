@@ -41,7 +41,8 @@ func Count(tb testing.TB, table storage.Table, app string, minute time.Time, num
 		storage.Key
 		Numbers []byte `row:"numbers"`
 	}{storage.Key{
-		Partition: rows.KeyOf(app) + "," + minute.Format("20060102T15"), ID: minute.Format("20060102T1504") + ",test",
+		Partition: minute.Format("20060102T15"),
+		ID:        minute.Format("20060102T1504") + "," + rows.KeyOf(app) + ",test",
 	}, encoded})
 }
 
