@@ -143,7 +143,7 @@ func (s *Sight) Observe(r *delivery.Report) func(context.Context, *delivery.Resu
 	switch {
 	case failed.Host != "":
 		s.noteFailure(failed)
-	case r.Verdict != nil && r.Outcome == decision.Delivered:
+	case r.Verdict != nil && r.Verdict.Outcome != nil && r.Outcome == decision.Delivered:
 		s.noteSuccess(host, r.World.Now)
 	}
 	return nil

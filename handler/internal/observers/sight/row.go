@@ -91,15 +91,22 @@ const maxRowText = 300
 // maxAge is how long rows *now* stay, and what fails there: longer than a message waits for its next attempt.
 const maxAge = 8 * 24 * time.Hour
 
-// maxRows limits the rows *now* that are read. Somebody else may have written them.
-const maxRows = 1000
+// maxRows limits the rows *now* of an account that a command reads, and maxInstances those of an app that an instance
+// reads, which has little memory: each can have 64 KiB. Somebody else may have written them.
+const (
+	maxRows      = 1000
+	maxInstances = 200
+)
 
 // readNow shows the rows *now* whose ID has a prefix; an empty one means those of all apps.
 func readNow(ctx context.Context, table storage.Table, prefix string, see func(nowRow, view)) error {
-	n := 0
+	n, most := 0, maxRows
+	if prefix != "" {
+		most = maxInstances
+	}
 	q := storage.Query{Partition: nowPartition, IDPrefix: prefix}
 	return rows.ListWhole(ctx, table, q, func(row nowRow) error {
-		if n++; n > maxRows {
+		if n++; n > most {
 			return rows.ErrStop
 		}
 		see(row, row.view())

@@ -77,9 +77,6 @@ func (t timers) limited(stopping context.Context, task ingress.Task) ingress.Tas
 	}
 }
 
-// oldCredentials is the partition of rows that only earlier builds have written.
-const oldCredentials = "credential"
-
 // keeper returns the task of the keeper.
 func (t timers) keeper() ingress.Task {
 	var queues []string
@@ -100,9 +97,7 @@ func (t timers) keeper() ingress.Task {
 				t.beat(ctx, table, functionapp.KeeperTimer))
 		})
 		appErr := t.shared.Use(func(table storage.Table) error {
-			return errors.Join(
-				record.SweepApps(ctx, table, limit.Partition),
-				record.SweepApps(ctx, table, oldCredentials))
+			return record.SweepApps(ctx, table, limit.Partition)
 		})
 		sightErr := t.sight.Sweep(ctx)
 		outcomesErr := t.outcomes.Use(func(table storage.Table) error {
