@@ -68,13 +68,13 @@ type Sight struct {
 	// failing are the targets that fail in the eyes of this instance, and succeeded when the latest call succeeded.
 	failing   map[string]Target
 	succeeded map[string]time.Time
-	// known are those that fail in the eyes of the others, and named when each of their hosts last failed there,
-	// whether or not it has succeeded since.
+	// known are those that fail in the eyes of the others, and named since when they do there, also if they have
+	// succeeded since.
 	known map[string]Target
 	named map[string]time.Time
-	// active says that a call has ended since the rows were last read, at readAt. Written is what the own row says
-	// since wroteAt; nil if there is none. After an error, nothing is done before retryAt.
-	active bool
+	// calledAt is when the latest call ended. Written is what the own row says since wroteAt; nil if there is none.
+	// After an error, nothing is done before retryAt.
+	calledAt time.Time
 	// closed says that the process ends: what is new is written at once.
 	closed                   bool
 	written                  []byte
@@ -87,7 +87,7 @@ func New(table storage.Table, app, instance string, log zerolog.Logger) *Sight {
 		writer: background.New(background.Config{
 			Table: table, Rows: "failing targets and calls per minute", Bytes: background.HandlerBytes, Log: log,
 		}),
-		app: app, instance: instance, wake: make(chan struct{}, 1), active: true,
+		app: app, instance: instance, wake: make(chan struct{}, 1), calledAt: time.Now(),
 		failing: map[string]Target{}, succeeded: map[string]time.Time{},
 		known: map[string]Target{}, named: map[string]time.Time{},
 	}
@@ -142,7 +142,7 @@ func (s *Sight) Observe(r *delivery.Report) func(context.Context, *delivery.Resu
 	s.counted.observe(host, r)
 	switch {
 	case failed.Host != "":
-		s.noteFailure(failed)
+		s.noteFailure(failed, r.World.Now)
 	case r.Verdict != nil && r.Verdict.Outcome != nil && r.Outcome == decision.Delivered:
 		s.noteSuccess(host, r.World.Now)
 	}
@@ -220,9 +220,9 @@ func isOfTarget(f decision.Failure) bool {
 	return !slices.Contains(notOfTarget, f)
 }
 
-// noteFailure notes a failed call.
-func (s *Sight) noteFailure(failed Target) {
-	s.active = true
+// noteFailure notes a failed call that has ended now.
+func (s *Sight) noteFailure(failed Target, now time.Time) {
+	s.calledAt = now
 	own, isKnown := s.failing[failed.Host]
 	if !failed.Latest.After(s.succeeded[failed.Host]) || !isKnown && len(s.failing) >= maxFailing {
 		return
@@ -235,7 +235,7 @@ func (s *Sight) noteFailure(failed Target) {
 
 // noteSuccess notes that a call has succeeded and ended now.
 func (s *Sight) noteSuccess(host string, now time.Time) {
-	s.active = true
+	s.calledAt = now
 	_, isKnown := s.failing[host]
 	delete(s.failing, host)
 	if _, has := s.succeeded[host]; !has && len(s.succeeded) >= maxSuccesses {
@@ -303,8 +303,8 @@ func (s *Sight) compose(now time.Time) []byte {
 		failing[host] = t.with(failing[host])
 	}
 	succeeded := map[string]time.Time{}
-	for host, latest := range s.named {
-		if at := s.succeeded[host]; !at.Before(latest) && len(succeeded) < maxFailing {
+	for host, since := range s.named {
+		if at := s.succeeded[host]; !at.Before(since) && len(succeeded) < maxFailing {
 			succeeded[host] = at
 		}
 	}
@@ -355,7 +355,7 @@ func (s *Sight) Close(timeout time.Duration) {
 func (s *Sight) pass(ctx context.Context, now time.Time) {
 	s.mu.Lock()
 	mayWrite := (s.closed || now.Sub(s.wroteAt) >= interval) && !bytes.Equal(s.compose(now), s.written)
-	isDue := !now.Before(s.retryAt) && (mayWrite || s.active && now.Sub(s.readAt) >= interval)
+	isDue := !now.Before(s.retryAt) && (mayWrite || s.mayLearn() && now.Sub(s.readAt) >= interval)
 	s.mu.Unlock()
 	if !isDue {
 		return
@@ -378,6 +378,10 @@ func (s *Sight) pass(ctx context.Context, now time.Time) {
 		s.mu.Unlock()
 	}
 }
+
+// mayLearn reports whether rows that were written after the latest reading can say something about the calls of this
+// instance: another one may write minutes later that a call failed which began before a success of this one.
+func (s *Sight) mayLearn() bool { return s.readAt.Before(s.calledAt.Add(successMemory)) }
 
 // read reads the rows of the app, and takes over what fails in the rows of instances that have ended. It returns the
 // keys of these rows.
@@ -402,12 +406,15 @@ func (s *Sight) read(ctx context.Context, table storage.Table, now time.Time) (a
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.active, s.readAt = false, now
+	s.readAt = now
 	if s.written != nil && !hasOwn { // another instance has taken it over
 		for host, t := range s.failing {
-			if !t.Latest.After(s.wroteAt) {
+			left, fails := t.after(s.wroteAt)
+			if !fails {
 				delete(s.failing, host)
+				continue
 			}
+			s.failing[host] = left
 		}
 		s.written = nil
 	}
@@ -426,7 +433,7 @@ func (s *Sight) learn(others []view, now time.Time) {
 	clear(s.named)
 	for _, v := range others {
 		for _, t := range v.Failing {
-			s.named[t.Host] = bounds.Later(s.named[t.Host], t.Latest)
+			s.named[t.Host] = bounds.Earliest(s.named[t.Host], t.Since)
 		}
 	}
 	for _, v := range others {
