@@ -114,7 +114,8 @@ func (o *options) read(folder string) (*azure.Queues, error) {
 // report prints an error, and what to do about it if storage refuses. It returns the exit code.
 func report(stderr io.Writer, code int, err error) int {
 	for line := range strings.Lines(err.Error() + "\n" + azure.Advice(err, azure.Roles)) {
-		if line = strings.TrimSpace(line); line != "" {
+		line = strings.TrimSpace(line)
+		if line != "" {
 			fmt.Fprintf(stderr, "functionshost: %s\n", text.Printable(line))
 		}
 	}
