@@ -165,6 +165,19 @@ func TestRowSize(t *testing.T) {
 	}
 }
 
+// TestViewSize: a row fits a table whatever hosts others name, and however many.
+func TestViewSize(t *testing.T) {
+	failing, succeeded := map[string]Target{}, map[string]time.Time{}
+	for n := range maxFailing {
+		host := fmt.Sprint(n) + strings.Repeat("<", maxRowText)
+		failing[host] = Target{Host: host, Cause: host, Answer: host, Latest: time.Now()}
+		succeeded[host] = time.Now()
+	}
+	if n := len(encodeView(failing, succeeded)); n > storage.MaxPropertyBytes {
+		t.Errorf("%d bytes", n)
+	}
+}
+
 // FuzzRow: anyone who can write to the table may have written a row. What is read of it can be shown and added up, and
 // written again unless the numbers are too large.
 func FuzzRow(f *testing.F) {

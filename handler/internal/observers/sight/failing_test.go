@@ -199,7 +199,8 @@ func TestInventions(t *testing.T) {
 		})
 		for id, view := range map[string]string{
 			"1": `{"succeeded":{"h.example":"9999-12-31T00:00:00Z"}}`, "2": `[`,
-			"3": `{"failing":[{"host":"` + strings.Repeat("x", 1000) + `","since":"2000-01-01T00:00:00Z","latest":"1999-01-01T00:00:00Z"}]}`,
+			"3": `{"failing":[{"host":"` + strings.Repeat("x", 1000) +
+				`","since":"2000-01-01T00:00:00Z","latest":"1999-01-01T00:00:00Z"}]}`,
 		} {
 			row := storage.Entity{Key: storage.Key{Partition: "now", ID: "app," + id}, Values: map[string]any{
 				"app": app, "view": []byte(view),

@@ -72,13 +72,15 @@ type Sight struct {
 	// succeeded since.
 	known map[string]Target
 	named map[string]time.Time
-	// calledAt is when the latest call ended. Written is what the own row says since wroteAt; nil if there is none.
-	// After an error, nothing is done before retryAt.
-	calledAt time.Time
+	// calledAt is when the latest call ended, and readAt when the rows of the app were last read.
+	calledAt, readAt time.Time
+	// written is what the own row says since wroteAt; nil if there is none.
+	written []byte
+	wroteAt time.Time
+	// retryAt is when something is done again after an error.
+	retryAt time.Time
 	// closed says that the process ends: what is new is written at once.
-	closed                   bool
-	written                  []byte
-	readAt, wroteAt, retryAt time.Time
+	closed bool
 }
 
 // New returns what an instance of an app knows. The caller runs [Sight.Run], and closes it after the last message.
@@ -304,7 +306,7 @@ func (s *Sight) compose(now time.Time) []byte {
 	}
 	succeeded := map[string]time.Time{}
 	for host, since := range s.named {
-		if at := s.succeeded[host]; !at.Before(since) && len(succeeded) < maxFailing {
+		if at := s.succeeded[host]; !at.Before(since) {
 			succeeded[host] = at
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,10 +47,16 @@ func nowKey(app, instance string) storage.Key {
 // invent hosts.
 const maxFailing = 100
 
-// encodeView returns what an instance knows as its row has it, with fewer targets if the row is too small for them.
+// encodeView returns what an instance knows as its row has it: at most [maxFailing] targets that fail and as many that
+// succeeded, and fewer if the row is too small for them.
 func encodeView(failing map[string]Target, succeeded map[string]time.Time) []byte {
+	hosts := slices.Sorted(maps.Keys(succeeded))
 	for most := maxFailing; ; most /= 2 {
-		encoded, _ := json.Marshal(view{Failing: longest(failing, most), Succeeded: succeeded}) // texts and numbers
+		v := view{Failing: longest(failing, most), Succeeded: map[string]time.Time{}}
+		for _, host := range hosts[:min(len(hosts), most)] {
+			v.Succeeded[host] = succeeded[host]
+		}
+		encoded, _ := json.Marshal(v) // texts and numbers
 		if len(encoded) <= storage.MaxPropertyBytes {
 			return encoded
 		}
