@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +18,7 @@ import (
 	"asynccaller/handler/internal/app/listener"
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/tools/freeport"
 )
 
 // Defaults of the real host (docs/host.md).
@@ -97,7 +95,7 @@ func (h *host) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	port, err := freePort(ctx)
+	port, err := freeport.Find(ctx) // a restarted handler gets the same one
 	if err != nil {
 		return err
 	}
@@ -252,20 +250,4 @@ func newClocks(
 		all = append(all, clock)
 	}
 	return all, errors.Join(problems...)
-}
-
-// freePort finds a port for the handler. A restarted handler gets the same one. The port is below those that the system
-// gives to others who ask for any port: one of them could get it before the handler listens.
-func freePort(ctx context.Context) (int, error) {
-	const first, ports, tries = 20_000, 10_000, 50
-	var err error
-	for range tries {
-		port := first + rand.IntN(ports) //nolint:gosec // any of them will do
-		var listener net.Listener
-		listener, err = new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			return port, listener.Close()
-		}
-	}
-	return 0, fmt.Errorf("find a free port for the handler: %w", err)
 }

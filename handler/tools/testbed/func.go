@@ -5,10 +5,11 @@ package testbed
 import (
 	"context"
 	"fmt"
-	"net"
 	"os/exec"
 	"regexp"
 	"strconv"
+
+	"asynccaller/handler/tools/freeport"
 )
 
 // This file has all that a [Host] needs to be `func start` of Azure Functions Core Tools 4, which is on the PATH. See
@@ -17,13 +18,9 @@ import (
 
 // useFunc makes the command of a host that was not started `func start` in an app folder.
 func (h *Host) useFunc(ctx context.Context, appDir string) error {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	port, err := freeport.Find(ctx)
 	if err != nil {
-		return fmt.Errorf("find a port for func: %w", err)
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		return fmt.Errorf("find a port for func: %w", err)
+		return fmt.Errorf("start func: %w", err)
 	}
 	env := append(h.command.Env, "FUNCTIONS_WORKER_RUNTIME=custom", "FUNCTIONS_CORE_TOOLS_TELEMETRY_OPTOUT=1")
 	h.command = exec.Command("func", "start", "--port", strconv.Itoa(port)) //nolint:noctx // as in StartHost

@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/guard"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/tools/freeport"
 )
 
 // canary is a secret in every place of an envelope that can hold one. It must not appear anywhere else.
@@ -199,7 +200,7 @@ func TestSecretsInRealCalls(t *testing.T) {
 		"reset":          {"http", here, "/reset", "connection"},
 		"redirected":     {"http", here, "/redirect", "redirected"},
 		"redirect_loop":  {"http", here, "/loop", "redirected"},
-		"refused":        {"http", unusedAddress(), "/", "connect"},
+		"refused":        {"http", unusedAddress(t), "/", "connect"},
 		"untrusted":      {"https", there, "/", "certificate"},
 		"not_tls":        {"https", here, "/", "tls"},
 		"redirect_bad":   {"http", here, "/nowhere", ""},
@@ -226,8 +227,11 @@ func TestSecretsInRealCalls(t *testing.T) {
 }
 
 // unusedAddress returns an address that refuses connections.
-func unusedAddress() string {
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	return server.Listener.Addr().String()
+func unusedAddress(t *testing.T) string {
+	t.Helper()
+	address, err := freeport.Address(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
 }

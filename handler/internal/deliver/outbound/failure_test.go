@@ -21,6 +21,7 @@ import (
 
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/tools/freeport"
 )
 
 // secretCall returns a call with secrets in its URL, headers and body.
@@ -36,12 +37,8 @@ func secretCall(tb testing.TB, scheme, address string) *envelope.Envelope {
 // refusedAddress returns an address that refuses connections.
 func refusedAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	address, err := freeport.Address(t.Context())
 	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return address

@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 	"testing"
+
+	"asynccaller/handler/tools/freeport"
 )
 
 // TestFailures has what Unix and Windows report.
@@ -40,12 +42,8 @@ func TestFailures(t *testing.T) {
 
 // TestRefusedHere: what this platform reports is recognized.
 func TestRefusedHere(t *testing.T) {
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	address, err := freeport.Address(t.Context())
 	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)

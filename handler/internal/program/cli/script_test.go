@@ -39,6 +39,7 @@ import (
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/storage/rows"
 	"asynccaller/handler/tools/azurite"
+	"asynccaller/handler/tools/freeport"
 	"asynccaller/handler/tools/testbed"
 )
 
@@ -247,10 +248,10 @@ func mustAccount(ts *testscript.TestScript) *account {
 }
 
 func unreachable(ts *testscript.TestScript, _ bool, _ []string) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close() // the port stays unused
+	address, err := freeport.Address(context.Background())
+	ts.Check(err)
 	ts.Setenv("AzureWebJobsStorage", "DefaultEndpointsProtocol=http;AccountName=away;"+
-		"AccountKey=C4naryC4naryC4naryC4nary;QueueEndpoint="+server.URL+"/away;")
+		"AccountKey=C4naryC4naryC4naryC4nary;QueueEndpoint=http://"+address+"/away;")
 }
 
 func putDead(ts *testscript.TestScript, _ bool, args []string) {
@@ -439,9 +440,9 @@ func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: freeport NAME")
 	}
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	ts.Setenv(args[0], server.URL[strings.LastIndex(server.URL, ":")+1:])
+	port, err := freeport.Find(context.Background())
+	ts.Check(err)
+	ts.Setenv(args[0], strconv.Itoa(port))
 }
 
 func ready(ts *testscript.TestScript, _ bool, args []string) {

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/tools/freeport"
 )
 
 // refusing starts a storage service that answers every request with an error, and returns a connection string.
@@ -32,14 +32,11 @@ func connectionTo(address string) string {
 
 func unusedAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	address, err := freeport.Address(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return listener.Addr().String()
+	return address
 }
 
 // TestStorageErrors checks that every command passes on what storage says, and that only a denied access puts the

@@ -22,18 +22,15 @@ import (
 
 	"asynccaller/handler/internal/plain/secret"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/tools/freeport"
 )
 
 // TestAdvice: the advice fits what went wrong on the way to the account.
 func TestAdvice(t *testing.T) {
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
-	closed, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	nobody, err := freeport.Address(t.Context())
 	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := closed.Addr().String()
-	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
 	get := func(address, proxy string) error {

@@ -15,6 +15,7 @@ import (
 
 	"asynccaller/handler/internal/plain/socket"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/tools/freeport"
 )
 
 const (
@@ -327,12 +328,8 @@ func TestNoAnswer(t *testing.T) {
 }
 
 func TestConnectionRefused(t *testing.T) {
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	addr, err := freeport.Address(t.Context())
 	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for way, conn := range connections("http://" + addr) {

@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
+	"asynccaller/handler/tools/freeport"
 	"asynccaller/handler/tools/testbed"
 )
 
@@ -31,9 +32,11 @@ func listen(t *testing.T) (net.Listener, int) {
 func freePorts(t *testing.T) (p azurite.Options) {
 	t.Helper()
 	for _, port := range []*int{&p.BlobPort, &p.Port, &p.TablePort} {
-		var listener net.Listener
-		listener, *port = listen(t)
-		defer func() { _ = listener.Close() }()
+		found, err := freeport.Find(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		*port = found
 	}
 	return p
 }
