@@ -108,15 +108,6 @@ func isAuthority(text string) bool {
 // The functions below change one part of a request. All other bytes stay. Their errors are those of
 // [ParseRequest], about the request before or after the change.
 
-// ReplaceMethod changes the method.
-func ReplaceMethod(request []byte, method string) ([]byte, error) {
-	return edit(request, func(m *message) error {
-		_, rest, _ := strings.Cut(m.line, " ")
-		m.line = method + " " + rest
-		return nil
-	})
-}
-
 // ReplaceURL changes the host, which may have a port, and the target, the path and query.
 func ReplaceURL(request []byte, host, target string) ([]byte, error) {
 	return edit(request, func(m *message) error {
@@ -153,14 +144,29 @@ func RemoveHeader(request []byte, name string) ([]byte, error) {
 func ReplaceBody(request, body []byte, contentType string) ([]byte, error) {
 	return edit(request, func(m *message) error {
 		m.rest = body
-		if slices.ContainsFunc(m.fields, named("Content-Length")) {
-			return m.set("Content-Length", strconv.Itoa(len(body)))
-		}
 		if !slices.ContainsFunc(m.fields, field.isContent) {
 			return m.set("Content-Type", contentType)
 		}
-		return nil
+		return m.correctLength()
 	})
+}
+
+// CorrectLength corrects a Content-Length. It refuses a body that .NET would not read, because there is no content
+// header.
+func CorrectLength(request []byte) ([]byte, error) {
+	return edit(request, func(m *message) error {
+		if len(m.rest) > 0 && m.body() == nil {
+			return errors.New("headers: a body needs one such as Content-Type, or .NET does not read it")
+		}
+		return m.correctLength()
+	})
+}
+
+func (m *message) correctLength() error {
+	if !slices.ContainsFunc(m.fields, named("Content-Length")) {
+		return nil
+	}
+	return m.set("Content-Length", strconv.Itoa(len(m.rest)))
 }
 
 // ReplaceContent changes the body, and replaces all content headers by a Content-Type.

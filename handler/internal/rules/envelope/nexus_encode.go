@@ -321,6 +321,8 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	return r.encode(), nil
 }
 
+var errNotInNexus = errors.New("the Nexus format has no place for it")
+
 // checkPlaces returns an error that names a member that the Nexus format cannot hold.
 func (n *native) checkPlaces() error {
 	for _, m := range n.members {
