@@ -8,7 +8,7 @@ import (
 	"asynccaller/handler/internal/rules/dotnet"
 )
 
-// edited is a request in a form that FormatRequest never writes.
+// edited is a request in a form that .NET never writes.
 const edited = "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\nx-a:\t2\r\nX-B: folded\r\n" +
 	" over lines\r\nContent-type: text/plain\r\nX-C: 3\r\n\r\nbody\r\n\r\n"
 

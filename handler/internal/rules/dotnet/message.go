@@ -3,7 +3,6 @@ package dotnet
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -59,19 +58,6 @@ func (m *message) request() (Request, error) {
 		Method: line[0], Target: line[1], Host: hosts[0],
 		Header: header, Spelling: spelling, Body: m.body(),
 	}, nil
-}
-
-// FormatRequest writes a request as HttpMessageContent does: Host, the headers of the request, the headers of its
-// content. [ParseRequest] reads the result if Method, Target and Host are as it returns them. No value of them
-// can end the line early. A body that is not nil but has no content header gets
-// "Content-Type: application/octet-stream", because .NET would not read it otherwise.
-func FormatRequest(r Request) []byte {
-	content := appendLine(nil, r.Method+" "+r.Target+" HTTP/1.1")
-	content = appendLine(content, "Host: "+r.Host)
-	header := maps.Clone(r.Header)
-	maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.EqualFold(name, "Host") })
-	content = appendHeaders(content, header, r.Spelling, r.Body != nil)
-	return append(content, r.Body...)
 }
 
 func checkRequestLine(line string) error {
@@ -255,7 +241,7 @@ func ParseResponse(content []byte) (Response, error) {
 func FormatResponse(r Response) []byte {
 	// .NET wants the space after the status even without a reason phrase.
 	content := appendLine(nil, "HTTP/1.1 "+strconv.Itoa(r.Status)+" "+http.StatusText(r.Status))
-	content = appendHeaders(content, r.Header, nil, len(r.Body) > 0)
+	content = appendHeaders(content, r.Header, len(r.Body) > 0)
 	return append(content, r.Body...)
 }
 
