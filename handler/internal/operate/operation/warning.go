@@ -67,11 +67,11 @@ var ErrNoEffect = errors.New("edits without effect are refused without --force")
 type notes struct{ warnings, idle []Warning }
 
 // add notes what a person should know of the edits of one message.
-func (n *notes) add(ctx context.Context, o edit.Options, before, after []byte, m Name) {
+func (n *notes) add(o edit.Options, before, after []byte, m Name) {
 	for _, why := range o.Warnings(before, after) {
 		n.warnings = addWarning(n.warnings, why, m)
 	}
-	for _, why := range o.WithoutEffect(ctx, before, after) {
+	for _, why := range o.WithoutEffect(before, after) {
 		n.idle = addWarning(n.idle, why, m)
 	}
 }
