@@ -68,18 +68,6 @@ func paced(command string, pace journal.Pace) journal.Run {
 	return run
 }
 
-// checkResumed is checkOutcomes for a run that was begun before.
-func (op *Operations) checkResumed(ctx context.Context, j *journal.Journal) error {
-	if !j.Agreed || j.Ended { // nothing is sent
-		return nil
-	}
-	pace := j.Run.Pace
-	if j.CanaryPassed {
-		pace.Canary = 0
-	}
-	return op.checkOutcomes(ctx, pace)
-}
-
 // messageState has the outcomes of the calls of a message of a run, as far as they are known.
 type messageState struct {
 	// delivered says that a call was answered 2xx, and deliveredAt when that was decided. Failed is the latest call

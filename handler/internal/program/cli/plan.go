@@ -216,7 +216,7 @@ func question(plan *operation.Plan) string {
 
 // report prints the result of a run and returns its error. Final says that the run cannot be undone.
 func (s *session) report(ctx context.Context, r operation.Result, final bool, err error) error {
-	isLeft := r.Run == "" || !r.Finished() && r.Stopped == ""
+	isLeft := r.Command == "" || !r.Finished() && r.Stopped == ""
 	isWaiting := slices.Contains([]string{"expedite", "edit", "cancel"}, r.Command) // invisible until they are due
 	if isLeft && !isWaiting {
 		s.progress.printf("%s", operation.Hidden(time.Now()))
