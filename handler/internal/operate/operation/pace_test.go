@@ -20,6 +20,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -240,6 +241,11 @@ func TestCanary(t *testing.T) {
 				if n := len(hidden(store, poisonQueue)); n > 0 {
 					t.Errorf("%d of what was not sent are hidden", n)
 				}
+				if r.Finished() {
+					if _, err := a.Resume(t.Context(), r.Run); !errors.Is(err, run.ErrNothingLeft) {
+						t.Errorf("all were sent, and the run has not ended: %v", err)
+					}
+				}
 			})
 		})
 	}
@@ -249,7 +255,7 @@ func TestCanary(t *testing.T) {
 // has changed is recognized.
 func TestCanaryOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, reader := newApp(t, newQueues(t, 1), always("deliver"))
+		a, reader := newApp(t, newQueues(t, 2), always("deliver"))
 		writer := record.NewOutcomeWriter(a.Outcomes, 1<<20, zerolog.Nop())
 		other := record.Outcome{
 			Run: "another", RequestID: "edited", Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
@@ -266,7 +272,7 @@ func TestCanaryOfOthers(t *testing.T) {
 			t.Errorf("%+v, %v", r, err)
 		}
 		reader.start(t)
-		if r, err := a.Resume(t.Context(), r.Run); err != nil || r.Stopped != "" {
+		if r, err := a.Resume(t.Context(), r.Run); err != nil || r.Stopped != "" || r.Done != 2 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -349,13 +355,13 @@ func TestNoRoomForRun(t *testing.T) {
 	})
 }
 
-// TestCanaryResumed checks that a run whose first messages are not delivered can be resumed, whatever has stopped it.
-// It sends another message first in place of each whose call has failed, and the others once these are delivered.
+// TestCanaryResumed checks that a run whose first messages are not delivered can be resumed, whatever has stopped it. It
+// sends as many first messages again, whatever became of the earlier ones, and the others once these are delivered.
 func TestCanaryResumed(t *testing.T) {
 	for name, fails := range map[string]string{"failed": "fail", "rescheduled": "retry"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, reader := newApp(t, newQueues(t, 30), firstOf(2, fails, "deliver"))
+				a, reader := newApp(t, newQueues(t, 30), firstOf(11, fails, "deliver"))
 				said := &notes{}
 				a.Observer = said
 				p := planRequeue(t, a, journal.Pace{Canary: 3})
@@ -373,11 +379,10 @@ func TestCanaryResumed(t *testing.T) {
 				}
 				soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				resume(soon, 3, "interrupted")
-				resume(t.Context(), 3, "does the function app run?")
+				resume(soon, 6, "interrupted")
+				resume(t.Context(), 9, "does the function app run?")
 				reader.start(t)
-				resume(t.Context(), 3, "is not delivered: r")
-				advance(3 * time.Second) // the other one has failed as well
+				resume(t.Context(), 12, "is not delivered: r") // the app has received the earlier ones first
 				said.said = nil
 				resume(t.Context(), 30, "")
 				if len(said.said) != 2 || said.said[1] != "3 delivered" {

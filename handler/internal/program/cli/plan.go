@@ -274,7 +274,7 @@ func (s *session) incomplete(ctx context.Context, r operation.Result, err error)
 	case err != nil:
 		err = fmt.Errorf("%w\ncontinue: %s", err, resume)
 	case r.Stopped != "" && r.Finished(): // all were sent first
-		err = fmt.Errorf("stopped: %s\nwait again: %s", r.Stopped, resume)
+		err = fmt.Errorf("stopped: %s", r.Stopped)
 	case r.Stopped != "":
 		err = fmt.Errorf("stopped: %s\ncontinue: %s (%s left)", r.Stopped, resume, format.Number(r.Left+r.NotDeleted))
 	case !r.Finished() && ctx.Err() != nil:
