@@ -33,8 +33,6 @@ type app struct {
 	outcomes storage.Table
 	// does returns the result of a call, such as "deliver" or "fail".
 	does func(requestID string) string
-	// clockAhead is how far the clock of the app is ahead.
-	clockAhead time.Duration
 }
 
 // newApp returns an account whose app records outcomes, and that app. The app is not started.
@@ -104,12 +102,12 @@ func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, writer
 	limit := storage.Base64.MaxContentBytes()
 	o := record.Outcome{
 		Run: e.Run, RequestID: e.RequestID, Attempt: e.Attempts + 1, Called: true, TargetHost: "t.example",
-		At: time.Now().Add(a.clockAhead),
+		At: time.Now(),
 	}
 	next := e.WithState(envelope.State{Attempts: e.Attempts + 1, CreatedAt: e.CreatedAt})
 	var after envelope.Content
 	to, delay := "", time.Duration(0)
-	switch a.does(e.RequestID) {
+	switch what := a.does(e.RequestID); what {
 	case "deliver":
 		o.Action, o.Reason, o.Status = "finish", "delivered", 200
 	case "repeat": // the history has the delivery
@@ -119,10 +117,15 @@ func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, writer
 		why := envelope.DeadLetter{At: time.Now(), Reason: "rejected", Detail: "answered 418", Queue: mainQueue}
 		after, err = next.DeadLettered(why, limit)
 		o.Action, o.Reason, o.Status = "dead_letter", "rejected", 418
-	case "retry":
+	case "retry", "retry_soon":
 		to, delay = mainQueue, time.Hour
+		if what == "retry_soon" {
+			delay = 30 * time.Second
+		}
 		after, err = next.Successor(limit)
 		o.Action, o.Reason, o.Status = "reschedule", "temporary_status", 503
+	case "expire": // on arrival
+		o.Action, o.Reason, o.Called = "drop", "expired", false
 	case "refuse":
 		to, delay = mainQueue, 10*time.Second
 		after, err = e.Successor(limit)

@@ -23,6 +23,8 @@ const (
 	pausePart     = 20
 	// canaryWait is how long the delivery of the first messages may take.
 	canaryWait = 3 * time.Minute
+	// noOutcome is why a command waits for outcomes if nothing else is known.
+	noOutcome = "no outcome is recorded yet: does the function app run?"
 	// minCalled is how many messages must have been called before the share of failures is judged.
 	minCalled = 5
 )
@@ -152,7 +154,7 @@ func (w *watch) Canaries(ctx context.Context) error {
 			}
 			return false, nil
 		case why == "":
-			why = "no outcome is recorded yet: does the function app run?"
+			why = noOutcome
 		}
 		return false, run.StopError(fmt.Sprintf("%d of %d first messages are delivered; %s", c.delivered, total, why))
 	})
@@ -175,7 +177,7 @@ func (w *watch) count() (c counts) {
 			c.delivered++
 		case outcome.hasFailed():
 			c.failed++
-			c.lastFailed = laterOutcome(c.lastFailed, outcome.failed)
+			c.lastFailed = laterOutcome(c.lastFailed, outcome.failure())
 		case !outcome.refused.WrittenAt.IsZero():
 			c.refused++
 			c.lastRefused = laterOutcome(c.lastRefused, outcome.refused)
