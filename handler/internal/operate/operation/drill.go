@@ -1,7 +1,6 @@
 package operation
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -56,7 +55,10 @@ type DrillResult struct {
 	// Until is the latest deadline. The app drops a call that it has not delivered by then.
 	Until time.Time `json:"until"`
 	Sent  int       `json:"sent"`
-	DrillOutcomes
+	// Delivered and Failed count the calls that have ended, and Failures the failed ones by their latest failure.
+	Delivered int            `json:"delivered"`
+	Failed    int            `json:"failed"`
+	Failures  map[string]int `json:"failures"`
 	// Missing is the number of calls whose end is not known after their deadlines; nil if the drill ended earlier.
 	Missing *int `json:"missing"`
 	// Apps are those that had recorded heartbeats at Began, when the drill began.
@@ -67,23 +69,6 @@ type DrillResult struct {
 // Pending is the number of calls that were sent and whose end is not known.
 func (r *DrillResult) Pending() int { return r.Sent - r.Delivered - r.Failed }
 
-// DrillOutcomes are the outcomes that are known of the calls of a drill.
-type DrillOutcomes struct {
-	// Delivered and Failed count the calls that have ended, and Failures the failed ones by the reasons of their latest
-	// failures, the most frequent first.
-	Delivered int       `json:"delivered"`
-	Failed    int       `json:"failed"`
-	Failures  []Failure `json:"failures,omitempty"`
-}
-
-// Failure counts failed calls with the same reason and status.
-type Failure struct {
-	Reason string `json:"reason"`
-	// Status is the target's latest answer.
-	Status envelope.StatusCode `json:"status"`
-	Count  int                 `json:"count"`
-}
-
 // Drill sends calls through the app and waits for their outcomes, until all are known or the deadlines have passed. The
 // observer learns of each outcome. With an [ErrNoOutcomes] or an [ErrNoCall] it has sent nothing. With another error, or if ctx ends, the result has
 // what is known.
@@ -91,6 +76,7 @@ func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err er
 	r = DrillResult{
 		Account: op.Account.Name, Queue: envelope.QueueFor(d.Priority),
 		RequestIDs: DrillPrefix + strings.ToLower(rand.Text()[:8]) + "-", Began: time.Now().UTC(),
+		Failures: map[string]int{},
 	}
 	if _, err := op.Account.Reach(ctx); err != nil {
 		return r, err
@@ -119,8 +105,10 @@ func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err er
 	said, silentUntil := map[string]string{}, time.Now().Add(drillSilence)
 	err = w.poll(ctx, func() (bool, error) {
 		now := time.Now()
-		r.DrillOutcomes = countOutcomes(w)
-		op.noteNews(w, said)
+		news := r.count(w, said)
+		for _, text := range slices.Sorted(maps.Keys(news)) {
+			op.observer().Note(format.Plural(news[text], "call") + ": " + text)
+		}
 		if len(said) == 0 && now.After(silentUntil) {
 			op.observer().Note(noOutcome)
 			silentUntil = until
@@ -203,40 +191,22 @@ func (op *Operations) sendDrill(ctx context.Context, d Drill, r *DrillResult, w 
 	return nil
 }
 
-// countOutcomes counts the calls by what is known of them.
-func countOutcomes(w *watch) (known DrillOutcomes) {
-	failures := map[Failure]int{}
-	for id := range w.sent {
-		switch state := w.of(id); {
-		case state.delivered:
-			known.Delivered++
-		case state.isOver():
-			known.Failed++
-			row := state.failure()
-			failures[Failure{Reason: text.Line(row.Reason, maxShown), Status: envelope.StatusCode(row.Status)}]++
-		}
-	}
-	for f, n := range failures {
-		f.Count = n
-		known.Failures = append(known.Failures, f)
-	}
-	slices.SortFunc(known.Failures, func(a, b Failure) int {
-		return cmp.Or(b.Count-a.Count, strings.Compare(a.Reason, b.Reason), int(a.Status-b.Status))
-	})
-	return known
-}
-
-// noteNews notes how many calls have an outcome that was not said of them before, for each outcome.
-func (op *Operations) noteNews(w *watch, said map[string]string) {
-	news := map[string]int{}
+// count counts the calls by what is known of them, and those of which something else was said before by what it is now.
+func (r *DrillResult) count(w *watch, said map[string]string) (news map[string]int) {
+	r.Delivered, r.Failed, r.Failures, news = 0, 0, map[string]int{}, map[string]int{}
 	for id := range w.sent {
 		state := w.of(id)
 		if text := state.text(); text != said[id] {
 			said[id] = text
 			news[text]++
 		}
+		switch {
+		case state.delivered:
+			r.Delivered++
+		case state.isOver():
+			r.Failed++
+			r.Failures[outcomeText(state.failure())]++
+		}
 	}
-	for _, text := range slices.Sorted(maps.Keys(news)) {
-		op.observer().Note(format.Plural(news[text], "call") + ": " + text)
-	}
+	return news
 }

@@ -106,13 +106,7 @@ func printDrill(out io.Writer, results []operation.DrillResult) {
 			format.Plural(r.Sent, "call"), text.Printable(r.Host), r.Queue, r.Account)
 		terminal.PrintLine(out, "delivered", "%s", format.Number(r.Delivered))
 		terminal.PrintLine(out, "failed", "%s", format.Number(r.Failed))
-		for _, f := range r.Failures {
-			why := f.Reason
-			if f.Status != 0 {
-				why += fmt.Sprintf(", status %d", f.Status)
-			}
-			terminal.PrintLine(out, "", "%s: %s", format.Number(f.Count), why)
-		}
+		printCounts(out, "reason", r.Failures)
 		label := "missing"
 		if r.Missing == nil {
 			label = "pending"
