@@ -259,7 +259,7 @@ func (op *Operations) Resume(ctx context.Context, id string) (Result, error) {
 	}
 	if err == nil && op.Outcomes != nil {
 		_, err = op.checkUndone(ctx, id)
-		if !errors.Is(err, errUndoneElsewhere) { // no answer does not keep an interrupted run from going on
+		if !errors.Is(err, errUndoBegun) { // no answer does not keep an interrupted run from going on
 			err = nil
 		}
 	}

@@ -13,9 +13,8 @@ import (
 	"asynccaller/handler/internal/storage/rows"
 )
 
-// errUndoneElsewhere means that a command with other journals has begun an undo of the run.
-var errUndoneElsewhere = fmt.Errorf("%w: an undo of it was begun with the journals of another machine or folder",
-	run.ErrNothingLeft)
+// errUndoBegun means that another undo of the run has begun, perhaps with other journals.
+var errUndoBegun = fmt.Errorf("%w: its undo", run.ErrNothingLeft)
 
 // undoneRow is the row that says by whom, and by which undo, the run with its ID was undone.
 type undoneRow struct {
@@ -25,7 +24,7 @@ type undoneRow struct {
 	Undo []byte `row:"content"`
 }
 
-// claimUndo writes the row that says which undo of a run begins, or returns an errUndoneElsewhere if there is one of
+// claimUndo writes the row that says which undo of a run begins, or returns an errUndoBegun if there is one of
 // another undo. The journals of this folder have said that the run may be undone. Without permission to use the table
 // they alone decide.
 func (op *Operations) claimUndo(ctx context.Context, id, undo string) error {
@@ -47,18 +46,18 @@ func (op *Operations) claimUndo(ctx context.Context, id, undo string) error {
 			err = errors.New("another command has written the row at the same time") // it is read again
 		}
 		return err
-	}, storage.ErrRefused, errUndoneElsewhere)
+	}, storage.ErrRefused, errUndoBegun)
 	switch {
 	case errors.Is(err, storage.ErrDenied):
 		return nil
-	case err == nil, errors.Is(err, errUndoneElsewhere):
+	case err == nil, errors.Is(err, errUndoBegun):
 		return err
 	}
 	return fmt.Errorf("%s: not known whether it was undone with the journals of another machine or folder: %w; "+
 		"try again, or set ASYNC_CALLER_TABLES=off to ask only the journals here", id, err)
 }
 
-// checkUndone returns the row of a run, if there is one, and an errUndoneElsewhere unless the journals here say that
+// checkUndone returns the row of a run, if there is one, and an errUndoBegun unless the journals here say that
 // the undo of that row has restored nothing. Such a row is also that of a try of [Operations.claimUndo] without an
 // answer.
 func (op *Operations) checkUndone(ctx context.Context, id string) (undoneRow, error) {
@@ -67,8 +66,9 @@ func (op *Operations) checkUndone(ctx context.Context, id string) (undoneRow, er
 	row, found, err := rows.Get[undoneRow](ctx, op.Outcomes, record.UndonePartition, id)
 	undo := string(row.Undo)
 	if err == nil && found && !op.engine().HasUndoneNothing(undo) {
-		err = fmt.Errorf("%s: %w by %s, run %s; if that has restored nothing, repeat the command with "+
-			"ASYNC_CALLER_TABLES=off", id, errUndoneElsewhere, text.Line(row.By, maxShown), text.Line(undo, maxShown))
+		err = fmt.Errorf("%s: %w %s by %s has begun, perhaps with the journals of another machine or folder; "+
+			"if that has restored nothing, repeat the command with ASYNC_CALLER_TABLES=off",
+			id, errUndoBegun, text.Line(undo, maxShown), text.Line(row.By, maxShown))
 	}
 	return row, err
 }

@@ -113,7 +113,7 @@ func TestUndoOfCopiedJournals(t *testing.T) {
 		want  string
 		done  int
 	}{
-		"undone":    {want: "begun with the journals of another machine or folder by ann@vm, run "},
+		"undone":    {want: " by ann@vm has begun, perhaps with the journals of another machine or folder"},
 		"no_answer": {table: func(t *memory.Table) { t.Fail(errors.New("no answer")) }, want: "not known whether it"},
 		"denied":    {table: func(t *memory.Table) { t.Fail(storage.ErrDenied) }, done: 3},
 		"hostile_row": {
@@ -296,6 +296,25 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUndoConfirmedTwice: an undo that was killed when it was confirmed cannot be resumed after another one has undone
+// the run, also without a table.
+func TestUndoConfirmedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, id := deleted(t)
+		p := mustPlan(t)(a.PlanUndo(t.Context(), id))
+		killed, undo := copied(t, a), p.Run
+		p.Discard(t.Context())
+		writeJournal(t, killed, undo, append(readJournal(t, killed, undo), "{\"is\":\"go\"}\n"...))
+		execute(t, mustPlan(t)(killed.PlanUndo(t.Context(), id)))
+		if r, err := killed.Resume(t.Context(), undo); !errors.Is(err, run.ErrNothingLeft) {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if n := len(store.All(poisonQueue)); n != 3 {
+			t.Errorf("%d messages are restored, want 3", n)
+		}
+	})
 }
 
 // TestMarkBeforeTheUndo: when an undo writes its first message, the journal of the undone run names it, and so does the

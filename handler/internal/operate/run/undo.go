@@ -53,16 +53,6 @@ func (e *Engine) Check(j *journal.Journal) error {
 	if j.Run.Account != e.Account {
 		return fmt.Errorf("%s: %w: %s, and this is %s", id, ErrOtherAccount, j.Run.Account, e.Account)
 	}
-	undos, err := e.Runs.UndosOf(id)
-	if err != nil {
-		return err
-	}
-	for _, undo := range undos {
-		err := e.checkUndoneBy(id, undo)
-		if err != nil && !errors.Is(err, journal.ErrNoRun) { // a plan may have been discarded meanwhile
-			return err
-		}
-	}
 	return e.checkUndoneBy(id, j.UndoneBy)
 }
 
