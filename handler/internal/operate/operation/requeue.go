@@ -129,7 +129,7 @@ func (op *Operations) requeue(
 				encodings[encoding]++
 			}
 		}
-		noted.add(ctx, r.Edit, content, op.Account.Rules.Content(step.Text()),
+		noted.add(r.Edit, content, op.Account.Rules.Content(step.Text()),
 			Name{Queue: f.Queue, ID: f.ID, RequestID: f.RequestID})
 		return step, nil
 	}, nil

@@ -23,6 +23,8 @@ const (
 	pausePart     = 20
 	// canaryWait is how long the delivery of the first messages may take.
 	canaryWait = 3 * time.Minute
+	// noOutcome is why a command waits for outcomes if nothing else is known.
+	noOutcome = "no outcome is recorded yet: does the function app run?"
 	// minCalled is how many messages must have been called before the share of failures is judged.
 	minCalled = 5
 )
@@ -32,9 +34,9 @@ type watch struct {
 	operations *Operations
 	outcomes
 
-	// mu guards sent and before, the request ids of the messages that were sent by this process and by earlier ones.
-	mu           sync.Mutex
-	sent, before map[string]bool
+	// mu guards sent, the request ids of the messages that were sent.
+	mu   sync.Mutex
+	sent map[string]bool
 }
 
 // newWatch returns the watch of a run with a token, or one that notes nothing.
@@ -43,40 +45,18 @@ func newWatch(op *Operations, token string) *watch {
 		operations: op,
 		outcomes:   outcomes{table: op.Outcomes, token: token, messages: map[string]*messageState{}},
 		sent:       map[string]bool{},
-		before:     map[string]bool{},
 	}
 }
 
 // Sent implements [run.Hooks].
-func (w *watch) Sent(s journal.Step, before bool) {
+func (w *watch) Sent(s journal.Step) {
 	if w.token == "" {
 		return
 	}
 	id := w.operations.sentID(s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if before {
-		w.before[id] = true
-	} else {
-		w.sent[id] = true
-	}
-}
-
-// Watched implements [run.Hooks].
-func (w *watch) Watched(ctx context.Context) (int, error) {
-	if len(w.before) > 0 {
-		if err := w.update(ctx, func(requestID string) bool { return w.before[requestID] }); err != nil {
-			return 0, err
-		}
-	}
-	for id := range w.before {
-		outcome := w.of(id)
-		if !outcome.hasFailed() {
-			w.sent[id] = true
-		}
-	}
-	clear(w.before)
-	return len(w.sent), nil
+	w.sent[id] = true
 }
 
 // sentID returns the request id of the message that a step sends. It is that of the text, because edits can change it,
@@ -174,7 +154,7 @@ func (w *watch) Canaries(ctx context.Context) error {
 			}
 			return false, nil
 		case why == "":
-			why = "no outcome is recorded yet: does the function app run?"
+			why = noOutcome
 		}
 		return false, run.StopError(fmt.Sprintf("%d of %d first messages are delivered; %s", c.delivered, total, why))
 	})
@@ -197,7 +177,7 @@ func (w *watch) count() (c counts) {
 			c.delivered++
 		case outcome.hasFailed():
 			c.failed++
-			c.lastFailed = laterOutcome(c.lastFailed, outcome.failed)
+			c.lastFailed = laterOutcome(c.lastFailed, outcome.failure())
 		case !outcome.refused.WrittenAt.IsZero():
 			c.refused++
 			c.lastRefused = laterOutcome(c.lastRefused, outcome.refused)

@@ -98,7 +98,7 @@ func progressLine(verb string, n, total int, rate float64) string {
 	line := fmt.Sprintf("%s %s of %s, %.0f/s", verb, format.Number(n), format.Number(max(total, n)), rate)
 	if rate > 0 {
 		left := time.Duration(float64(max(total-n, 0)) / rate * float64(time.Second))
-		line += fmt.Sprintf(", %v left", left.Round(time.Second))
+		line += ", " + format.Age(left) + " left"
 	}
 	return line
 }

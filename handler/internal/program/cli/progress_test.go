@@ -60,7 +60,7 @@ func TestStatus(t *testing.T) {
 		shows("", advance(time.Second, 1002))
 		shows("done 1,500 of 2,000, 250/s, 2s left", advance(time.Second, 1500))
 		shows("", advance(100*time.Millisecond, 1501))
-		shows(erased+"done 1,999 of 2,000, 250/s, 0s left", advance(1900*time.Millisecond, 1999))
+		shows(erased+"done 1,999 of 2,000, 250/s, 1s left", advance(1900*time.Millisecond, 1999))
 		shows(erased+"100% sure\n", func() { s.Note("100% sure") })
 		shows("", s.clear)
 		shows("", func() { s.Scanned("a-poison", 1, 10) })

@@ -93,7 +93,7 @@ trace id       00000000000000000000000000000001
 timeline
   4m ago       2000-01-01T00:00:00Z, created
   4m ago       2000-01-01T00:00:00Z, timeout, took 2m0s
-  3m ago       2000-01-01T00:00:30Z, answered 422, took 12ms
+  3m30s ago    2000-01-01T00:00:30Z, answered 422, took 12ms
   3m ago       2000-01-01T00:01:00Z, ended: rejected (callback), status 422
   3m ago       2000-01-01T00:01:00Z, created
   3m ago       2000-01-01T00:01:00Z, answered 204, took 5ms
