@@ -397,7 +397,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 				paused := setting.Setting{
 					Host: "crm.example", Member: setting.Pause, Since: time.Now(), By: "anna@ops-7", Reason: "INC-4711",
 				}
-				if _, err := setting.Write(p.t.Context(), table, paused); err != nil {
+				if err := setting.Write(p.t.Context(), table, paused); err != nil {
 					p.t.Fatal(err)
 				}
 			}, "warning", "pauses", "by anna@ops-7 until it is resumed: INC-4711", "async-caller targets resume HOST",
