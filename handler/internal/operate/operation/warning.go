@@ -1,7 +1,6 @@
 package operation
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
