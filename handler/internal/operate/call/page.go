@@ -168,7 +168,7 @@ func (p *Page) addNext(ctx context.Context, a *account.Account, now time.Time) (
 		preview, err := previewRequeue(ctx, a, *m.queued)
 		p.Requeue = &preview
 		return appendError(nil, err)
-	case !m.Raw && (m.queued == nil || m.Reason != message.Undecodable): // explain --queue describes what a route calls
+	case !m.Raw && (m.queued == nil || m.Reason != message.Undecodable): // explain FILE describes what a route calls
 		at := now
 		if p.NextAttemptAt.After(now) {
 			at = p.NextAttemptAt
