@@ -35,7 +35,7 @@ type Preview struct {
 func previewRequeue(ctx context.Context, a *account.Account, f account.Found) (preview Preview, unknown error) {
 	now := time.Now()
 	preview, text := prepareRequeue(ctx, a.Rules, f, now)
-	if preview.Refused != "" || f.Raw { // explain --queue describes the call of the route
+	if preview.Refused != "" || f.Raw { // explain FILE describes the call of the route
 		return preview, nil
 	}
 	explanation, unknown := explainMessage(ctx, a, preview.To, f.ID, a.Rules.Content(text), now)
@@ -85,12 +85,12 @@ func explainMessage(
 		Now:             at,
 		MaxContentBytes: rules.Encoding.MaxContentBytes(),
 		Guard:           rules.Guard,
-		Live:            LiveSettings(a, settings, at),
+		Live:            liveSettings(a, settings, at),
 	}), unknown
 }
 
-// LiveSettings returns what an explanation needs to know about the settings of an account.
-func LiveSettings(a *account.Account, settings []setting.Setting, now time.Time) func(*url.URL) explain.Live {
+// liveSettings returns what an explanation needs to know about the settings of an account.
+func liveSettings(a *account.Account, settings []setting.Setting, now time.Time) func(*url.URL) explain.Live {
 	inForce := setting.Select(settings, now)
 	return func(target *url.URL) explain.Live {
 		of := inForce.Of(target, now)
