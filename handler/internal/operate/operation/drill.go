@@ -67,8 +67,8 @@ type DrillResult struct {
 func (r *DrillResult) Pending() int { return r.Sent - r.Delivered - r.Failed }
 
 // Drill sends calls through the app and waits for their outcomes, until all are known or the deadlines have passed. The
-// observer learns of each outcome. With an [ErrNoOutcomes] or an [ErrNoCall] it has sent nothing. With another error, or if ctx ends, the result has
-// what is known.
+// observer learns of each outcome. With an [ErrNoOutcomes] or an [ErrNoCall] it has sent nothing. With another error,
+// or if ctx ends, the result has what is known.
 func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err error) {
 	r = DrillResult{
 		Account: op.Account.Name, Queue: envelope.QueueFor(d.Priority),

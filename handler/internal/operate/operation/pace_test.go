@@ -231,7 +231,8 @@ func TestCanary(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 				if c.want == "" {
-					const form = "sent %d first; waiting until they are delivered, at most 3m0s\n%s%[1]d calls: delivered"
+					const form = "sent %d first; waiting until they are delivered, at most 3m0s\n" +
+						"%s%[1]d calls: delivered"
 					got, want := strings.Join(said.said, "\n"), fmt.Sprintf(form, first, c.noted)
 					if !r.Finished() || r.Done != messages || r.Stopped != "" || said.advanced != messages ||
 						!maps.Equal(countLines(got), countLines(want)) {
@@ -359,8 +360,8 @@ func TestNoRoomForRun(t *testing.T) {
 	})
 }
 
-// TestCanaryResumed checks that a run whose first messages are not delivered can be resumed, whatever has stopped it. It
-// sends as many first messages again, whatever became of the earlier ones, and the others once these are delivered.
+// TestCanaryResumed checks that a run whose first messages are not delivered can be resumed, whatever has stopped it.
+// It sends as many first messages again, whatever became of the earlier ones, and the others once these are delivered.
 func TestCanaryResumed(t *testing.T) {
 	for name, fails := range map[string]string{"failed": "fail", "rescheduled": "retry"} {
 		t.Run(name, func(t *testing.T) {

@@ -172,8 +172,8 @@ func (w *watch) noteNews() {
 	}
 }
 
-// counts are the numbers of messages that were delivered, whose call has failed, of these the ones that are over, and of
-// messages that were refused without a call. Reasons counts those that are over by their latest failures, and the latest
+// counts are the numbers of messages that were delivered, whose call has failed, whose call has failed for good, and
+// that were refused without a call. Reasons counts those that have failed for good by their latest failures; the latest
 // rows say why.
 type counts struct {
 	delivered, failed, over, refused int
