@@ -35,64 +35,40 @@ func (s *Sending) Wait() (Message, Receipt, error) {
 // goes on until the program ends.
 func (s *Sender) SendAll(ctx context.Context, input io.Reader) <-chan *Sending {
 	all := make(chan *Sending, parallelSends-2) // one more is awaited, and one is begun before there is room
-	contents := read(ctx, input)
+	from, to := io.Pipe()
+	go func() {
+		_, err := io.Copy(to, input)
+		_ = to.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { _ = to.Close() })
 	go func() {
 		defer close(all)
-		for number := 1; ctx.Err() == nil; number++ {
-			select {
-			case <-ctx.Done():
-			case c, ok := <-contents:
-				if !ok {
-					return
-				}
-				sending := &Sending{Number: number, done: make(chan struct{}), err: c.err}
-				go sending.send(context.WithoutCancel(ctx), s, c.json)
-				all <- sending
+		defer from.Close()
+		reader := json.NewDecoder(from)
+		for number := 1; ; number++ {
+			var content json.RawMessage
+			err := reader.Decode(&content)
+			if errors.Is(err, io.EOF) || ctx.Err() != nil {
+				return
 			}
+			sending := &Sending{Number: number, done: make(chan struct{})}
+			if err != nil { // the beginning of the next one is unknown
+				sending.err = fmt.Errorf("not JSON: %w; this and all following envelopes were not sent", err)
+				close(sending.done)
+				all <- sending
+				return
+			}
+			go func() {
+				defer close(sending.done)
+				sending.send(context.WithoutCancel(ctx), s, content)
+			}()
+			all <- sending
 		}
 	}()
 	return all
 }
 
-// content is one envelope of the input, or why there is none.
-type content struct {
-	json json.RawMessage
-	err  error
-}
-
-// read reads envelopes until the input or ctx ends.
-func read(ctx context.Context, input io.Reader) <-chan content {
-	contents := make(chan content)
-	go func() {
-		defer close(contents)
-		reader := json.NewDecoder(input)
-		for {
-			var c content
-			c.err = reader.Decode(&c.json)
-			if errors.Is(c.err, io.EOF) {
-				return
-			}
-			if c.err != nil { // the beginning of the next one is unknown
-				c.err = fmt.Errorf("not JSON: %w; this and all following envelopes were not sent", c.err)
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case contents <- c:
-			}
-			if c.err != nil {
-				return
-			}
-		}
-	}()
-	return contents
-}
-
-func (s *Sending) send(ctx context.Context, sender *Sender, content json.RawMessage) {
-	defer close(s.done)
-	if s.err != nil {
-		return
-	}
+func (s *Sending) send(ctx context.Context, sender *Sender, content []byte) {
 	s.message, s.err = sender.Prepare(content)
 	if s.err == nil && sender.Store != nil {
 		s.receipt, s.err = sender.Send(ctx, s.message)
