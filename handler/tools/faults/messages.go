@@ -4,10 +4,13 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
+	"asynccaller/handler/internal/rules/dotnet"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
@@ -36,14 +39,27 @@ func (s *system) content(m schedule.Message, now time.Time) ([]byte, error) {
 	if !m.Nexus {
 		return content, nil
 	}
-	e, err := envelope.Parse(content)
-	if err != nil {
-		return nil, err
+	return s.nexus(m, now, deadline), nil
+}
+
+// nexus returns a message as the C# SDK writes it.
+func (s *system) nexus(m schedule.Message, createdAt, deadline time.Time) []byte {
+	request := func(kind, rest string) []byte {
+		text := "POST /" + kind + "/" + m.ID + " HTTP/1.1\r\nHost: " + s.target.Addr + "\r\n" + rest
+		return strconv.AppendQuote(nil, base64.StdEncoding.EncodeToString([]byte(text)))
 	}
-	if err := e.Accept(now, m.ID, storage.Base64.MaxContentBytes()); err != nil {
-		return nil, err
+	callBack, callContext, scheme := []byte("null"), []byte("null"), "null"
+	if m.Callbacks != nil {
+		n := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, `{"n":%q}`, m.ID))
+		callBack, callContext, scheme = request("callback", "\r\n"), strconv.AppendQuote(nil, n), `"http"`
 	}
-	return e.ToNexus(envelope.Tenant{Organization: "acme", Environment: "test"}, deadline)
+	never := dotnet.FormatTime(time.Time{})
+	return fmt.Appendf(nil, `{"Organization":"acme","Environment":"test","OriginalRequestId":%q,"Attempts":0,`+
+		`"CreatedAt":%q,"LatestAttemptAt":%q,"LatestResponse":null,"DeadlineAt":%q,"NextAttemptAt":%q,`+
+		`"RawRequest":{"Id":%q,"Title":"POST %s (%s)","Context":%s,"CallOut":%s,"CallOutUriScheme":"http",`+
+		`"CallBack":%s,"CallBackUriScheme":%s,"Priority":null}}`,
+		m.ID, dotnet.FormatTime(createdAt), never, dotnet.FormatTime(deadline), never, m.ID, s.url("call", m.ID), m.ID,
+		callContext, request("call", "Content-Type: application/octet-stream\r\n\r\norder å "+m.ID), callBack, scheme)
 }
 
 // send puts a message on its queue, visible after a delay. It tries once: a second try could make two messages of one.

@@ -35,6 +35,9 @@ func shownEntry(e history.Entry) history.Entry {
 	return e
 }
 
+// reasonText says why a message waits or was given up.
+func (s Summary) reasonText() string { return strings.TrimSuffix(s.Reason+": "+s.Detail, ": ") }
+
 // ResultText describes the result of a call that has ended.
 func ResultText(e history.Entry) string {
 	text := e.Reason
@@ -65,9 +68,8 @@ func CauseText(t sight.Target, now time.Time) string {
 	if !t.IsUnanswered() {
 		return t.Cause
 	}
-	seconds := func(d time.Duration) string { return format.Duration(max(d, 0).Truncate(time.Second)) }
-	return fmt.Sprintf("%s, the oldest for %s as of %s ago", t.Cause, seconds(t.Age(now)),
-		seconds(now.Sub(t.SeenAt)))
+	return fmt.Sprintf("%s, the oldest for %s as of %s ago", t.Cause, format.Age(t.Age(now)),
+		format.Age(now.Sub(t.SeenAt)))
 }
 
 // TenantText names a tenant; empty if there is none.

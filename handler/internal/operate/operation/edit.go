@@ -49,7 +49,7 @@ func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (p
 		if err := op.edit(ctx, e, in, row); err != nil {
 			return err
 		}
-		noted.add(ctx, e.Options, before, in.Content, nameOf(original))
+		noted.add(e.Options, before, in.Content, nameOf(original))
 		if e.Show != nil {
 			e.Show(message.FromRow(original).Message, before, in.Content)
 		}
@@ -77,7 +77,7 @@ func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (p
 func (op *Operations) planEdit(
 	ctx context.Context, s account.Source, run journal.Run, apply preparation,
 ) (*Plan, error) {
-	change := func(p *Plan, in decision.Intake, row record.Scheduled, _ bool) (journal.Step, error) {
+	change := func(p *Plan, in decision.Intake, row record.Scheduled) (journal.Step, error) {
 		due := row.NextAttemptAt
 		if due.IsZero() {
 			return journal.Step{}, errNoDue

@@ -12,7 +12,6 @@ import (
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/rules/decision"
@@ -66,17 +65,9 @@ func (op *Operations) Unset(
 
 // publishSetting adds a change of a setting to the list of runs.
 func (op *Operations) publishSetting(ctx context.Context, command string) {
-	if op.Outcomes == nil {
-		return
-	}
-	now := time.Now().UTC().Truncate(time.Millisecond)
-	s := run.Summary{
-		Run: journal.NewID(now, command), Command: command, At: now, Account: op.Account.Name, State: run.Finished,
-		Operator: op.Operator,
-	}
-	if err := op.publish(ctx, RunSummary{Summary: s, End: now, Setting: true}); err != nil {
-		op.observer().Note(fmt.Sprintf("the list of runs does not show this change: %v", err))
-	}
+	s := RunSummary{Setting: true}
+	s.Command, s.Operator = command, op.Operator
+	op.publishChange(ctx, s)
 }
 
 // scheduledFor selects the scheduled messages for a host in the form of [targets.ParseHost].

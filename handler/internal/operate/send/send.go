@@ -33,8 +33,6 @@ type Sender struct {
 	Account  string
 	Encoding storage.Encoding
 	Rules    decision.Rules
-	// Nexus, unless nil, is the tenant in whose name native envelopes are sent in the Nexus format.
-	Nexus *envelope.Tenant
 	// Force allows envelopes whose callback or deadline is probably misspelt.
 	Force bool
 }
@@ -88,10 +86,12 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 	if !e.Deadline.IsZero() && !e.Deadline.After(now) {
 		return message, errors.New("deadline: is in the past: the call would never be made")
 	}
-	message.Content, err = s.encode(e)
+	e.Expires = e.GiveUpAt(s.Rules.Expiration) // a Nexus message needs a deadline
+	written, err := e.Successor(s.Encoding.MaxContentBytes())
 	if err != nil {
 		return message, err
 	}
+	message.Content = written.Bytes
 	message.Warnings = append(message.Warnings, envelope.NexusWarnings(message.Content)...)
 	message.RequestID = e.RequestID
 	message.Queue = envelope.QueueFor(e.Priority)
@@ -124,19 +124,6 @@ func (s *Sender) PrepareContent(to route.Route, content []byte) (message Message
 			"if the call fails, it is retried only as often as the host delivers the message"}
 	}
 	return message, nil
-}
-
-func (s *Sender) encode(e *envelope.Envelope) ([]byte, error) {
-	limit := s.Encoding.MaxContentBytes()
-	if s.Nexus == nil || e.Format() != envelope.FormatNative {
-		content, err := e.Successor(limit)
-		return content.Bytes, err
-	}
-	content, err := e.ToNexus(*s.Nexus, e.GiveUpAt(s.Rules.Expiration))
-	if err != nil {
-		return nil, err
-	}
-	return content, s.Rules.Open(content, e.RequestID, limit, e.CreatedAt).Malformed
 }
 
 // Send puts a message on its queue. It creates the queue if it does not exist. It repeats the write only while storage

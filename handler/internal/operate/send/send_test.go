@@ -1,6 +1,7 @@
 package send_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"asynccaller/handler/internal/operate/send"
 	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/dotnet"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/retry"
 	"asynccaller/handler/internal/storage"
@@ -92,26 +94,30 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// TestPrepareNexus checks that a native envelope is written in the Nexus format for the tenant.
+// TestPrepareNexus checks that a Nexus message is sent as it is, with a time of creation and a deadline if it has none:
+// the C# app would drop it.
 func TestPrepareNexus(t *testing.T) {
-	sender, _ := newSender()
-	sender.Nexus = &envelope.Tenant{Organization: "acme", Environment: "prd"}
-	message, err := sender.Prepare([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var written struct{ Organization, Environment string }
-	if err := json.Unmarshal(message.Content, &written); err != nil || written.Organization != "acme" ||
-		written.Environment != "prd" {
-		t.Errorf("%s, %v", message.Content, err)
-	}
-	if message.RequestID != "r1" || message.Queue != "async-caller" {
-		t.Errorf("%+v", message)
-	}
-	if _, err := sender.Prepare([]byte(`{"asyncCaller":1,"giveUp":"drop",` +
-		`"call":{"url":"https://t.example/"}}`)); err == nil {
-		t.Error("the Nexus format has no giveUp")
-	}
+	const raw = `"RawRequest":{"Id":"r1","CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGgNCkRhdGU6IG5vDQoNCg==","mine":[1.0]}}`
+	synctest.Test(t, func(t *testing.T) {
+		sender, _ := newSender()
+		created, deadline := dotnet.FormatTime(time.Now()), dotnet.FormatTime(time.Now().Add(sender.Rules.Expiration))
+		for before, after := range map[string]string{
+			`{"organization":"acme",` + raw: `{"organization":"acme",` + strings.TrimSuffix(raw, "}") +
+				`,"OriginalRequestId":"r1","Attempts":0,"CreatedAt":"` + created + `","DeadlineAt":"` + deadline + `"}`,
+			`{"Attempts":0,"CreatedAt":null,"DeadlineAt":"0001-01-01T00:00:00+00:00","OriginalRequestId":"o",` + raw: `{` +
+				`"Attempts":0,"CreatedAt":"` + created + `","DeadlineAt":"` + deadline + `","OriginalRequestId":"o",` + raw,
+			`{"Attempts":2,"CreatedAt":"1999-12-31T23:00:00Z","DeadlineAt":"2999-12-31T23:00:00.1234567+01:00",` +
+				`"OriginalRequestId":"o",` + raw: "",
+		} {
+			message, err := sender.Prepare([]byte(before))
+			if want := cmp.Or(after, before); err != nil || string(message.Content) != want {
+				t.Errorf("got %s, %v, want %s", message.Content, err, want)
+			}
+			if message.RequestID != "r1" || message.Queue != "async-caller" || len(message.Warnings) != 2 {
+				t.Errorf("%+v", message)
+			}
+		}
+	})
 }
 
 // TestSetBody checks that a binary body is encoded in base64.

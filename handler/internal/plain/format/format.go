@@ -21,11 +21,54 @@ func Moment(t time.Time) string {
 	return t.Format("2006-01-02T15:04:05.999Z07:00")
 }
 
-// Duration formats a duration to the second.
-func Duration[D ~int64](d D) string { return units(time.Duration(d), 4) }
+// Duration formats a duration in its two largest units, to the nearest: 3d4h, 1h30m, 4m56s. Below ten seconds it has
+// tenths.
+func Duration[D ~int64](duration D) string {
+	d := time.Duration(duration)
+	precision := time.Second
+	switch {
+	case d > math.MaxInt64-time.Hour: // the largest result of time.Time.Sub
+		return "over 292 years"
+	case d < 0:
+		return "-" + Duration(-max(d, -math.MaxInt64)) // the shortest duration has no opposite
+	case d > 0 && d < tenth/2:
+		return "<" + tenth.String()
+	case d.Round(tenth) < 10*time.Second:
+		precision = tenth
+	case d.Round(time.Minute) >= day:
+		precision = time.Hour
+	case d.Round(time.Second) >= time.Hour:
+		precision = time.Minute
+	}
+	d = d.Round(precision)
+	if d < time.Minute {
+		return d.String() // 0s, 300ms, 1.5s
+	}
+	text := ""
+	for _, unit := range []struct {
+		size time.Duration
+		name string
+	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if n := int(d / unit.size); n > 0 {
+			text += strconv.Itoa(n) + unit.name
+		}
+		d %= unit.size
+	}
+	return text
+}
 
-// Age formats a duration in its largest unit.
-func Age(d time.Duration) string { return units(max(d, 0).Truncate(time.Second), 1) }
+const (
+	tenth = 100 * time.Millisecond
+	day   = 24 * time.Hour
+)
+
+// Age is [Duration] in whole seconds, at least one. A negative duration, of clocks that differ, is 0s.
+func Age(d time.Duration) string {
+	if d > 0 && d < time.Second {
+		d = time.Second
+	}
+	return Duration(max(d, 0).Round(time.Second))
+}
 
 // AgeAt formats how long ago a time was that may be unknown.
 func AgeAt(at, now time.Time) string {
@@ -43,44 +86,13 @@ func FromNow(at, now time.Time) string {
 	return Age(now.Sub(at)) + " ago"
 }
 
-// Range formats a range of durations with at most the given number of units.
-func Range[D ~int64](from, to D, most int) string {
-	first, last := units(time.Duration(from), most), units(time.Duration(to), most)
+// Range formats a range of durations.
+func Range[D ~int64](from, to D) string {
+	first, last := Duration(from), Duration(to)
 	if first == last {
 		return first
 	}
 	return first + " - " + last
-}
-
-// units formats a duration with at most the given number of units. It cuts the rest and does not round.
-func units(d time.Duration, most int) string {
-	if d >= time.Duration(math.MaxInt64).Truncate(time.Second) { // the largest result of time.Time.Sub
-		return "over 292 years"
-	}
-	d = d.Round(100 * time.Millisecond) // the largest jitter is some nanoseconds short of its bound
-	switch {
-	case d < 0:
-		return "-" + units(-max(d, -math.MaxInt64), most) // the shortest duration has no opposite
-	case d < time.Minute:
-		return d.String() // 0s, 1.5s
-	}
-	text := ""
-	for _, unit := range []struct {
-		size time.Duration
-		name string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
-		n := int(d / unit.size)
-		isLeading := n == 0 && text == ""
-		if most == 0 || isLeading {
-			continue
-		}
-		d %= unit.size
-		if n > 0 {
-			text += strconv.Itoa(n) + unit.name
-		}
-		most--
-	}
-	return text
 }
 
 // Number formats a number with thousands separators.

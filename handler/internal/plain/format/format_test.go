@@ -7,28 +7,53 @@ import (
 	"time"
 )
 
-func TestUnits(t *testing.T) {
+func TestDuration(t *testing.T) {
+	const day = 24 * time.Hour
 	for d, want := range map[time.Duration]string{
-		0: "0s", 1500 * time.Millisecond: "1.5s", 6*time.Second - 1: "6s", time.Minute - 1: "1m", time.Hour: "1h",
-		25*time.Hour + 3*time.Minute: "1d1h", 24*time.Hour + time.Minute: "1d", -time.Hour: "-1h",
-		math.MaxInt64: "over 292 years", math.MaxInt64 - 1: "over 292 years", math.MinInt64: "-over 292 years",
-		-math.MaxInt64: "-over 292 years", math.MaxInt64 - time.Minute: "106751d23h",
+		0: "0s", 1: "<100ms", 49 * time.Millisecond: "<100ms", 50 * time.Millisecond: "100ms",
+		285 * time.Millisecond: "300ms", 1500 * time.Millisecond: "1.5s", 6*time.Second - 1: "6s",
+		9949 * time.Millisecond: "9.9s", 9950 * time.Millisecond: "10s", 10499 * time.Millisecond: "10s",
+		59500*time.Millisecond - 1: "59s", time.Minute - 1: "1m", 4*time.Minute + 56*time.Second: "4m56s",
+		time.Hour - time.Second: "59m59s", time.Hour - 1: "1h", time.Hour: "1h", 90 * time.Minute: "1h30m",
+		2*time.Hour - time.Second: "2h", 2*time.Hour - time.Minute: "1h59m", time.Hour + 29*time.Second: "1h",
+		day - 31*time.Second: "23h59m", day - 30*time.Second: "1d", 25*time.Hour + 3*time.Minute: "1d1h",
+		day + 29*time.Minute: "1d", 3*day + 4*time.Hour: "3d4h", 7*day - time.Minute: "7d", 730 * day: "730d",
+		-time.Hour: "-1h", -1: "-<100ms",
+		math.MaxInt64: "over 292 years", math.MaxInt64 - time.Minute: "over 292 years", math.MinInt64: "-over 292 years",
+		-math.MaxInt64: "-over 292 years", math.MaxInt64 - time.Hour: "106751d23h",
 	} {
-		if got := units(d, 2); got != want {
+		if got := Duration(d); got != want {
 			t.Errorf("%v is written %s, want %s", d, got, want)
+		}
+	}
+	// Two units at most, and nothing positive becomes zero.
+	for d := time.Duration(1); d < 1<<62; d += d/7 + 1 {
+		text := Duration(d)
+		units := strings.FieldsFunc(text, func(r rune) bool { return r >= '0' && r <= '9' || r == '.' || r == '<' })
+		if len(units) > 2 || text == "0s" {
+			t.Errorf("%v: %s", d, text)
 		}
 	}
 }
 
 func TestAge(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		-time.Hour: "0s", 0: "0s", 999 * time.Millisecond: "0s", 1999 * time.Millisecond: "1s", time.Minute: "1m",
-		59*time.Minute + 59*time.Second: "59m",
-		time.Hour:                       "1h", 47 * time.Hour: "1d", 7*24*time.Hour - 1: "6d",
-		730 * 24 * time.Hour: "730d", math.MaxInt64: "over 292 years", math.MinInt64: "0s",
+		-time.Hour: "0s", 0: "0s", 1: "1s", 999 * time.Millisecond: "1s", 1499 * time.Millisecond: "1s",
+		1999 * time.Millisecond: "2s", 59*time.Minute + 59*time.Second: "59m59s", 47 * time.Hour: "1d23h",
+		math.MaxInt64: "over 292 years", math.MinInt64: "0s",
 	} {
 		if got := Age(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestRange(t *testing.T) {
+	for want, r := range map[string][2]time.Duration{
+		"4s - 6s": {4 * time.Second, 6*time.Second - 1}, "1h": {time.Hour, time.Hour + 1},
+	} {
+		if got := Range(r[0], r[1]); got != want {
+			t.Errorf("%v: %q, want %q", r, got, want)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func addEdits(flags *flagSet, to *edit.Edits, inEditor *bool) {
 	parsedList(flags, edits, "replace-host",
 		"replace the host of call and callback, as `OLD=NEW`; may be repeated", edit.ParseReplaceHost)
 	parsedList(flags, edits, "jq",
-		"edit the envelope with a jq `expression`; may be repeated", edit.ParseJQ)
+		"edit a native envelope with a jq `expression`; may be repeated", edit.ParseJQ)
 	flags.BoolVar(inEditor, "edit", false, "edit one message in an editor")
 }
 

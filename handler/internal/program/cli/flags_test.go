@@ -31,7 +31,6 @@ func TestTextsInUTF8(t *testing.T) {
 		"context":      {send, `"` + latin + `"`},
 		"callback":     {send, "https://t.example/" + latin},
 		"request-id":   {send, latin},
-		"organization": {append(slices.Clone(send), "--nexus"), latin},
 		"retry":        {send, "a" + latin},
 		"set":          {requeue, "call.body=" + latin},
 		"set-header":   {requeue, "X-A: " + latin},

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
 const project = "../../../.."
@@ -330,6 +331,23 @@ func TestCommandsPage(t *testing.T) {
 		if row := fmt.Sprintf("\n| %d | %s |\n", code, meaning); !strings.Contains(page, row) {
 			t.Errorf("docs/commands.md does not have the exit code%s", row)
 		}
+	}
+}
+
+// TestNexusPage: the message of docs/nexus.md is sent without a warning, and makes the call of the page.
+func TestNexusPage(t *testing.T) {
+	_, text, _ := strings.Cut(pages(t)["docs/nexus.md"], "send it:\n\n")
+	text, _, _ = strings.Cut(text, "\n\n")
+	var stdout, stderr strings.Builder
+	env := Env{Stdin: strings.NewReader(text), Stdout: &stdout, Stderr: &stderr}
+	code := Run(t.Context(), []string{"send", "--dry-run", "--json", "-", "--app", t.TempDir()}, env)
+	if code != exitDone || stderr.Len() > 0 {
+		t.Fatalf("exit code %d: %s", code, &stderr)
+	}
+	e, err := envelope.Parse([]byte(strings.TrimSpace(stdout.String())))
+	if err != nil || e.Format() != envelope.FormatNexus || e.Call.URL != "https://example.com/orders" ||
+		string(e.Call.Body) != `{"id": 42}` || e.Tenant.Organization != "acme" || e.Deadline.IsZero() {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
 

@@ -207,14 +207,14 @@ func TestQueuesWarn(t *testing.T) {
 		if err := d.queues(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want := "storage will delete 1 message on async-caller-poison, the first in 2d:\n" +
+		want := "storage will delete 1 message on async-caller-poison, the first in 2d2h:\n" +
 			"  `async-caller poison keep --queue async-caller-poison` prevents that\n" +
 			"async-caller-poison: 1 message invisible: scheduled, or received by another client\n"
 		if got := d.err.String(); got != want {
 			t.Errorf("\n%s\nwant\n%s", got, want)
 		}
 		if got := d.stdout.String(); !strings.Contains(got,
-			"\nasync-caller-poison         3      0s      0s  in 2d    host_gave_up 1, undecodable 1\n") {
+			"\nasync-caller-poison         3      0s      0s  in 2d2h  host_gave_up 1, undecodable 1\n") {
 			t.Error(got)
 		}
 	})

@@ -28,9 +28,10 @@ func newPoisonRequeue(shared *sharedFlags) *cobra.Command {
 		Short: "Send messages again, edited if you like",
 		Long: `Move messages back to their main queue with no attempts and a new deadline. Messages that would fail
 again at once are refused and stay where they are. Flags edit the messages; --edit opens one message
-in $VISUAL or $EDITOR; --dry-run shows the changes with secrets masked. --jq and --edit see the
-calls of a Nexus message as it has them, in base64; the other flags change them in both formats. An
-edit that adds a member without effect, such as call.jsn, is refused; --force sends it.
+in $VISUAL or $EDITOR; --dry-run shows the changes with secrets masked. Of a Nexus message, flags
+change host, headers, URL, body, deadline and request id; --edit changes the rest, and shows calls
+and context as lines of text. An edit that adds a member without effect, such as call.jsn, is
+refused; --force sends it.
 
 A message of a route is the content of a call. It goes back to the queue of the route unchanged; it
 takes no edits, and no other destination than a queue with a route.
@@ -179,7 +180,7 @@ func (s *session) editFound(ctx context.Context, f account.Found, request *opera
 		if err != nil || request.Force {
 			return err
 		}
-		return checkEffect(o.WithoutEffect(ctx, fixed, s.account.Rules.Content(text)))
+		return checkEffect(o.WithoutEffect(fixed, s.account.Rules.Content(text)))
 	})
 	return err
 }

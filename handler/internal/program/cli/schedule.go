@@ -132,9 +132,9 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 		}
 		delay := "-"
 		if i > 0 {
-			delay = format.Range(a.ShortestWait, a.LongestWait, 2)
+			delay = format.Range(a.ShortestWait, a.LongestWait)
 		}
-		attempts.Row(strconv.Itoa(a.N), delay, format.Range(a.Earliest, a.Latest, 3))
+		attempts.Row(strconv.Itoa(a.N), delay, format.Range(a.Earliest, a.Latest))
 	}
 	longest, shortest := attemptCount(s.Longest), attemptCount(s.Shortest)
 	fmt.Fprintf(out, "\n%s: %s with the longest delays, %s with the shortest\n", s.Policy, longest, shortest)

@@ -9,7 +9,6 @@ import (
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/mask"
@@ -30,10 +29,10 @@ the next attempt stay; a place in the line of a limit is lost. --now makes the m
 and cannot be undone. --new-request-id is for targets that refuse a repeated key with another body:
 the callback then reports the new id.
 
---jq and --edit change native envelopes only; the other flags change Nexus messages as well. A
-message that the handler would refuse is refused, and so is an edit that changes nothing. An edit
-that adds a member without effect, such as call.jsn, stops the plan; --force keeps it. --dry-run
-shows the changes with secrets masked.
+Of a Nexus message, flags change host, headers, URL, body, deadline and request id; --edit changes
+the rest. A message that the handler would refuse is refused, and so is an edit that changes
+nothing. An edit that adds a member without effect, such as call.jsn, stops the plan; --force keeps
+it. --dry-run shows the changes with secrets masked.
 
 A message that was delivered or received since is left alone and reported; the exit code is then 4.
 If storage does not answer, a message is changed, or unchanged until its next attempt.`,
@@ -78,7 +77,7 @@ func (s *session) editScheduled(ctx context.Context, source account.Source, o sc
 			return err
 		}
 		o.Original = found.Row.Content
-		o.Options.Edited, err = s.editNative(ctx, found, o)
+		o.Options.Edited, err = s.editRow(ctx, found, o)
 		if err != nil || o.Options.Edited == nil {
 			return err
 		}
@@ -93,16 +92,12 @@ func (s *session) editScheduled(ctx context.Context, source account.Source, o sc
 	return s.executeOrPreview(ctx, plan, err, o.dryRun)
 }
 
-// editNative lets a person edit a scheduled message until the handler would accept it. It returns nil if nothing was
+// editRow lets a person edit a scheduled message until the handler would accept it. It returns nil if nothing was
 // changed.
-func (s *session) editNative(ctx context.Context, found message.Scheduled, o scheduledEdit) ([]byte, error) {
+func (s *session) editRow(ctx context.Context, found message.Scheduled, o scheduledEdit) ([]byte, error) {
 	row := found.Row
-	e, err := envelope.Parse(row.Content)
-	switch {
-	case err != nil:
+	if _, err := envelope.Parse(row.Content); err != nil {
 		return nil, fmt.Errorf("the message is malformed: %w", err)
-	case e.Format() != envelope.FormatNative:
-		return nil, usageError(edit.ErrNotNative)
 	}
 	return s.edit(ctx, row.Content, func(edited []byte) error {
 		options, now, due := o.Options, time.Now(), row.NextAttemptAt
@@ -114,7 +109,7 @@ func (s *session) editNative(ctx context.Context, found message.Scheduled, o sch
 		if err != nil || o.Force {
 			return err
 		}
-		return checkEffect(options.WithoutEffect(ctx, row.Content, in.Content))
+		return checkEffect(options.WithoutEffect(row.Content, in.Content))
 	})
 }
 

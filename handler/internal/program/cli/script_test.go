@@ -410,7 +410,8 @@ var (
 		{regexp.MustCompile(`\b[0-9]{8}-[0-9]{6}-([a-z]+)-[a-z0-9]{4}\b`), `RUN-$1`},
 		{regexp.MustCompile(`\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`), `TIME`},
 		{regexp.MustCompile(`\b[0-9a-f]{8}\b`), `ID`},
-		{regexp.MustCompile(` +[0-9]+[smhdy]\b`), ` AGE`},
+		{regexp.MustCompile(` +(?:[0-9]+[smhd])+\b`), ` AGE`},
+		{regexp.MustCompile(`AGE ago +`), `AGE ago  `},
 	}
 )
 

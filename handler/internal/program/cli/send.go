@@ -23,15 +23,14 @@ import (
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/nearest"
 	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/storage/azure"
 )
 
 // sendOptions are the flags of send.
 type sendOptions struct {
 	draft               send.Draft
 	bodyFile, queue     string
-	tenant              envelope.Tenant
-	nexus, dryRun, json bool
-	force               bool
+	dryRun, json, force bool
 	app                 string
 }
 
@@ -41,9 +40,10 @@ func newSend(env Env) *cobra.Command {
 		Short: "Put envelopes on their queues",
 		Long: `Put an envelope on the queue of its priority: async-caller, or async-caller-1 to async-caller-10.
 The flags describe one envelope; FILE, or standard input for "-", contains any number of envelopes
-as JSON. A missing queue is created. The command prints the request id of each envelope, and then
-the number of envelopes and the storage account to standard error. A warning names the members that
-have no effect. An envelope whose callback or deadline is probably misspelt is refused.
+as JSON, native ones and Nexus messages. A missing queue is created. The command prints the request
+id of each envelope, and then the number of envelopes and the storage account to standard error.
+Warnings name members without effect, and headers that the C# app of Nexus cannot read or send. An
+envelope whose callback or deadline is probably misspelt is refused.
 
 While storage is busy, the command repeats a write. If storage's answer to a write is lost, the
 envelope is perhaps sent: the exit code is 4, standard error names the request id, and --json prints
@@ -55,15 +55,11 @@ Other users of the machine can see the arguments of a command. Put secrets into 
 With --queue, put a body on the queue of a route: the message is the content of the call that
 routes.json states. --body @FILE reads it from a file, and --body @- from standard input.
 
-With --nexus, envelopes are written in the Nexus format, for a C# function app on the same queues.
-That format does not support --timeout, --retry and --give-up.
-
 The storage account is AzureWebJobsStorage, from the environment or local.settings.json. Settings of
 an identity in the one and a connection string in the other are refused.`,
 		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
   async-caller send --url https://example.com/ping --retry 5s,1m,10m --deadline 2h
   async-caller send --url https://example.com/ --body-file order.xml --header @headers.txt
-  async-caller send --nexus --organization acme --environment prd --url https://example.com/ping
   async-caller send --queue orders-in --body @order.xml
   async-caller send envelopes.jsonl`,
 		Args: cobra.MaximumNArgs(1),
@@ -108,9 +104,6 @@ func (o *sendOptions) addTo(flags *flagSet) {
 		"W3C `traceparent` of the caller's trace (default a new trace)", parseTraceparent)
 	flags.command.MarkFlagsMutuallyExclusive("body", "body-file", "json-body")
 
-	flags.BoolVar(&o.nexus, "nexus", false, "write the Nexus format")
-	plainFlag(flags, &o.tenant.Organization, "organization", "with --nexus: the tenant's `organization`")
-	plainFlag(flags, &o.tenant.Environment, "environment", "with --nexus: the tenant's `environment`")
 	flags.BoolVar(&o.force, "force", false, "also send envelopes whose callback or deadline is probably misspelt")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the envelopes and do not send them")
 	flags.BoolVar(&o.json, "json", false, "print JSON, one object per line: requestId, queue, messageId, account")
@@ -129,12 +122,10 @@ func parseTraceparent(text string) (string, error) {
 }
 
 func (o *sendOptions) check(flags *flagSet, args []string) error {
-	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{},
-		"--organization and --environment require --nexus: a native envelope has no tenant")
 	if flags.Changed("queue") {
 		rest := o.draft
 		rest.Call.Body = nil
-		hasMore := !reflect.DeepEqual(rest, send.Draft{}) || len(args) > 0 || o.nexus || o.dryRun || o.force
+		hasMore := !reflect.DeepEqual(rest, send.Draft{}) || len(args) > 0 || o.dryRun || o.force
 		flags.refuse(hasMore || o.draft.Call.Body == nil && o.bodyFile == "",
 			"--queue requires --body or --body-file, and nothing else that describes a call: the route states it, "+
 				"and `async-caller explain --queue QUEUE FILE` shows it")
@@ -161,9 +152,6 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 		return err
 	}
 	sender := &send.Sender{Encoding: a.Host.Queues.MessageEncoding, Rules: a.Settings.Rules, Force: o.force}
-	if o.nexus {
-		sender.Nexus = &o.tenant
-	}
 	if !o.dryRun {
 		store, err := openStore(a)
 		if err != nil {
@@ -279,47 +267,60 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	defer status.clear()
 	out := env.out
 	out.progress = status
-	sent, perhapsSent, warned, latest := 0, 0, 0, 0
-	var problems []error
+	sent, failed, perhapsSent, warned, latest := 0, 0, 0, 0, 0
+	advice := ""
 	for sending := range sender.SendAll(ctx, bom.NewReader(input)) {
 		message, receipt, err := sending.Wait()
+		latest = sending.Number
 		for _, warning := range message.Warnings {
 			warned++
 			if warned <= mostWarnings {
-				status.printf("warning: envelope %d: %s", sending.Number, warning)
+				status.printf("warning: envelope %d: %s", latest, warning)
 			}
 		}
-		latest = sending.Number
-		if receipt.PerhapsSent {
-			perhapsSent++
-		}
 		err = o.report(out, message, receipt, err)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("envelope %d: %w", sending.Number, err))
+		switch {
+		case err == nil:
+			sent++
+			status.count("", "sent", sent, 0)
 			continue
+		case receipt.PerhapsSent:
+			perhapsSent++
+		default:
+			failed++
 		}
-		sent++
-		status.count("", "sent", sent, 0)
+		status.printf("%s: envelope %d: %v", programName, latest, err)
+		advice = cmp.Or(advice, azure.Advice(err, azure.Roles))
 	}
 	if warned > mostWarnings {
 		status.printf("%s not shown", format.Plural(warned-mostWarnings, "more warning"))
 	}
 	o.summarize(status, sent, sender.Account)
-	if perhapsSent > 0 {
-		problems = append(problems, errors.New("to send an envelope again that was perhaps sent, "+
-			"give it the same request id: the Idempotency-Key of both calls is this id"))
-	}
 	if sent+perhapsSent > 0 && !o.dryRun {
 		out.changed = fmt.Sprintf("no envelope after number %d was sent", latest)
 	}
+	var problems []string
+	if failed > 0 {
+		problems = append(problems, format.Plural(failed, "envelope")+" not sent")
+	}
+	if perhapsSent > 0 {
+		problems = append(problems, format.Plural(perhapsSent, "envelope")+" perhaps sent: to send it again, "+
+			"give it the same request id: the Idempotency-Key of both calls is this id")
+	}
 	if ctx.Err() != nil && out.err == nil {
-		problems = append(problems, fmt.Errorf("interrupted after %d envelopes", sent))
+		problems = append(problems, fmt.Sprintf("interrupted after %s: none after number %d was sent",
+			format.Plural(sent, "envelope"), latest))
 	}
-	err = errors.Join(problems...)
-	if err != nil && sent > 0 {
-		return &codeError{exitPartly, err}
+	if advice != "" {
+		problems = append(problems, advice)
 	}
-	return err
+	switch {
+	case problems == nil:
+		return nil
+	case sent+perhapsSent > 0:
+		return &codeError{exitPartly, errors.New(strings.Join(problems, "\n"))}
+	}
+	return errors.New(strings.Join(problems, "\n"))
 }
 
 // print prints the receipt of a message, or the message for --dry-run.

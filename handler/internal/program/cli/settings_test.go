@@ -86,12 +86,12 @@ func TestStatusOfWaiting(t *testing.T) {
 		want := `
 TARGET               CAUSE                                   SINCE  BREAKER  WAITING  1 HOUR    NEXT
 hangs.example        no answer yet: 12 calls,…as of 56s ago    14s  -              1       1      0s
-https.example        not_due                                     -  -              2       1      3m
+https.example        not_due                                     -  -              2       1   3m50s
 limited.example      limit 5/s                                   -  -              2       2     50s
 open.example         paused                                      -  -              1       0  resume
-paused.example       paused                                      -  -              1       0      1h
-paused.example:8443  paused                                      -  -              1       0      4h
-t.example            503                                         -  -              1       1     58m
+paused.example       paused                                      -  -              1       0   1h59m
+paused.example:8443  paused                                      -  -              1       0   4h59m
+t.example            503                                         -  -              1       1  58m50s
 `
 		if got := d.stdout.String(); !strings.Contains(got, want) {
 			t.Errorf("got %s\nwant %s", got, want)

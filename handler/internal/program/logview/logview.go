@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/deliver/logs"
+	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/program/terminal"
 	"asynccaller/handler/internal/rules/decision"
@@ -215,7 +216,7 @@ func (e entry) settled() string {
 	}
 	text += outcome
 	if delay := e.duration(logs.Delay); delay > 0 {
-		text += fmt.Sprintf(", next in %v", delay.Round(100*time.Millisecond))
+		text += ", next in " + format.Duration(delay)
 	}
 	return text
 }

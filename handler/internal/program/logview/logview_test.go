@@ -42,7 +42,7 @@ func TestDeliveries(t *testing.T) {
 		"temporary_status": {
 			`"action":"reschedule","reason":"temporary_status","attempt":2,"took":1500,"status":503,"delay":600000,` +
 				`"detail":"answered 503"`,
-			"attempt 2 (1.5s): answered 503, temporary_status, next in 10m0s",
+			"attempt 2 (1.5s): answered 503, temporary_status, next in 10m",
 		},
 		"retry_after": {
 			`"action":"reschedule","reason":"temporary_status","attempt":2,"took":0,"status":503,"delay":5312.5,` +
@@ -80,7 +80,7 @@ func TestDeliveries(t *testing.T) {
 		},
 		"held": {
 			`"action":"hold","reason":"bad_setting","delay":300000`,
-			"hold, bad_setting, next in 5m0s",
+			"hold, bad_setting, next in 5m",
 		},
 		"action_of_a_later_version": {`"action":"park","reason":"paused"`, "park, paused"},
 	} {

@@ -172,7 +172,7 @@ func (m *message) body() []byte {
 // blank line. It sorts the names in each group, so that equal messages have equal bytes. A body without a content
 // header gets a Content-Type, because .NET would not read it otherwise. appendHeaders leaves out headers without
 // values, and names that are not tokens, because no message can hold them.
-func appendHeaders(content []byte, header http.Header, spelling Spelling, hasBody bool) []byte {
+func appendHeaders(content []byte, header http.Header, hasBody bool) []byte {
 	var last []string
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		switch {
@@ -180,14 +180,14 @@ func appendHeaders(content []byte, header http.Header, spelling Spelling, hasBod
 		case IsContentHeader(name):
 			last = append(last, name)
 		default:
-			content = appendField(content, spelling.Of(name), header[name])
+			content = appendField(content, name, header[name])
 		}
 	}
 	if hasBody && len(last) == 0 {
 		content = appendLine(content, "Content-Type: application/octet-stream")
 	}
 	for _, name := range last {
-		content = appendField(content, spelling.Of(name), header[name])
+		content = appendField(content, name, header[name])
 	}
 	return append(content, lineEnd...)
 }

@@ -8,7 +8,7 @@ import (
 	"asynccaller/handler/internal/rules/dotnet"
 )
 
-// edited is a request in a form that FormatRequest never writes.
+// edited is a request in a form that .NET never writes.
 const edited = "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\nx-a:\t2\r\nX-B: folded\r\n" +
 	" over lines\r\nContent-type: text/plain\r\nX-C: 3\r\n\r\nbody\r\n\r\n"
 
@@ -27,16 +27,18 @@ func TestEdit(t *testing.T) {
 	to := func(host, target string) func([]byte) ([]byte, error) {
 		return func(m []byte) ([]byte, error) { return dotnet.ReplaceURL(m, host, target) }
 	}
-	method := func(name string) func([]byte) ([]byte, error) {
-		return func(m []byte) ([]byte, error) { return dotnet.ReplaceMethod(m, name) }
-	}
 	tests := map[string]struct {
 		message  string
 		edit     func([]byte) ([]byte, error)
 		old, new string // a part of the message before and after the edit
 	}{
-		"method":      {edited, method("DELETE"), "put ", "DELETE "},
-		"same_method": {edited, method("put"), "", ""},
+		"length_correct":     {withLength, dotnet.CorrectLength, "", ""},
+		"length_none":        {edited, dotnet.CorrectLength, "", ""},
+		"length_none_needed": {"GET / HTTP/1.1\r\nHost: h\r\n\r\n", dotnet.CorrectLength, "", ""},
+		"length_wrong": {
+			strings.Replace(withLength, "content-length: 8", "Content-Length: 7\r\ncontent-length: 9", 1),
+			dotnet.CorrectLength, "Content-Length: 7\r\ncontent-length: 9", "Content-Length: 8",
+		},
 		"url": {
 			edited, to("new.example:8443", "/a?b"), "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\n",
 			"put /a?b HTTP/1.0\r\nX-A:1\r\nHost: new.example:8443\r\n",
@@ -110,25 +112,18 @@ func TestEditRefuses(t *testing.T) {
 		edit func() ([]byte, error)
 		want string
 	}{
-		"no_message": {func() ([]byte, error) { return dotnet.ReplaceMethod(nil, "GET") }, "request line"},
+		"no_message": {func() ([]byte, error) { return dotnet.CorrectLength(nil) }, "request line"},
+		"body_unread": {
+			func() ([]byte, error) {
+				return dotnet.CorrectLength([]byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n" + secret))
+			},
+			"headers: a body needs one such as Content-Type",
+		},
 		"broken_message": {func() ([]byte,
 			error,
 		) {
 			return dotnet.RemoveHeader([]byte("GET / HTTP/1.1\r\n\r\n"), "X")
 		}, "Host"},
-		"method_with_space": {
-			func() ([]byte, error) { return dotnet.ReplaceMethod([]byte(edited), "GET "+secret) },
-			"request line",
-		},
-		"method_two_lines": {func() ([]byte,
-			error,
-		) {
-			return dotnet.ReplaceMethod([]byte(edited), "GET / HTTP/1.1\r\nX: ")
-		}, "request line"},
-		"no_method": {
-			func() ([]byte, error) { return dotnet.ReplaceMethod([]byte(edited), "") },
-			"request line",
-		},
 		"other_host_target": {
 			func() ([]byte, error) { return dotnet.ReplaceURL([]byte(edited), "h", "@"+secret) },
 			"slash",

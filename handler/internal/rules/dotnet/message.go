@@ -3,7 +3,6 @@ package dotnet
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -61,19 +60,6 @@ func (m *message) request() (Request, error) {
 	}, nil
 }
 
-// FormatRequest writes a request as HttpMessageContent does: Host, the headers of the request, the headers of its
-// content. [ParseRequest] reads the result if Method, Target and Host are as it returns them. No value of them
-// can end the line early. A body that is not nil but has no content header gets
-// "Content-Type: application/octet-stream", because .NET would not read it otherwise.
-func FormatRequest(r Request) []byte {
-	content := appendLine(nil, r.Method+" "+r.Target+" HTTP/1.1")
-	content = appendLine(content, "Host: "+r.Host)
-	header := maps.Clone(r.Header)
-	maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.EqualFold(name, "Host") })
-	content = appendHeaders(content, header, r.Spelling, r.Body != nil)
-	return append(content, r.Body...)
-}
-
 func checkRequestLine(line string) error {
 	parts := strings.SplitN(line, " ", 4) // a fourth part makes the line invalid
 	if len(parts) != 3 {
@@ -107,15 +93,6 @@ func isAuthority(text string) bool {
 
 // The functions below change one part of a request. All other bytes stay. Their errors are those of
 // [ParseRequest], about the request before or after the change.
-
-// ReplaceMethod changes the method.
-func ReplaceMethod(request []byte, method string) ([]byte, error) {
-	return edit(request, func(m *message) error {
-		_, rest, _ := strings.Cut(m.line, " ")
-		m.line = method + " " + rest
-		return nil
-	})
-}
 
 // ReplaceURL changes the host, which may have a port, and the target, the path and query.
 func ReplaceURL(request []byte, host, target string) ([]byte, error) {
@@ -153,14 +130,29 @@ func RemoveHeader(request []byte, name string) ([]byte, error) {
 func ReplaceBody(request, body []byte, contentType string) ([]byte, error) {
 	return edit(request, func(m *message) error {
 		m.rest = body
-		if slices.ContainsFunc(m.fields, named("Content-Length")) {
-			return m.set("Content-Length", strconv.Itoa(len(body)))
-		}
 		if !slices.ContainsFunc(m.fields, field.isContent) {
 			return m.set("Content-Type", contentType)
 		}
-		return nil
+		return m.correctLength()
 	})
+}
+
+// CorrectLength corrects a Content-Length. It refuses a body that .NET would not read, because there is no content
+// header.
+func CorrectLength(request []byte) ([]byte, error) {
+	return edit(request, func(m *message) error {
+		if len(m.rest) > 0 && m.body() == nil {
+			return errors.New("headers: a body needs one such as Content-Type, or .NET does not read it")
+		}
+		return m.correctLength()
+	})
+}
+
+func (m *message) correctLength() error {
+	if !slices.ContainsFunc(m.fields, named("Content-Length")) {
+		return nil
+	}
+	return m.set("Content-Length", strconv.Itoa(len(m.rest)))
 }
 
 // ReplaceContent changes the body, and replaces all content headers by a Content-Type.
@@ -249,7 +241,7 @@ func ParseResponse(content []byte) (Response, error) {
 func FormatResponse(r Response) []byte {
 	// .NET wants the space after the status even without a reason phrase.
 	content := appendLine(nil, "HTTP/1.1 "+strconv.Itoa(r.Status)+" "+http.StatusText(r.Status))
-	content = appendHeaders(content, r.Header, nil, len(r.Body) > 0)
+	content = appendHeaders(content, r.Header, len(r.Body) > 0)
 	return append(content, r.Body...)
 }
 

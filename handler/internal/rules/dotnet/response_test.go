@@ -129,11 +129,12 @@ func TestFormatResponse(t *testing.T) {
 				Status: 200,
 				Header: http.Header{
 					"Content-Type": {"a/b"}, "Expires": {"-1"}, "Server": {"c, d", "e"}, "Set-Cookie": {"z", "y"},
-					"Zeta": {"f"},
+					"User-Agent": {"x/1", "(y)"}, "X-Powered-By": {"p", "q"}, "Zeta": {"f"}, "Allow": {}, "X": nil,
 				},
 				Body: []byte("body"),
 			},
-			message("HTTP/1.1 200 OK", "Server: c, d, e", "Set-Cookie: z", "Set-Cookie: y", "Zeta: f",
+			message("HTTP/1.1 200 OK", "Server: c, d, e", "Set-Cookie: z", "Set-Cookie: y", "User-Agent: x/1 (y)",
+				"X-Powered-By: p", "X-Powered-By: q", "Zeta: f",
 				"Content-Type: a/b", "Expires: -1") + "body",
 		},
 		"body_without_content_header": {

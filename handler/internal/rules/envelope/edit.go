@@ -39,11 +39,8 @@ type HostReplacer func(scheme, host string) (newScheme, newHost string)
 // an id, a time) take any text but null as a string, quoted or not; call.body and call.headers.NAME take the text
 // itself. Null removes a member that can only be a string.
 //
-// The paths call.url, call.method, call.headers.NAME, call.body, call.bodyBase64, call.json, callback.url,
-// callback.method, callback.headers.NAME, requestId, deadline (RFC 3339), priority and context mean the same in both
-// formats. Setting one kind of body removes the others. Any other path belongs to the format's own JSON; in Nexus
-// envelopes its letter case does not matter. Set refuses members that the Nexus format does not have (retry, giveUp,
-// notBefore, call.timeout). It does not change the Title of a Nexus envelope with the call.
+// Setting one kind of body removes the others. In a Nexus envelope only call.url, call.body, call.bodyBase64, call.json,
+// requestId and deadline (RFC 3339) can be set, and its Title does not change with the call.
 func Set(content []byte, path []string, text string) ([]byte, error) {
 	return editorOf(content).setPath(content, path, text)
 }
@@ -65,16 +62,16 @@ func ReplaceHost(content []byte, replace HostReplacer) ([]byte, error) {
 	return e.replaceHost(content, partCallback, replace)
 }
 
-// IsDeadline reports whether a path, as [Set] takes it, names the deadline.
-func IsDeadline(content []byte, path []string) bool {
-	e, name := editorOf(content), strings.Join(path, ".")
-	return name == "deadline" || e.names()(name, e.deadlineName())
-}
-
 // RawDeadline returns the deadline as content has it, or nil. The content may be anything.
 func RawDeadline(content []byte) json.RawMessage {
 	e := editorOf(content)
 	return e.names().Get(bytes.TrimSpace(content), e.deadlineName())
+}
+
+// IsNexus reports whether content is edited as a Nexus envelope.
+func IsNexus(content []byte) bool {
+	_, isNexus := editorOf(content).(*nexus)
+	return isNexus
 }
 
 // editorOf returns the editor of the content's format. Content of neither format may be a native envelope that lacks
@@ -109,9 +106,6 @@ func asString(text string) json.RawMessage {
 	}
 	return quote(text)
 }
-
-// stringOf returns the text of a value for a member that can only be a string, and an error for null.
-func stringOf(text string) (string, error) { return strictjson.String(orNull(asString(text))) }
 
 func orNull(value json.RawMessage) json.RawMessage {
 	if value == nil {

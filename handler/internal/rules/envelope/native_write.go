@@ -32,29 +32,27 @@ type nativeMember struct {
 	state bool
 	// text is set if the member can only be a string.
 	text bool
-	// nexus is set if the Nexus format can hold the member.
-	nexus bool
 }
 
 // nativeMembers has the members of a native envelope. The method set reads them; members of other names are unknown.
 var nativeMembers = map[string]nativeMember{
-	nativeMarker:         {until: always, state: true, nexus: true},
-	"requestId":          {until: always, state: true, text: true, nexus: true},
-	string(partCall):     {until: always, nexus: true},
-	string(partCallback): {until: always, nexus: true},
+	nativeMarker:         {until: always, state: true},
+	"requestId":          {until: always, state: true, text: true},
+	string(partCall):     {until: always},
+	string(partCallback): {until: always},
 	"giveUp":             {until: always, text: true},
 	"deadLetter":         {until: always, state: true},
 	"retry":              {until: always},
-	"notBefore":          {until: always, text: true, nexus: true},
-	"deadline":           {until: always, text: true, nexus: true},
-	"createdAt":          {until: always, state: true, text: true, nexus: true},
+	"notBefore":          {until: always, text: true},
+	"deadline":           {until: always, text: true},
+	"createdAt":          {until: always, state: true, text: true},
 	"attempts":           {until: always, state: true},
 	"nextAttemptAt":      {until: always, state: true, text: true},
 	reservedName:         {until: always, state: true},
-	"context":            {until: noContext, nexus: true},
-	"priority":           {until: noExtras, nexus: true},
+	"context":            {until: noContext},
+	"priority":           {until: noExtras},
 	"latestAttemptAt":    {until: noTrail, state: true, text: true},
-	traceName:            {until: noTrail, state: true, nexus: true},
+	traceName:            {until: noTrail, state: true},
 	"trail":              {until: noTrail, state: true},
 	"run":                {until: noTrail},
 }

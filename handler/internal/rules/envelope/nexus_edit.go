@@ -6,10 +6,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"net/http"
-	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"asynccaller/handler/internal/plain/strictjson"
 	"asynccaller/handler/internal/rules/dotnet"
@@ -19,52 +18,25 @@ func (*nexus) names() strictjson.Names { return strictjson.FoldNames }
 
 func (*nexus) deadlineName() string { return nexusDeadlineAt }
 
+// errUserInfo and errUseEditor say why a flag cannot edit a Nexus envelope.
 var (
-	errNotInNexus = errors.New("the Nexus format has no place for it")
-	errUserInfo   = errors.New("the Nexus format has no place for user information")
+	errUserInfo  = errors.New("the Nexus format has no place for user information")
+	errUseEditor = errors.New("the message is a Nexus message, of which --set changes only call.url, call.body, " +
+		"call.bodyBase64, call.json, requestId and deadline: use --edit")
 )
 
-// nexusStrings are the members that can only be strings, apart from those of RawRequest.
-var nexusStrings = []string{
-	nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusCreatedAt, nexusLatestAttemptAt,
-	nexusNextAttemptAt, nexusDeadlineAt, nexusLatestResponse,
-}
-
 func (n *nexus) setPath(content []byte, path []string, text string) ([]byte, error) {
-	switch path[0] {
-	case string(partCall), string(partCallback):
-		return n.setCall(content, part(path[0]), path[1:], text)
-	case "retry", "giveUp", "notBefore", nativeMarker:
-		return nil, errNotInNexus
-	}
-	value := asJSON(text)
-	switch strings.Join(path, ".") {
-	case "requestId":
-		path, value = []string{nexusRawRequest, rawID}, asString(text)
-	case "priority":
-		path = []string{nexusRawRequest, rawPriority}
-	case "context":
-		path = []string{nexusRawRequest, rawContext}
-		if !strictjson.IsNull(value) {
-			value = inBase64(value)
-		}
+	switch name := strings.Join(path, "."); name {
+	case "call.url":
+		return n.setURL(content, text)
+	case "call.body", "call.bodyBase64", "call.json":
+		return n.setBody(content, path[1], text)
 	case "deadline":
 		return n.setDeadline(content, text)
-	default:
-		if isNexusString(path) {
-			value = asString(text)
-		}
+	case "requestId":
+		return n.names().Set(content, []string{nexusRawRequest, rawID}, orNull(asString(text)))
 	}
-	return n.names().Set(content, path, orNull(value)) // readers of the format expect the member
-}
-
-// isNexusString reports whether a member can only be a string.
-func isNexusString(path []string) bool {
-	if len(path) == 2 && strings.EqualFold(path[0], nexusRawRequest) {
-		known := nameIn(rawNames, path[1])
-		return known != "" && known != rawPriority
-	}
-	return len(path) == 1 && nameIn(nexusStrings, path[0]) != ""
+	return nil, errUseEditor
 }
 
 // setDeadline writes a time the way .NET does. Null means no deadline.
@@ -78,27 +50,6 @@ func (n *nexus) setDeadline(content []byte, text string) ([]byte, error) {
 		}
 	}
 	return n.names().Set(content, []string{nexusDeadlineAt}, quote(dotnet.FormatTime(deadline)))
-}
-
-func (n *nexus) setCall(content []byte, of part, path []string, text string) ([]byte, error) {
-	name := strings.Join(path, ".")
-	switch {
-	case name == "url":
-		return n.setURL(content, of, text)
-	case name == "method":
-		method, err := stringOf(text)
-		if err != nil {
-			return nil, err
-		}
-		return n.changeMessage(content, of, func(message []byte) ([]byte, error) {
-			return dotnet.ReplaceMethod(message, method)
-		})
-	case len(path) == 2 && path[0] == "headers":
-		return n.changeHeader(content, of, path[1], &text)
-	case of == partCall && slices.Contains(bodyMembers, name):
-		return n.setBody(content, name, text)
-	}
-	return nil, errNotInNexus
 }
 
 func (n *nexus) setBody(content []byte, kind, text string) ([]byte, error) {
@@ -118,8 +69,8 @@ func (n *nexus) setBody(content []byte, kind, text string) ([]byte, error) {
 	})
 }
 
-func (n *nexus) setURL(content []byte, of part, text string) ([]byte, error) {
-	address, err := stringOf(text)
+func (n *nexus) setURL(content []byte, text string) ([]byte, error) {
+	address, err := strictjson.String(orNull(asString(text)))
 	if err != nil {
 		return nil, err
 	}
@@ -130,10 +81,10 @@ func (n *nexus) setURL(content []byte, of part, text string) ([]byte, error) {
 	case u.User != nil:
 		return nil, errUserInfo
 	}
-	return n.setTarget(content, of, strings.ToLower(u.Scheme), u.Host, u.RequestURI())
+	return n.setTarget(content, partCall, strings.ToLower(u.Scheme), u.Host, u.RequestURI())
 }
 
-// setTarget sets the parts of the URL of a call. It adds a missing callback.
+// setTarget sets the parts of the URL of a call.
 func (n *nexus) setTarget(content []byte, of part, scheme, host, target string) ([]byte, error) {
 	_, path := n.paths(of)
 	content, err := n.names().Change(content, path, func(old json.RawMessage) (json.RawMessage, error) {
@@ -146,9 +97,6 @@ func (n *nexus) setTarget(content []byte, of part, scheme, host, target string) 
 		return nil, err
 	}
 	return n.changeMessage(content, of, func(message []byte) ([]byte, error) {
-		if message == nil && of == partCallback {
-			return dotnet.FormatRequest(dotnet.Request{Method: http.MethodPost, Target: target, Host: host}), nil
-		}
 		return dotnet.ReplaceURL(message, host, target)
 	})
 }
@@ -229,3 +177,83 @@ func inBase64(content []byte) json.RawMessage {
 	}
 	return quote(base64.StdEncoding.EncodeToString(content))
 }
+
+// textMembers are the members of a RawRequest that hold text in base64.
+var textMembers = []string{rawCallOut, rawCallBack, rawContext}
+
+// DecodeTexts returns an envelope for a person to edit. Each text that a Nexus envelope has in base64, such as a call, is
+// an array of its lines. The content may be any JSON object, and need not be a valid envelope.
+func DecodeTexts(content []byte) []byte {
+	if !IsNexus(content) {
+		return content
+	}
+	for _, name := range textMembers {
+		decoded, err := strictjson.FoldNames.Change(content, []string{nexusRawRequest, name}, asLines)
+		if err == nil {
+			content = decoded
+		}
+	}
+	return content
+}
+
+// asLines returns the lines of a text in base64. It returns any other value as it is.
+func asLines(value json.RawMessage) (json.RawMessage, error) {
+	text, err := parseBase64(orNull(value))
+	if err != nil || !utf8.Valid(text) {
+		return value, nil //nolint:nilerr // a person edits what it is
+	}
+	var lines []json.RawMessage
+	for line := range strings.SplitSeq(string(text), lineEnd) {
+		lines = append(lines, quote(line))
+	}
+	return strictjson.PackArray(lines), nil
+}
+
+// EncodeTexts is the inverse of [DecodeTexts]. A text that is the same as in the original keeps its bytes, and the
+// Content-Length of an edited call is corrected. The error names a call that .NET could not read.
+func EncodeTexts(original, edited []byte) (encoded []byte, err error) {
+	if !IsNexus(original) {
+		return edited, nil
+	}
+	encoded = edited
+	for _, name := range textMembers {
+		path := []string{nexusRawRequest, name}
+		old := strictjson.FoldNames.Get(original, path...)
+		encoded, err = strictjson.FoldNames.Change(encoded, path, func(value json.RawMessage) (json.RawMessage, error) {
+			text, err := joinLines(orNull(value))
+			before, oldErr := parseBase64(orNull(old))
+			switch {
+			case err != nil || text == nil:
+				return value, err
+			case oldErr == nil && bytes.Equal(text, before):
+				return old, nil // base64 has more than one way to write the same bytes
+			case name != rawContext:
+				text, err = dotnet.CorrectLength(text)
+			}
+			return inBase64(text), err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return encoded, nil
+}
+
+// joinLines returns the text of an array of lines, or nil for any other value.
+func joinLines(value json.RawMessage) ([]byte, error) {
+	elements, err := strictjson.Elements(value)
+	if err != nil {
+		return nil, nil //nolint:nilerr // it stays as it is
+	}
+	lines := make([]string, len(elements))
+	for i, element := range elements {
+		lines[i], err = strictjson.String(element)
+		if err != nil {
+			return nil, strictjson.In(strictjson.Index(i), err)
+		}
+	}
+	return append([]byte{}, strings.Join(lines, lineEnd)...), nil
+}
+
+// lineEnd is that of the lines of a text in base64.
+const lineEnd = "\r\n"

@@ -3,10 +3,8 @@ package envelope
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -232,35 +230,28 @@ func withTrace(message []byte, t Trace, span string) ([]byte, error) {
 	return dotnet.ReplaceHeader(message, tracestateName, t.State)
 }
 
-// nexusRequest is a request without attempts, as the C# SDK writes it: every member, in the order of declaration, null
-// if there is no value.
+// nexusRequest is a callback, as the C# SDK writes it: every member, in the order of declaration, null if there is no
+// value.
 type nexusRequest struct {
 	Tenant
-	originalRequestID, id              string
-	createdAt, nextAttemptAt, deadline time.Time
+	originalRequestID, id string
+	createdAt, deadline   time.Time
 	// method and url are in the title, the name that the request has in the logs of the C# side.
-	method, url                   string
-	context                       json.RawMessage
-	callOut, callBack             []byte
-	callOutScheme, callBackScheme string
-	// priority is 0 for none.
-	priority int
+	method, url   string
+	callOut       []byte
+	callOutScheme string
 }
 
 func (r nexusRequest) encode() []byte {
 	raw := newObject()
 	raw.text(rawID, r.id)
 	raw.text(rawTitle, fmt.Sprintf("%s %s (%s)", r.method, r.url, r.id))
-	raw.raw(rawContext, inBase64(r.context))
+	raw.raw(rawContext, null)
 	raw.raw(rawCallOut, inBase64(r.callOut))
-	raw.raw(rawCallOutURIScheme, textOrNull(r.callOutScheme))
-	raw.raw(rawCallBack, inBase64(r.callBack))
-	raw.raw(rawCallBackURIScheme, textOrNull(r.callBackScheme))
-	if r.priority == 0 {
-		raw.raw(rawPriority, null)
-	} else {
-		raw.number(rawPriority, r.priority)
-	}
+	raw.text(rawCallOutURIScheme, r.callOutScheme)
+	raw.raw(rawCallBack, null)
+	raw.raw(rawCallBackURIScheme, null)
+	raw.raw(rawPriority, null)
 
 	w := newObject()
 	w.raw(nexusOrganization, textOrNull(r.Organization))
@@ -271,7 +262,7 @@ func (r nexusRequest) encode() []byte {
 	w.text(nexusLatestAttemptAt, dotnet.FormatTime(time.Time{}))
 	w.raw(nexusLatestResponse, null)
 	w.text(nexusDeadlineAt, dotnet.FormatTime(r.deadline))
-	w.text(nexusNextAttemptAt, dotnet.FormatTime(r.nextAttemptAt))
+	w.text(nexusNextAttemptAt, dotnet.FormatTime(time.Time{}))
 	w.raw(nexusRawRequest, raw.end())
 	return w.end()
 }
@@ -281,88 +272,4 @@ func textOrNull(text string) json.RawMessage {
 		return null
 	}
 	return quote(text)
-}
-
-// ToNexus writes an accepted native envelope without attempts as the C# SDK would write the same request. Its error
-// names a member that the Nexus format cannot hold.
-func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
-	n, ok := e.format.(*native)
-	if !ok {
-		return nil, errors.New("the envelope is a Nexus envelope already")
-	}
-	if err := n.checkPlaces(); err != nil {
-		return nil, err
-	}
-	r := nexusRequest{
-		Tenant: tenant, originalRequestID: e.RequestID, id: e.RequestID, method: e.Call.Method, url: e.Call.URL,
-		createdAt: e.CreatedAt, nextAttemptAt: e.NotBefore, deadline: deadline,
-		context: e.Context, priority: e.Priority,
-	}
-	var err error
-	r.callOut, r.callOutScheme, err = toCallOut(e.Call)
-	if err != nil {
-		return nil, strictjson.In(string(partCall), err)
-	}
-	if slices.ContainsFunc(n.members, func(m strictjson.Member) bool { return m.Name == traceName }) {
-		r.callOut, err = withTrace(r.callOut, e.Trace, e.Trace.Parent)
-		if err != nil {
-			return nil, strictjson.In(traceName, err)
-		}
-	}
-	if e.Callback != nil {
-		callback, err := n.callbackCall()
-		if err == nil {
-			r.callBack, r.callBackScheme, err = toCallOut(callback)
-		}
-		if err != nil {
-			return nil, strictjson.In(string(partCallback), err)
-		}
-	}
-	return r.encode(), nil
-}
-
-// checkPlaces returns an error that names a member that the Nexus format cannot hold.
-func (n *native) checkPlaces() error {
-	for _, m := range n.members {
-		var err error
-		switch {
-		case !nativeMembers[m.Name].nexus:
-			err = errNotInNexus
-		case strictjson.IsNull(m.Value):
-		case m.Name == string(partCall):
-			err = checkNames(m, slices.Concat(callbackNames, bodyMembers))
-		case m.Name == string(partCallback):
-			err = checkNames(m, callbackNames)
-		}
-		if err != nil {
-			return strictjson.In(m.Name, err)
-		}
-	}
-	return nil
-}
-
-func checkNames(object strictjson.Member, names []string) error {
-	return eachMember(object, func(m strictjson.Member) error {
-		if !slices.Contains(names, m.Name) {
-			return errNotInNexus
-		}
-		return nil
-	})
-}
-
-// toCallOut is the inverse of parseCallOut.
-func toCallOut(call Call) (message []byte, scheme string, err error) {
-	u := call.Target
-	switch {
-	case call.Host != "" && !strings.EqualFold(call.Host, u.Host):
-		return nil, "", strictjson.In("headers", strictjson.In("Host",
-			errors.New("differs from the URL's host, but the Nexus format builds the URL from it")))
-	case u.User != nil:
-		return nil, "", strictjson.In("url", errUserInfo)
-	}
-	request := dotnet.Request{
-		Method: call.Method, Target: u.RequestURI(), Host: u.Host,
-		Header: call.Header, Spelling: call.Spelling, Body: call.Body,
-	}
-	return dotnet.FormatRequest(request), strings.ToLower(u.Scheme), nil
 }

@@ -80,21 +80,6 @@ func UnknownMembers(content []byte) []Unknown {
 	return unknown
 }
 
-// NexusMembers returns the paths of the members of a Nexus envelope. It is nil for other content.
-func NexusMembers(content []byte) (paths []string) {
-	members, _ := strictjson.Object(content)
-	isNative, isNexus := markers(members)
-	if isNative || !isNexus {
-		return nil
-	}
-	for _, object := range nexusObjects() {
-		for _, name := range object.names {
-			paths = append(paths, join(object.path, name))
-		}
-	}
-	return paths
-}
-
 func nexusObjects() []knownObject {
 	return []knownObject{{"", nexusNames}, {nexusRawRequest, rawNames}}
 }

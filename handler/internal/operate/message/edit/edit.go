@@ -114,7 +114,7 @@ func Prepare(
 	if err := e.Accept(now, messageID, r.Encoding.MaxContentBytes()); err != nil {
 		return "", err
 	}
-	if o.Edits.setDeadline(content) || EditsDeadline(original, content) {
+	if o.Edits.setDeadline() || EditsDeadline(original, content) {
 		e.Deadline = deadline
 	}
 	e.Run = o.Run
@@ -192,9 +192,9 @@ func (o Options) Warnings(before, after []byte) (warnings []string) {
 	return warnings
 }
 
-// WithoutEffect names the edits that do nothing, probably by mistake: members without effect that were added, and jq
-// expressions that miss the members of a Nexus message. Before is the content of the message, and after the edited one.
-func (o Options) WithoutEffect(ctx context.Context, before, after []byte) (idle []string) {
+// WithoutEffect names the members without effect that the edits have added, probably by mistake. Before is the content of
+// the message, and after the edited one.
+func (o Options) WithoutEffect(before, after []byte) (idle []string) {
 	if o.Edited == nil && len(o.Edits) == 0 {
 		return nil
 	}
@@ -205,31 +205,7 @@ func (o Options) WithoutEffect(ctx context.Context, before, after []byte) (idle 
 			idle = append(idle, u.String())
 		}
 	}
-	programs := slices.DeleteFunc(slices.Clone(o.Edits), func(e Edit) bool { return e.flag != jqFlag })
-	members := nexusHint(after)
-	if members == "" || len(programs) == 0 {
-		return idle
-	}
-	if o.Edited != nil {
-		before = o.Edited
-	}
-	if edited, err := programs.Apply(ctx, before); err == nil && bytes.Equal(edited, before) {
-		return append(idle, jqFlag+" changes nothing: "+members)
-	}
-	if len(idle) > 0 {
-		idle = append(idle, jqFlag+": "+members)
-	}
 	return idle
-}
-
-// nexusHint tells a person who edits JSON which members a Nexus message has. It is empty for another content.
-func nexusHint(content []byte) string {
-	members := envelope.NexusMembers(content)
-	if members == nil {
-		return ""
-	}
-	return "a Nexus message has the members " + strings.Join(members, ", ") +
-		"; its calls are HTTP requests in base64, which --set call.url=URL and so on change"
 }
 
 // check applies the rules that the handler applies when the content of a message of a run arrives.
@@ -259,14 +235,14 @@ func check(r message.Rules, content []byte, messageID, run string, now time.Time
 // would otherwise grow a thousandfold.
 const maxIndentedDepth = 64
 
-// Editable returns content for an editor: indented JSON, in which characters that cannot be seen are escapes. Content
-// that is not a JSON object is returned as it is.
+// Editable returns content for an editor: indented JSON in the form of [envelope.DecodeTexts], in which characters that
+// cannot be seen are escapes. Content that is not a JSON object is returned as it is.
 func Editable(content []byte) []byte {
 	text := bytes.TrimSpace(content)
 	if _, err := strictjson.Object(text); err != nil {
 		return content
 	}
-	text = strictjson.EscapeUnprintable(text)
+	text = strictjson.EscapeUnprintable(envelope.DecodeTexts(text))
 	if depth, err := strictjson.Depth(text); err == nil && depth <= maxIndentedDepth {
 		var w bytes.Buffer
 		_ = json.Indent(&w, text, "", "  ") // of valid JSON
@@ -290,7 +266,10 @@ func Restore(original, edited []byte) ([]byte, error) {
 	if _, err := strictjson.Object(original); err != nil {
 		return edited, nil //nolint:nilerr // nothing of it can be kept
 	}
-	restored, err := strictjson.Merge{Same: sameText}.Values(original, edited)
+	restored, err := envelope.EncodeTexts(bytes.TrimSpace(original), edited)
+	if err == nil {
+		restored, err = strictjson.Merge{Same: sameText}.Values(original, restored)
+	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the edited message is not an envelope: %w", err)
@@ -309,20 +288,13 @@ func sameText(a, b json.RawMessage) bool {
 // Edit is a change to an envelope of either format. A function for each flag reads it from the flag's argument. Several
 // goroutines may apply the same Edit.
 type Edit struct {
-	flag  string   // one of flags
+	flag  string   // such as --set, for errors
 	name  string   // the edited member, for errors; may be empty
 	path  []string // of --set
 	apply func(ctx context.Context, content []byte) ([]byte, error)
 }
 
-// jqFlag is the flag of [ParseJQ].
-const jqFlag = "--jq"
-
-// flags are in the order in which edits are applied.
-var flags = []string{jqFlag, "--replace-host", "--set", "--set-header", "--delete-header"}
-
-// Edits are changes to an envelope. They apply by kind: jq, hosts, values, headers, removed headers. Edits of one kind
-// apply in the order of the list.
+// Edits are changes to an envelope, which apply in this order.
 type Edits []Edit
 
 // Apply returns the edited content. Members that no edit names keep their bytes and their order, and unchanged content
@@ -336,8 +308,7 @@ func (e Edits) Apply(ctx context.Context, content []byte) ([]byte, error) {
 		return nil, fmt.Errorf("flags cannot edit the message: %w: fix it with --edit", err)
 	}
 	edited := bytes.TrimSpace(content)
-	byFlag := func(a, b Edit) int { return slices.Index(flags, a.flag) - slices.Index(flags, b.flag) }
-	for _, edit := range slices.SortedStableFunc(slices.Values(e), byFlag) {
+	for _, edit := range e {
 		var err error
 		edited, err = edit.apply(ctx, edited)
 		if err != nil {
@@ -351,9 +322,8 @@ func (e Edits) Apply(ctx context.Context, content []byte) ([]byte, error) {
 }
 
 // setDeadline reports whether a flag names the deadline, even if it sets the same one.
-func (e Edits) setDeadline(content []byte) bool {
-	return slices.ContainsFunc(e,
-		func(edit Edit) bool { return edit.path != nil && envelope.IsDeadline(content, edit.path) })
+func (e Edits) setDeadline() bool {
+	return slices.ContainsFunc(e, func(edit Edit) bool { return slices.Equal(edit.path, []string{"deadline"}) })
 }
 
 // maxSegments is more than any member of an envelope needs outside the sender's own JSON.

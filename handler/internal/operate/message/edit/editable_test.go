@@ -21,9 +21,21 @@ func TestEditable(t *testing.T) {
 				"\"list\": []\n}\n",
 		},
 		"nexus": {
-			`{"rawRequest":{"CallOut":"` + inBase64(callBack) + `","callback":null},"Attempts":1}`,
-			"{\n  \"rawRequest\": {\n    \"CallOut\": \"" + inBase64(callBack) + "\",\n    \"callback\": null\n  },\n" +
-				"  \"Attempts\": 1\n}\n",
+			`{"rawRequest":{"CallOut":"` + inBase64("GET / HTTP/1.1\r\nHost: h\r\n\r\na\nb\x1b") +
+				`","callback":null,"Context":"` + inBase64(`{"k": 1}`) + `"},"Attempts":1}`,
+			"{\n  \"rawRequest\": {\n    \"CallOut\": [\n      \"GET / HTTP/1.1\",\n      \"Host: h\",\n" +
+				"      \"\",\n      \"a\\nb\\u001b\"\n    ],\n    \"callback\": null,\n" +
+				"    \"Context\": [\n      \"{\\\"k\\\": 1}\"\n    ]\n  },\n  \"Attempts\": 1\n}\n",
+		},
+		"nexus_no_text": {
+			`{"RawRequest":{"CallOut":"/w==","CallBack":"?","Context":["a"]}}`,
+			"{\n  \"RawRequest\": {\n    \"CallOut\": \"/w==\",\n    \"CallBack\": \"?\",\n" +
+				"    \"Context\": [\n      \"a\"\n    ]\n  }\n}\n",
+		},
+		"nexus_no_object": {`{"RawRequest":[]}`, "{\n  \"RawRequest\": []\n}\n"},
+		"nexus_and_native": {
+			`{"asyncCaller":1,"RawRequest":{"CallOut":"aGk="}}`,
+			"{\n  \"asyncCaller\": 1,\n  \"RawRequest\": {\n    \"CallOut\": \"aGk=\"\n  }\n}\n",
 		},
 		"unseen": {
 			"{\"asyncCaller\":1,\"a\u202eb\":\"\u0085\u200b\U000e0001\x7f\"}",
@@ -57,7 +69,10 @@ func TestEditableIsBounded(t *testing.T) {
 func TestRestore(t *testing.T) {
 	native := ` ` + order + letter + `}`
 	nexus := nexusOf(callOut, nexusLetter)
-	odd := `{"RawRequest": {"CallOut":"aGk\u003d" , "CallBack":"aGk="},"a":"` + "\u202e" + `"}`
+	odd := `{"RawRequest": {"CallOut":"aGk\u003d" , "Context":"aGky"},"a":"` + "\u202e" + `"}`
+	with := func(old, text string) string {
+		return strings.NewReplacer(inBase64(old), inBase64(text), `, "RawRequest": `, `,"RawRequest":`).Replace(nexus)
+	}
 	tests := map[string]struct{ original, old, new, want string }{
 		"nothing":           {native, "", "", native},
 		"white_space":       {native, "\n", "\r\n\t", native},
@@ -83,16 +98,31 @@ func TestRestore(t *testing.T) {
 			strings.NewReplacer(`"Attempts":7,"Cr`, `"Attempts":0,"Cr`, `, "RawRequest": `, `,"RawRequest":`).
 				Replace(nexus),
 		},
-		"nexus_request": {
-			nexus, inBase64(callBack), "aGk=",
-			strings.NewReplacer(inBase64(callBack), "aGk=", `, "RawRequest": `, `,"RawRequest":`).Replace(nexus),
+		"nexus_line": {
+			nexus, `"Host: old.example:8443"`, `"Host: new.example"`,
+			with(callBack, "POST /done HTTP/1.1\r\nHost: new.example\r\n\r\n"),
+		},
+		"nexus_new_line": {
+			nexus, `"POST /done HTTP/1.1",`, `"POST /done HTTP/1.1", "X-A: 1",`,
+			with(callBack, "POST /done HTTP/1.1\r\nX-A: 1\r\nHost: old.example:8443\r\n\r\n"),
+		},
+		"nexus_body": {
+			nexus, `"hello"`, `"hello,", "world\n"`,
+			with(callOut, strings.NewReplacer(": 5", ": 14", "hello", "hello,\r\nworld\n").Replace(callOut)),
+		},
+		"nexus_context":   {nexus, `"{\"k\": [1]}"`, `"{", "}"`, with(`{"k": [1]}`, "{\r\n}")},
+		"nexus_no_lines":  {nexus, `"{\"k\": [1]}"`, ``, with(`{"k": [1]}`, "")},
+		"nexus_in_base64": {nexus, "[\n      \"{\\\"k\\\": [1]}\"\n    ]", `"e30="`, with(`{"k": [1]}`, "{}")},
+		"nexus_new_text": {
+			`{"RawRequest":{"a":1}}`, `"a": 1`, `"CallBack": ["GET / HTTP/1.1", "Host: h", "", ""]`,
+			`{"RawRequest":{"CallBack":"` + inBase64("GET / HTTP/1.1\r\nHost: h\r\n\r\n") + `"}}`,
 		},
 		"odd_beside": {
-			odd, `"CallBack": "aGk="`, `"CallBack": "aG8="`,
-			`{"RawRequest":{"CallOut":"aGk\u003d","CallBack":"aG8="},"a":"` + "\u202e" + `"}`,
+			odd, `"hi2"`, `"ho"`, `{"RawRequest":{"CallOut":"aGk\u003d","Context":"aG8="},"a":"` + "\u202e" + `"}`,
 		},
 		"no_raw_request": {
-			`{"RawRequest":{"CallOut":"aGk="}}`, "{\n  \"RawRequest\": {\n    \"CallOut\": \"aGk=\"\n  }\n}",
+			`{"RawRequest":{"CallOut":"aGk="}}`,
+			"{\n  \"RawRequest\": {\n    \"CallOut\": [\n      \"hi\"\n    ]\n  }\n}",
 			`{"asyncCaller":1}`, `{"asyncCaller":1}`,
 		},
 		"not_json_fixed": {`{"asyncCaller":1,,}`, ",,", "", `{"asyncCaller":1}`},
@@ -133,6 +163,25 @@ func TestRestoreRefuses(t *testing.T) {
 			nexusOf(callOut, ""), `"CallBack"`, `"CallBack":"` + password + `","CallBack"`,
 			"RawRequest.CallBack: appears twice",
 		},
+		"nexus_line_no_text": {
+			nexusOf(callOut, ""), `"PUT /orders?code=s%2Fecret`, `1, "` + password,
+			"RawRequest.CallOut[0]: want a string",
+		},
+		"nexus_no_request": {
+			nexusOf(callOut, ""), `"POST /done HTTP/1.1"`, `"POST ` + password + `"`,
+			"RawRequest.CallBack: request line: not a method",
+		},
+		"nexus_no_end": {
+			nexusOf("GET / HTTP/1.1\r\nHost: h\r\n\r\n", ""), "\"Host: h\",\n      \"\",\n      \"\"", `"Host: h"`,
+			"RawRequest.CallOut: headers: no blank line",
+		},
+		"nexus_body_unread": {
+			nexusOf(callOut, ""), "8443\",\n      \"\",\n      \"\"", `8443", "", "` + password + `"`,
+			"RawRequest.CallBack: headers: a body needs one such as Content-Type",
+		},
+		"nexus_no_raw_request": {
+			`{"RawRequest":{"a":1}}`, "{\n    \"a\": 1\n  }", `"` + password + `"`, "RawRequest.CallOut: is inside a value",
+		},
 		"still_not_json": {`{,`, `{`, `{"` + password + `"`, "not JSON: line 1, column 11"},
 	}
 	for name, test := range tests {
@@ -146,6 +195,19 @@ func TestRestoreRefuses(t *testing.T) {
 				t.Errorf("got %q, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// TestFixInEditor turns a malformed Nexus message into one that can be sent.
+func TestFixInEditor(t *testing.T) {
+	original := []byte(nexusOf("PUT /orders\r\nHost: old.example\r\n\r\n", ""))
+	edited := bytes.Replace(edit.Editable(original), []byte(`PUT /orders"`), []byte(`PUT /orders HTTP/1.1"`), 1)
+	content, err := edit.Restore(original, edited)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := prepare(t, string(original), edit.Options{Edited: content}); got.Call.URL != "https://old.example/orders" {
+		t.Errorf("calls %s", got.Call.URL)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/itchyny/gojq"
 
 	"asynccaller/handler/internal/plain/strictjson"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
 const (
@@ -25,12 +26,15 @@ const (
 	maxResultDepth = 10_000
 )
 
+// errNexusJQ is why a jq expression cannot edit a Nexus message, whose calls it would see in base64.
+var errNexusJQ = errors.New("the message is a Nexus message: use --set call.url=URL and such flags, or --edit")
+
 var errEndless = fmt.Errorf("the expression did not finish within %v", jqTime)
 
-// ParseJQ reads the argument of --jq, an expression in the language of jq. The input of the expression is the whole
-// envelope in the JSON of its own format, and its result must be exactly one object. It cannot read files, the
-// environment or other input. Unchanged parts keep their bytes and their position. An expression has two seconds for
-// each message; only that limits the memory it uses.
+// ParseJQ reads the argument of --jq, an expression in the language of jq. The input of the expression is a whole
+// native envelope, and its result must be exactly one object. It cannot read files, the environment or other input.
+// Unchanged parts keep their bytes and their position. An expression has two seconds for each message; only that limits
+// the memory it uses.
 func ParseJQ(expression string) (Edit, error) {
 	query, err := gojq.Parse(expression)
 	if syntax, ok := errors.AsType[*gojq.ParseError](err); ok {
@@ -44,12 +48,11 @@ func ParseJQ(expression string) (Edit, error) {
 	if err != nil {
 		return Edit{}, errors.New(withoutValues(err))
 	}
-	return Edit{flag: jqFlag, apply: func(ctx context.Context, content []byte) ([]byte, error) {
-		edited, err := applyJQ(ctx, code, content)
-		if members := nexusHint(content); err != nil && members != "" {
-			err = fmt.Errorf("%w; %s", err, members)
+	return Edit{flag: "--jq", apply: func(ctx context.Context, content []byte) ([]byte, error) {
+		if envelope.IsNexus(content) {
+			return nil, errNexusJQ
 		}
-		return edited, err
+		return applyJQ(ctx, code, content)
 	}}, nil
 }
 

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"asynccaller/handler/internal/operate/message/edit"
 )
 
 // TestJQ checks that unchanged parts keep their bytes, their order and their digits.
@@ -48,19 +46,6 @@ func TestJQ(t *testing.T) {
 				t.Errorf("got\n%s, want\n%s", got, want)
 			}
 		})
-	}
-}
-
-// TestFixRequestWithJQ: jq fixes an HTTP request of a Nexus message that no other flag can read.
-func TestFixRequestWithJQ(t *testing.T) {
-	broken := nexusOf("PUT /orders\r\nHost: old.example\r\n\r\n", nexusLetter)
-	_, err := flags(t, "--set", "call.method=POST").Apply(t.Context(), []byte(broken))
-	if err == nil {
-		t.Fatal("the request can be read")
-	}
-	fix := flags(t, "--jq", `.RawRequest.CallOut |= (@base64d | sub("/orders"; "/orders HTTP/1.1") | @base64)`)
-	if got := prepare(t, broken, edit.Options{Edits: fix}); got.Call.URL != "https://old.example/orders" {
-		t.Errorf("calls %s", got.Call.URL)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"time"
 
 	"asynccaller/handler/internal/operate/message"
@@ -16,9 +15,6 @@ import (
 
 // Reasons to refuse an edit of a scheduled message.
 var (
-	// ErrNotNative means that the message is a Nexus message, whose calls an editor and jq see in base64.
-	ErrNotNative = errors.New("--edit and --jq change only native envelopes: use --set, --set-header, " +
-		"--delete-header or --replace-host")
 	errSame       = errors.New("the edits change nothing in the message")
 	errStateStays = errors.New("the edits change the format, the token of a run, or the state of the delivery " +
 		"(attempts, times and trail), which stay: edit the call, and use --now to make it due")
@@ -36,10 +32,6 @@ func (o Options) Scheduled(
 	before := r.Open(content, messageID, now)
 	if before.Envelope == nil {
 		return before, fmt.Errorf("the message is malformed: %w", before.Malformed)
-	}
-	usesJSON := o.Edited != nil || slices.ContainsFunc(o.Edits, func(e Edit) bool { return e.flag == jqFlag })
-	if usesJSON && before.Envelope.Format() != envelope.FormatNative {
-		return before, ErrNotNative
 	}
 	edited, err := o.editScheduled(ctx, content, requestID)
 	if err != nil {
