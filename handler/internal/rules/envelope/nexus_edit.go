@@ -181,8 +181,8 @@ func inBase64(content []byte) json.RawMessage {
 // textMembers are the members of a RawRequest that hold text in base64.
 var textMembers = []string{rawCallOut, rawCallBack, rawContext}
 
-// DecodeTexts returns an envelope for a person to edit. Each text that a Nexus envelope has in base64, such as a call, is
-// an array of its lines. The content may be any JSON object, and need not be a valid envelope.
+// DecodeTexts returns an envelope for a person to edit. Each text that a Nexus envelope has in base64, such as a call,
+// is an array of its lines. The content may be any JSON object, and need not be a valid envelope.
 func DecodeTexts(content []byte) []byte {
 	if !IsNexus(content) {
 		return content

@@ -180,7 +180,8 @@ func TestRestoreRefuses(t *testing.T) {
 			"RawRequest.CallBack: headers: a body needs one such as Content-Type",
 		},
 		"nexus_no_raw_request": {
-			`{"RawRequest":{"a":1}}`, "{\n    \"a\": 1\n  }", `"` + password + `"`, "RawRequest.CallOut: is inside a value",
+			`{"RawRequest":{"a":1}}`, "{\n    \"a\": 1\n  }", `"` + password + `"`,
+			"RawRequest.CallOut: is inside a value",
 		},
 		"still_not_json": {`{,`, `{`, `{"` + password + `"`, "not JSON: line 1, column 11"},
 	}
@@ -206,7 +207,8 @@ func TestFixInEditor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := prepare(t, string(original), edit.Options{Edited: content}); got.Call.URL != "https://old.example/orders" {
+	got := prepare(t, string(original), edit.Options{Edited: content})
+	if got.Call.URL != "https://old.example/orders" {
 		t.Errorf("calls %s", got.Call.URL)
 	}
 }
