@@ -210,7 +210,7 @@ func asLines(value json.RawMessage) (json.RawMessage, error) {
 }
 
 // EncodeTexts is the inverse of [DecodeTexts]. A text that is the same as in the original keeps its bytes, and the
-// Content-Length of an edited call is corrected. The error names a call that .NET could not read.
+// Content-Length of an edited call is corrected. The error names a text that .NET could not read.
 func EncodeTexts(original, edited []byte) (encoded []byte, err error) {
 	if !IsNexus(original) {
 		return edited, nil
@@ -229,6 +229,8 @@ func EncodeTexts(original, edited []byte) (encoded []byte, err error) {
 				return old, nil // base64 has more than one way to write the same bytes
 			case name != rawContext:
 				text, err = dotnet.CorrectLength(text)
+			case len(text) > 0 && !json.Valid(text):
+				err = errors.New("want lines of JSON")
 			}
 			return inBase64(text), err
 		})

@@ -118,7 +118,7 @@ func TestRestore(t *testing.T) {
 			`{"RawRequest":{"CallBack":"` + inBase64("GET / HTTP/1.1\r\nHost: h\r\n\r\n") + `"}}`,
 		},
 		"odd_beside": {
-			odd, `"hi2"`, `"ho"`, `{"RawRequest":{"CallOut":"aGk\u003d","Context":"aG8="},"a":"` + "\u202e" + `"}`,
+			odd, `"hi2"`, `"17"`, `{"RawRequest":{"CallOut":"aGk\u003d","Context":"MTc="},"a":"` + "\u202e" + `"}`,
 		},
 		"no_raw_request": {
 			`{"RawRequest":{"CallOut":"aGk="}}`,
@@ -166,6 +166,9 @@ func TestRestoreRefuses(t *testing.T) {
 		"nexus_line_no_text": {
 			nexusOf(callOut, ""), `"PUT /orders?code=s%2Fecret`, `1, "` + password,
 			"RawRequest.CallOut[0]: want a string",
+		},
+		"nexus_context_no_json": {
+			nexusOf(callOut, ""), `"{\"k\": [1]}"`, `"` + password + `"`, "RawRequest.Context: want lines of JSON",
 		},
 		"nexus_no_request": {
 			nexusOf(callOut, ""), `"POST /done HTTP/1.1"`, `"POST ` + password + `"`,
