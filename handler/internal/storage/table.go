@@ -7,9 +7,9 @@ import (
 
 // The tables of an account.
 const (
-	// ScheduledTable has the record of scheduled messages.
+	// ScheduledTable has the record of scheduled messages, and the heartbeats of apps.
 	ScheduledTable = "asynccallerscheduled"
-	// RunTable has the outcomes of messages of runs, and the runs.
+	// RunTable has the outcomes of messages of runs, the runs, and which undo of a run has begun.
 	RunTable = "asynccallerrun"
 	// AppTable has what the instances of an app share: the lines of limits, and what an operator has set for targets.
 	AppTable = "asynccallerapp"

@@ -168,7 +168,7 @@ func (s *sample) traffic() {
 		{Host: "mail.example.com", Member: setting.Rate, Value: "5/s", Reason: "INC-4712"},
 	} {
 		made.Since, made.By = s.ago(time.Hour), "ann@ops-1"
-		must(setting.Write(ctx, s.table(storage.AppTable), made))
+		s.must(setting.Write(ctx, s.table(storage.AppTable), made))
 	}
 	for n := 1; n <= 75; n++ {
 		s.numbers(s.now.Add(-time.Duration(n)*time.Minute), n)

@@ -250,7 +250,7 @@ func TestCredentials(t *testing.T) {
 	}
 	listed := run("targets", "list") + printed["targets list --json"]
 	for _, text := range []string{
-		`"credential":"managed identity $IDENTITY for api://orders/.default"`, "OAuth 2 client ",
+		`"value":"managed identity $IDENTITY for api://orders/.default"`, "OAuth 2 client ",
 	} {
 		if !strings.Contains(listed, text) {
 			t.Errorf("targets list does not have %q:\n%s", text, listed)

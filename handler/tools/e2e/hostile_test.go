@@ -93,6 +93,7 @@ func deliverHostile(t *testing.T, dataType string) {
 	f.start(nil)
 	f.put("first", "200", "")
 	f.await("the first good message", func() bool { return len(f.target.Calls("first")) == 1 })
+	f.await("the host's line", func() bool { return f.host.HandlerPID() != 0 })
 	handler := f.host.HandlerPID()
 
 	var want []string

@@ -306,8 +306,7 @@ func TestHistoryKeeps(t *testing.T) {
 				b.deliverAs(fmt.Sprintf(plain, c.members), "m1", 1)
 				b.History.Close(time.Minute)
 				requestID := mustJSON(t, fmt.Sprintf(plain, "")).(map[string]any)["requestId"].(string)
-				entries, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, requestID,
-					func(history.Entry) bool { return true })
+				entries, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, requestID)
 				if err != nil || len(entries) != 1 {
 					t.Fatalf("%d entries, %v", len(entries), err)
 				}

@@ -67,6 +67,13 @@ func TestOutcomes(t *testing.T) {
 		"callback":       {answered(200), callback, nil, "r1.1.called callback delivered 200"},
 		"rescheduled":    {answered(503), `,"attempts":4`, nil, "r1.5.called reschedule temporary_status 503"},
 		"no_answer":      {failed(decision.FailureConnect), ``, nil, "r1.1.called reschedule connect 0"},
+		"last_attempt": {
+			answered(503), `,"deadline":"2000-01-01T00:00:02Z"`, nil, "r1.1.called dead_letter temporary_status 503",
+		},
+		"exhausted": {
+			failed(decision.FailureConnect), `,"retry":{"schedule":["5s"],"maxAttempts":1}`, nil,
+			"r1.1.called dead_letter connect 0",
+		},
 		"rejected":       {answered(400), ``, nil, "r1.1.called dead_letter rejected 400"},
 		"reported":       {answered(400), callback, nil, "r1.1.called callback rejected 400"},
 		"dropped":        {answered(400), `,"giveUp":"drop"`, nil, "r1.1.called drop rejected 400"},

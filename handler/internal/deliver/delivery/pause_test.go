@@ -63,7 +63,7 @@ func TestPaused(t *testing.T) {
 				if row.lasts > 0 {
 					p.Until = midnight.Add(row.lasts)
 				}
-				if _, err := setting.Write(t.Context(), &app, p); err != nil {
+				if err := setting.Write(t.Context(), &app, p); err != nil {
 					t.Fatal(err)
 				}
 				b.Settings = setting.NewWatcher(&app, zerolog.New(b.log))
@@ -120,7 +120,7 @@ func TestLiveLimit(t *testing.T) {
 		var app, scheduled memory.Table
 		for host, rate := range map[string]string{"t.example": "1/m", "slow.example": "3/s"} {
 			s := setting.Setting{Host: host, Member: setting.Rate, Value: rate, Since: midnight}
-			if _, err := setting.Write(t.Context(), &app, s); err != nil {
+			if err := setting.Write(t.Context(), &app, s); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,6 +5,7 @@ package setting
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -138,12 +139,12 @@ func (s Setting) checked() Setting {
 	switch {
 	case hostErr != nil || len(canonical) > MaxText || key.Partition != own.Partition || key.ID != own.ID:
 		s.Host = text.Line(s.ID, MaxText)
-		s.Problem = "ignored: the key is not that of a host and a member"
+		s.Problem = "its key is not that of a host and a member"
 		return s
 	case valueErr != nil:
-		s.Problem = text.Line("ignored: "+valueErr.Error(), MaxText)
+		s.Problem = text.Line(valueErr.Error(), MaxText)
 	case s.Since.IsZero():
-		s.Problem = "ignored: no beginning"
+		s.Problem = "it has no beginning"
 	}
 	s.Host = canonical // an earlier version may have written another spelling
 	return s
@@ -169,77 +170,71 @@ func Read(ctx context.Context, table storage.Table) (settings []Setting, err err
 	return settings, err
 }
 
-// ErrChanged means that other operators change the same setting at the same time.
-var ErrChanged = errors.New("another operator has changed the same setting of the target at the same time")
+var (
+	// ErrChanged means that another operator has changed or made a setting while it was ended.
+	ErrChanged = errors.New("another operator has changed the same setting of the target at the same time")
+	// ErrUnanswered means that the table has not said whether it has made a change.
+	ErrUnanswered = errors.New("whether it is done is unknown")
+)
 
-// Write sets a member of a target. If its value is the same, a setting that is in force goes on, with another end and
-// reason. Write returns the setting as it was written. The error is an [ErrChanged] if it was changed meanwhile.
-func Write(ctx context.Context, table storage.Table, s Setting) (Setting, error) {
-	earlier, err := rowsOf(ctx, table, s.Host, s.Member)
-	if err != nil {
-		return s, err
+// Write sets members of a target, all of them or none, whatever was set before. The error is an [ErrUnanswered] unless
+// the table has refused to do so.
+func Write(ctx context.Context, table storage.Table, settings ...Setting) error {
+	var keyed []Setting
+	for _, s := range settings {
+		s.Key = keyOf(s.Host, s.Member)
+		keyed = append(keyed, s)
 	}
-	s.Key = keyOf(s.Host, s.Member)
-	isOwn := func(row Setting) bool { return row.ID == s.ID }
-	for _, row := range earlier {
-		if row.IsInForce(s.Since) && row.Value == s.Value {
-			s.Since = row.Since
-		}
-		if isOwn(row) {
-			s.Version = row.Version
-		}
-	}
-	version, err := rows.Replace(ctx, table, s)
-	switch {
-	case err != nil:
-		return s, err
-	case version == "":
-		return s, ErrChanged
-	}
-	return s, remove(ctx, table, slices.DeleteFunc(earlier, isOwn))
+	return unlessRefused(rows.Put(ctx, table, keyed...))
 }
 
-// rowsOf returns the row of a member of a host in the form of [targets.ParseHost], and those that an earlier version
-// wrote under another spelling of the host.
-func rowsOf(ctx context.Context, table storage.Table, host, member string) ([]Setting, error) {
-	own := keyOf(host, member)
-	settings, err := Read(ctx, table)
-	if err != nil {
+func unlessRefused(err error) error {
+	if err == nil || errors.Is(err, storage.ErrRefused) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnanswered, err)
+}
+
+// Remove ends the settings of members of a host in the form of [targets.ParseHost], and returns them, as far as there
+// were any. The error is an [ErrChanged] if another operator has changed a setting meanwhile, or made it again: he was
+// told that it is in force. If it is not known whether they have ended, it is an [ErrUnanswered].
+func Remove(ctx context.Context, table storage.Table, host string, members ...string) ([]Setting, error) {
+	ended, err := find(ctx, table, host, members)
+	if err != nil || len(ended) == 0 {
 		return nil, err
 	}
-	settings = slices.DeleteFunc(settings, func(s Setting) bool {
-		return s.Problem != "" || s.Host != host || s.Member != member || s.ID == own.ID
+	if err := remove(ctx, table, ended); err != nil {
+		return nil, unlessRefused(err)
+	}
+	left, err := find(ctx, table, host, members)
+	switch {
+	case err != nil:
+		return nil, unlessRefused(err)
+	case len(left) > 0:
+		return nil, ErrChanged
+	}
+	return ended, nil
+}
+
+// find returns the settings of members of a host. An earlier version may have written one under several spellings of
+// the host.
+func find(ctx context.Context, table storage.Table, host string, members []string) (found []Setting, err error) {
+	err = rows.List(ctx, table, storage.Query{Partition: Partition}, func(row Setting) error {
+		s := row.checked()
+		isValid := s.Problem == "" || s.ID == keyOf(s.Host, s.Member).ID
+		if isValid && s.Host == host && slices.Contains(members, s.Member) && len(found) < maxRead {
+			found = append(found, s)
+		}
+		return nil
 	})
-	row, found, err := rows.Get[Setting](ctx, table, own.Partition, own.ID)
-	if found {
-		settings = append(settings, row.checked())
-	}
-	return settings, err
+	return found, err
 }
 
-// Remove ends the setting of a member of a host in the form of [targets.ParseHost]. It reports false if there is none.
-// The error is an [ErrChanged] if another operator has changed the setting meanwhile, or made it again: he was told
-// that it is in force.
-func Remove(ctx context.Context, table storage.Table, host, member string) (s Setting, found bool, err error) {
-	earlier, err := rowsOf(ctx, table, host, member)
-	if err != nil || len(earlier) == 0 {
-		return s, false, err
-	}
-	s = earlier[len(earlier)-1]
-	if err := remove(ctx, table, earlier); err != nil {
-		return s, true, err
-	}
-	left, err := rowsOf(ctx, table, host, member)
-	if err == nil && len(left) > 0 {
-		err = ErrChanged
-	}
-	return s, true, err
-}
-
-// RemoveEnded removes the rows of settings that have ended.
-func RemoveEnded(ctx context.Context, table storage.Table, settings []Setting, now time.Time) error {
+// RemovePast removes the rows of settings that have ended, and of those that another spelling of the host has replaced.
+func RemovePast(ctx context.Context, table storage.Table, settings []Setting, now time.Time) error {
+	inForce := Select(settings, now)
 	return remove(ctx, table, slices.DeleteFunc(slices.Clone(settings), func(s Setting) bool {
-		return s.Problem != "" || s.IsInForce(now)
+		return s.Problem != "" || s.ID == inForce[s.Host][s.Member].ID
 	}))
 }
 
@@ -284,27 +279,12 @@ func (f InForce) Of(target *url.URL, now time.Time) OfTarget {
 	if len(f) == 0 {
 		return nil
 	}
-	keys := targets.Keys(target)
-	slices.Reverse(keys)
-	return f.of(keys, now)
-}
-
-// OfHost returns the settings that apply to a host in the form of [targets.ParseHost] by now, as [InForce.Of] does.
-func (f InForce) OfHost(host string, now time.Time) OfTarget {
-	return f.of([]string{targets.WithoutPort(host), host}, now)
-}
-
-// of returns the settings of hosts that apply by now. Those of a later host are before those of an earlier one.
-func (f InForce) of(hosts []string, now time.Time) (of OfTarget) {
-	for _, host := range hosts {
+	of := OfTarget{}
+	for _, host := range slices.Backward(targets.Keys(target)) {
 		for member, s := range f[host] {
-			if !s.IsInForce(now) {
-				continue
+			if s.IsInForce(now) {
+				of[member] = s
 			}
-			if of == nil {
-				of = OfTarget{}
-			}
-			of[member] = s
 		}
 	}
 	return of

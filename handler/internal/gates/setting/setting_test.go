@@ -25,22 +25,8 @@ import (
 // bench has a table and the instances of apps that share it.
 type bench struct {
 	t     *testing.T
-	table *changedTable
+	table *memory.Table
 	stops []func()
-}
-
-// changedTable is a table in which late, unless nil, is called before a row is replaced.
-type changedTable struct {
-	memory.Table
-	late func()
-}
-
-func (c *changedTable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
-	if late := c.late; late != nil {
-		c.late = nil
-		late()
-	}
-	return c.Table.Replace(ctx, entity)
 }
 
 // after lets time pass.
@@ -53,7 +39,7 @@ func (b *bench) after(d time.Duration) {
 func inBubble(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, table: &changedTable{}}
+		b := &bench{t: t, table: &memory.Table{}}
 		test(b)
 		for _, stop := range b.stops {
 			stop()
@@ -92,8 +78,7 @@ func (b *bench) pause(host string, lasts time.Duration) Setting {
 	if lasts > 0 {
 		p.Until = p.Since.Add(lasts)
 	}
-	p, err := Write(b.t.Context(), b.table, p)
-	if err != nil {
+	if err := Write(b.t.Context(), b.table, p); err != nil {
 		b.t.Fatal(err)
 	}
 	return p
@@ -101,8 +86,8 @@ func (b *bench) pause(host string, lasts time.Duration) Setting {
 
 func (b *bench) resume(host string) {
 	b.t.Helper()
-	if _, found, err := Remove(b.t.Context(), b.table, host, Pause); err != nil || !found {
-		b.t.Fatalf("%t, %v", found, err)
+	if ended, err := Remove(b.t.Context(), b.table, host, Pause); err != nil || len(ended) == 0 {
+		b.t.Fatalf("%+v, %v", ended, err)
 	}
 }
 
@@ -260,11 +245,11 @@ func TestEarlierSpellings(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return Select(settings, time.Now()).OfHost(host, time.Now())
+				return Select(settings, time.Now()).Of(mustURL(t, "https://"+host), time.Now())
 			}
 			write := func(s Setting) {
 				t.Helper()
-				if err := rows.Put(t.Context(), &b.table.Table, s); err != nil {
+				if err := rows.Put(t.Context(), b.table, s); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -275,11 +260,16 @@ func TestEarlierSpellings(t *testing.T) {
 				t.Errorf("%s: in force is %+v", spelling, of)
 			}
 			b.after(time.Minute)
-			if longer := b.pause(host, time.Hour); !longer.Since.Equal(began) {
-				t.Errorf("%s: the pause does not go on, but began at %v", spelling, longer.Since)
+			b.pause(host, time.Hour)
+			settings, err := Read(t.Context(), b.table)
+			if err == nil {
+				err = RemovePast(t.Context(), b.table, settings, time.Now())
 			}
-			if settings, err := Read(t.Context(), b.table); err != nil || len(settings) != 2 {
+			if settings, _ = Read(t.Context(), b.table); err != nil || len(settings) != 2 {
 				t.Errorf("%s: %d settings, %v: want one row in place of the other", spelling, len(settings), err)
+			}
+			if of := inForce(); of[Pause].Until.IsZero() {
+				t.Errorf("%s: in force is the earlier pause", spelling)
 			}
 			b.after(time.Minute)
 			write(limitOf(host, Rate, "6/s", began))
@@ -288,41 +278,34 @@ func TestEarlierSpellings(t *testing.T) {
 			if of := inForce(); of[Rate].Value != "7/s" {
 				t.Errorf("%s: %+v, want the later one", spelling, of)
 			}
-			for _, member := range []string{Pause, Rate} {
-				if _, found, err := Remove(t.Context(), b.table, host, member); err != nil || !found {
-					t.Errorf("%s: %s ended %t, %v", spelling, member, found, err)
-				}
+			if ended, err := Remove(t.Context(), b.table, host, Pause, Rate); err != nil || len(ended) != 3 {
+				t.Errorf("%s: ended %+v, %v", spelling, ended, err)
 			}
 			if of := inForce(); len(of) > 0 {
 				t.Errorf("%s: after its end %+v", spelling, of)
 			}
 			write(pauseOf(spelling, began))
-			if s, found, err := Remove(t.Context(), b.table, host, Pause); err != nil || !found || s.Host != host {
-				t.Errorf("%s alone: ended %+v, %t, %v", spelling, s, found, err)
+			ended, err := Remove(t.Context(), b.table, host, Pause)
+			if err != nil || len(ended) != 1 || ended[0].Host != host {
+				t.Errorf("%s alone: ended %+v, %v", spelling, ended, err)
 			}
 		})
 	}
 }
 
-// TestPauseIsChangedByTwo: operators who change a pause at the same time never overwrite what the other was told.
+// TestPauseIsChangedByTwo: of two operators who set a pause, the last one counts. One who ends it never ends what
+// another has set meanwhile.
 func TestPauseIsChangedByTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := &changedTable{}
+		table := &memory.Table{}
 		b := &bench{t: t, table: table}
-		first := b.pause("t.example", time.Hour)
-		b.after(time.Minute)
-		if longer := b.pause("t.example", 0); !longer.Since.Equal(first.Since) || !longer.Until.IsZero() {
-			t.Errorf("changed to %+v, want the pause to go on", longer)
-		}
-		table.late = func() { b.resume("t.example") }
-		if _, err := Write(t.Context(), table, pauseOf("t.example", time.Now())); !errors.Is(err,
-			ErrChanged) {
-			t.Errorf("paused while another operator resumes: %v", err)
-		}
 		b.pause("t.example", time.Hour)
+		b.after(time.Minute)
+		b.pause("t.example", 2*time.Hour)
 		racing := &pausedAgain{Table: table, again: func() { b.pause("t.example", 0) }}
-		if _, found, err := Remove(t.Context(), racing, "t.example", Pause); !found || !errors.Is(err, ErrChanged) {
-			t.Errorf("resumed while another operator pauses: %t, %v", found, err)
+		ended, err := Remove(t.Context(), racing, "t.example", Pause)
+		if len(ended) > 0 || !errors.Is(err, ErrChanged) {
+			t.Errorf("resumed while another operator pauses: %+v, %v", ended, err)
 		}
 		pauses, err := Read(t.Context(), table)
 		if err != nil || len(pauses) != 1 || !pauses[0].Until.IsZero() {
@@ -335,7 +318,7 @@ func TestPauseIsChangedByTwo(t *testing.T) {
 		b.after(time.Minute)
 		pauses, err = Read(t.Context(), table)
 		if err == nil {
-			err = RemoveEnded(t.Context(), table, pauses, time.Now())
+			err = RemovePast(t.Context(), table, pauses, time.Now())
 		}
 		pauses, _ = Read(t.Context(), table)
 		if err != nil || len(pauses) != 1 || pauses[0].Host != "t.example" {
@@ -380,7 +363,7 @@ func TestSettingsAmongHostileRows(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := Write(t.Context(), &table, pauseOf("t.example", now)); err != nil {
+		if err := Write(t.Context(), &table, pauseOf("t.example", now)); err != nil {
 			t.Fatal(err)
 		}
 		watcher := NewWatcher(&table, zerolog.Nop())
@@ -493,26 +476,19 @@ func TestLimitReachesInstances(t *testing.T) {
 				t.Errorf("rate %q, want %q", got, text)
 			}
 		}
-		set := func(value string, lasts time.Duration) Setting {
+		set := func(value string, lasts time.Duration) {
 			t.Helper()
 			s := Setting{Host: "t.example", Member: Rate, Value: value, Since: time.Now().UTC()}
 			s.Until = s.Since.Add(lasts)
-			s, err := Write(t.Context(), b.table, s)
-			if err != nil {
+			if err := Write(t.Context(), b.table, s); err != nil {
 				t.Fatal(err)
 			}
-			return s
 		}
 		w := b.watch(&bytes.Buffer{})
-		first := set("1/s", time.Hour)
+		set("1/s", time.Hour)
 		b.after(Notice)
 		want(w, "1/s")
-		if again := set("1/s", time.Hour); !again.Since.Equal(first.Since) {
-			t.Errorf("the same value since %v", again.Since)
-		}
-		if changed := set("5/s", 10*time.Minute); changed.Since.Equal(first.Since) {
-			t.Errorf("another value since %v", changed.Since)
-		}
+		set("5/s", 10*time.Minute)
 		b.after(Notice)
 		want(w, "5/s")
 		b.table.Fail(errors.New("no answer"))

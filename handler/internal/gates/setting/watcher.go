@@ -90,9 +90,6 @@ func (w *Watcher) Enter(_ context.Context, due *decision.Due) (decision.Pass, *d
 		return nil, nil
 	}
 	of := known.Of(due.Intake.Envelope.Call.Target, due.Arrived)
-	if of == nil {
-		return nil, nil
-	}
 	if pause, isPaused := of[Pause]; isPaused {
 		return nil, &decision.Verdict{Refusal: decision.PausedUntil(pause.Until, due.Arrived, due.Jitter)}
 	}

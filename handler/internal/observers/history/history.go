@@ -372,51 +372,33 @@ func TrailOf(trail []envelope.Attempt) []Attempt {
 	return attempts
 }
 
-// MaxFound is the largest number of calls and callbacks that [Find] returns, and of callbacks that it adds: a sender
-// can use an id any number of times.
+// MaxFound is the largest number of calls and callbacks that [Find] returns: a sender can use an id any number of
+// times.
 const MaxFound = 100
 
-// Find returns the entries of a request id and of its callback that match, the newest first, and the number of all that
-// match. The id can be that of the callback. The callbacks of calls that are returned need not match.
+// Find returns the entries of a request id and of its callback, the newest first, and the number of all. The id can be
+// that of the callback.
 func Find(
-	ctx context.Context, tables storage.Tables, tenant envelope.Tenant, requestID string, match func(Entry) bool,
-) (found []Entry, matching int, err error) {
+	ctx context.Context, tables storage.Tables, tenant envelope.Tenant, requestID string,
+) (found []Entry, all int, err error) {
 	names, err := tables.TableNames(ctx, TablePrefix)
 	if err != nil {
 		return nil, 0, err
 	}
-	k := key{subject: subjectOf(tenant, envelope.WithoutCallbackSuffix(requestID))}
-	q := storage.Query{Partition: k.partition(), IDPrefix: k.row()}
-	read := func(match func(Entry) bool) (found []Entry, matching int, err error) {
-		for _, name := range slices.Backward(names) {
-			err := rows.ListWhole(ctx, tables.Table(name), q, func(row entryRow) error {
-				entry := row.entry(name)
-				if !match(entry) {
-					return nil
-				}
-				matching++
-				found = append(found, entry)
+	for _, name := range slices.Backward(names) {
+		err := listSubject(ctx, tables.Table(name), subjectOf(tenant, envelope.WithoutCallbackSuffix(requestID)),
+			func(row entryRow) {
+				all++
+				found = append(found, row.entry(name))
 				if len(found) == 2*MaxFound {
 					found = newest(found, MaxFound)
 				}
-				return nil
 			})
-			if err != nil {
-				return nil, 0, err
-			}
+		if err != nil {
+			return nil, 0, err
 		}
-		return newest(found, MaxFound), matching, nil
 	}
-	found, matching, err = read(match)
-	if err != nil {
-		return nil, 0, err
-	}
-	traces := map[string]bool{}
-	for _, entry := range found {
-		traces[entry.TraceID] = traces[entry.TraceID] || !entry.IsCallback()
-	}
-	callbacks, _, err := read(func(e Entry) bool { return e.IsCallback() && traces[e.TraceID] && !match(e) })
-	return newest(append(found, callbacks...), 2*MaxFound), matching, err
+	return newest(found, MaxFound), all, nil
 }
 
 // newest sorts entries, and returns the first ones.

@@ -45,7 +45,7 @@ func entry(h *history.History, e *envelope.Envelope, reason string) history.Entr
 
 func find(t *testing.T, tables storage.Tables, tenant envelope.Tenant, id string) (reasons []string) {
 	t.Helper()
-	entries, _, err := history.Find(t.Context(), tables, tenant, id, func(history.Entry) bool { return true })
+	entries, _, err := history.Find(t.Context(), tables, tenant, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,8 +308,7 @@ func TestHostileRows(t *testing.T) {
 		h.Close(time.Minute)
 		tenant := envelope.Tenant{Organization: long[:100], Environment: long[:200]}
 		for i := range 50 {
-			found, _, err := history.Find(t.Context(), &tables, tenant, fmt.Sprint(i),
-				func(history.Entry) bool { return true })
+			found, _, err := history.Find(t.Context(), &tables, tenant, fmt.Sprint(i))
 			if err != nil || len(found) != 1 || len(found[0].Trail) != 100 || found[0].Queue != "async-caller" {
 				t.Fatalf("%d: %d entries, %v", i, len(found), err)
 			}

@@ -39,7 +39,7 @@ func (d Deliveries) Enter(ctx context.Context, due *decision.Due) (decision.Pass
 // one delivers the message again.
 func (d Deliveries) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
 	e, action, reason := r.Intake.Envelope, r.Action, r.Reason
-	if action == decision.Release && r.Outcome == decision.Delivered && e.Callback == nil {
+	if action == decision.Release && r.Judged == decision.Delivered && e.Callback == nil {
 		action, reason = decision.Finish, decision.Delivered
 	}
 	isEnd := action.Ends() && action != decision.Fault && reason != decision.Duplicate

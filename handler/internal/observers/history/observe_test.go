@@ -20,10 +20,10 @@ import (
 // that it has as delivered. A call that must not be repeated has its row before the host is answered.
 func TestDeliveries(t *testing.T) {
 	const callback = `,"callback":{"url":"https://sender.example/"}}`
-	finished := decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Outcome: decision.Delivered}
-	released := decision.Decision{Action: decision.Release, Reason: decision.HostGone, Outcome: decision.Delivered}
+	finished := decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Judged: decision.Delivered}
+	released := decision.Decision{Action: decision.Release, Reason: decision.HostGone, Judged: decision.Delivered}
 	interrupted := decision.Decision{
-		Action: decision.Release, Reason: decision.HostGone, Outcome: decision.Interrupted,
+		Action: decision.Release, Reason: decision.HostGone, Judged: decision.Interrupted,
 	}
 	for name, test := range map[string]struct {
 		decision decision.Decision

@@ -95,8 +95,8 @@ func (o OutcomeObserver) Observe(r *delivery.Report) func(context.Context, *deli
 	outcome := Outcome{
 		Run: e.Run, RequestID: cmp.Or(e.RequestID, r.Message.ID), Attempt: cmp.Or(r.Attempt, e.Attempts+1),
 		Called: r.Attempt > 0 && r.Reason != decision.Interrupted,
-		Action: string(r.Action), Reason: string(r.Reason), Status: r.Status, TargetHost: targets.Host(e.Call.Target),
-		At: r.World.Now,
+		Action: string(r.Action), Reason: string(cmp.Or(r.Judged, r.Reason)), Status: r.Status,
+		TargetHost: targets.Host(e.Call.Target), At: r.World.Now,
 	}
 	if !outcome.Called {
 		outcome.Cause = text.Clip(r.Detail, maxRowText)

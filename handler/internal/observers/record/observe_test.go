@@ -29,10 +29,10 @@ func TestObservers(t *testing.T) {
 	delivered := &decision.Verdict{Outcome: &decision.Outcome{Status: 200}}
 	interrupted := &decision.Verdict{Outcome: &decision.Outcome{Failure: decision.FailureInterrupted}}
 	noAnswer := errors.New("no answer")
-	finished := decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Outcome: decision.Delivered}
-	released := decision.Decision{Action: decision.Release, Reason: decision.HostGone, Outcome: decision.Delivered}
+	finished := decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Judged: decision.Delivered}
+	released := decision.Decision{Action: decision.Release, Reason: decision.HostGone, Judged: decision.Delivered}
 	waits := func(delay time.Duration) decision.Decision {
-		d := decision.Decision{Action: decision.Reschedule, Reason: decision.Status, Outcome: decision.Status}
+		d := decision.Decision{Action: decision.Reschedule, Reason: decision.Status, Judged: decision.Status}
 		d.Delay = delay
 		d.State.Attempts, d.State.NextAttemptAt = 2, time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC)
 		d.State.Latest = failed.Outcome.Answer()

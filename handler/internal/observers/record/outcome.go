@@ -23,7 +23,8 @@ type Outcome struct {
 	// two are rows of their own, so that a refusal does not replace the outcome of the call.
 	Attempt int  `row:"attempts"`
 	Called  bool `row:"called"`
-	// Action and Reason are those of the decision. Status is the target's latest answer; 0 means none.
+	// Action is that of the decision, and Reason that of the call or, without one, of the decision. Status is the
+	// target's latest answer; 0 means none.
 	Action     string    `row:"action"`
 	Reason     string    `row:"reason"`
 	Status     int       `row:"status"`

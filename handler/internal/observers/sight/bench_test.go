@@ -23,7 +23,7 @@ func BenchmarkObserve(b *testing.B) {
 			c.IsOpen = func(*url.URL) bool { return false }
 			reports := make([]*delivery.Report, hosts)
 			for n := range reports {
-				delivered := decision.Decision{Outcome: decision.Delivered}
+				delivered := decision.Decision{Judged: decision.Delivered}
 				reports[n] = report(fmt.Sprintf("invented-%d.example", n), delivered, &decision.Verdict{
 					Outcome: &decision.Outcome{Status: 200, Took: time.Second},
 				})

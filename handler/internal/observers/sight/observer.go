@@ -145,7 +145,7 @@ func (s *Sight) Observe(r *delivery.Report) func(context.Context, *delivery.Resu
 	switch {
 	case failed.Host != "":
 		s.noteFailure(failed, r.World.Now)
-	case r.Verdict != nil && r.Verdict.Outcome != nil && r.Outcome == decision.Delivered:
+	case r.Verdict != nil && r.Verdict.Outcome != nil && r.Judged == decision.Delivered:
 		s.noteSuccess(host, r.World.Now)
 	}
 	return nil
@@ -169,10 +169,10 @@ func (i *Interval) observe(host string, r *delivery.Report) {
 	case outcome == nil:
 		addReason(&numbers.Refused, string(r.Reason), 1)
 		return
-	case r.Outcome == decision.Delivered:
+	case r.Judged == decision.Delivered:
 		numbers.Delivered++
 	default:
-		addReason(&numbers.Failed, string(r.Outcome), 1)
+		addReason(&numbers.Failed, string(r.Judged), 1)
 	}
 	if isOfTarget(outcome.Failure) {
 		numbers.Durations.add(outcome.Took)
@@ -195,13 +195,13 @@ func (s *Sight) failure(r *delivery.Report) Target {
 	if refusal := r.Verdict.Refusal; refusal != nil && refusal.Reason == decision.Auth {
 		o = &decision.Outcome{Failure: decision.FailureAuth, Detail: refusal.Detail}
 	}
-	if o == nil || !isOfTarget(o.Failure) || r.Outcome == decision.Delivered {
+	if o == nil || !isOfTarget(o.Failure) || r.Judged == decision.Delivered {
 		return Target{}
 	}
 	arrived := r.World.Arrived.UTC().Truncate(time.Millisecond)
 	failed := Target{
 		App: s.app, Host: r.Identity.TargetHost,
-		Reason: string(cmp.Or(r.Outcome, decision.Reason(o.Failure))), Cause: short(o.Cause(), maxText),
+		Reason: string(cmp.Or(r.Judged, decision.Reason(o.Failure))), Cause: short(o.Cause(), maxText),
 		Status: envelope.StatusCode(o.Status), Since: arrived, Latest: arrived,
 		Answer: short(mask.AnswerText(o.Answer()), maxAnswer),
 	}

@@ -99,12 +99,12 @@ func report(host string, d decision.Decision, v *decision.Verdict) *delivery.Rep
 }
 
 func (i *instance) deliver(host string) {
-	i.count(host, decision.Decision{Reason: decision.Delivered, Outcome: decision.Delivered},
+	i.count(host, decision.Decision{Reason: decision.Delivered, Judged: decision.Delivered},
 		&decision.Verdict{Outcome: &decision.Outcome{Status: 200, Took: 20 * time.Millisecond}})
 }
 
 func (i *instance) fail(host string, failure decision.Failure) {
-	i.count(host, decision.Decision{Reason: decision.Expired, Outcome: decision.Reason(failure)},
+	i.count(host, decision.Decision{Reason: decision.Expired, Judged: decision.Reason(failure)},
 		&decision.Verdict{Outcome: &decision.Outcome{Failure: failure, Took: 20 * time.Second}})
 }
 

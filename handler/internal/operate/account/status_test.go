@@ -65,7 +65,7 @@ func TestStatusOfRecord(t *testing.T) {
 					Since: now, Latest: now,
 				})
 				paused := setting.Setting{Host: "p.example", Member: setting.Pause, Since: now}
-				if _, err := setting.Write(t.Context(), &app, paused); err != nil {
+				if err := setting.Write(t.Context(), &app, paused); err != nil {
 					t.Fatal(err)
 				}
 				table.Fail(test.failRecord)

@@ -43,12 +43,21 @@ func (a *Account) Failing(ctx context.Context) ([]sight.Target, error) {
 var ErrNoSettings = errors.New("no target can be paused, and no limit can be set: the storage connection names no " +
 	"table service (add TableEndpoint), or ASYNC_CALLER_TABLES is off")
 
-// Setting is the row of a live setting. File is what targets.json says about its member; empty if it says nothing.
+// Setting is a live setting, or a limit or credential of targets.json, whose host is a pattern.
 type Setting struct {
 	setting.Setting
 
+	// File is what targets.json says about the member of a live setting; empty if it says nothing.
 	File string `json:"file,omitempty"`
+	// Source is FromFile or Live.
+	Source string `json:"source"`
 }
+
+// The sources of a [Setting].
+const (
+	Live     = "live"
+	FromFile = "file"
+)
 
 // Settings returns the rows of live settings, also those that have ended or are invalid, or [ErrNoSettings].
 func (a *Account) Settings(ctx context.Context) ([]setting.Setting, error) {
@@ -71,29 +80,35 @@ func (a *Account) apps(ctx context.Context) ([]heartbeat.App, error) {
 	return heartbeat.Read(ctx, a.Table)
 }
 
-// CheckApps returns why it is not known that an app runs, and so reads the settings; nil if one does.
-func (a *Account) CheckApps(ctx context.Context, now time.Time) error {
-	if a.Table == nil {
-		return ErrNoTable
-	}
-	apps, err := a.apps(ctx)
-	if err != nil {
-		return err
-	}
-	runs := func(app heartbeat.App) bool { return app.Silent(now) == "" }
-	if !slices.ContainsFunc(apps, runs) {
-		return errors.New("no app of the account has recorded that it runs")
-	}
-	return nil
-}
-
 // WithFile adds what targets.json says to a setting.
 func (a *Account) WithFile(s setting.Setting) Setting {
-	with := Setting{Setting: s}
+	with := Setting{Setting: s, Source: Live}
 	if s.Problem == "" {
 		with.File = setting.ValueOf(a.Rules.Decision.Profiles.OfHost(s.Host), s.Member)
 	}
 	return with
+}
+
+// FileSettings returns the limits and the credentials of targets.json, ordered by pattern.
+func (a *Account) FileSettings() (listed []Setting) {
+	profiles := a.Rules.Decision.Profiles.ByPattern()
+	for _, pattern := range slices.Sorted(maps.Keys(profiles)) {
+		profile := profiles[pattern]
+		values := map[string]string{}
+		for _, member := range []string{setting.Rate, setting.Concurrency} {
+			values[member] = setting.ValueOf(profile, member)
+		}
+		if profile.Auth != nil {
+			values["auth"] = text.Printable(profile.Auth.Credential.Name)
+		}
+		for _, member := range slices.Sorted(maps.Keys(values)) {
+			if values[member] != "" {
+				row := setting.Setting{Host: pattern, Member: member, Value: values[member]}
+				listed = append(listed, Setting{Setting: row, Source: FromFile})
+			}
+		}
+	}
+	return listed
 }
 
 // hasRecovered reports whether a call was delivered after the one for which the next message waits.

@@ -2,8 +2,8 @@
 // next. It reads the record of scheduled messages, the queues and the history. It changes nothing, except that [Find]
 // may receive messages of long poison queues for a moment, unless it only peeks.
 //
-// Every byte of a message and of a row may come from an attacker. The texts of a [Page] are printable, except for those
-// of its History, which are the rows as they are.
+// Every byte of a message and of a row may come from an attacker. The texts of a [Page] are printable, except for the
+// keys of the rows of its History.
 package call
 
 import (
@@ -20,49 +20,61 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 )
 
-// foundMessage is a message that an ID names.
-type foundMessage struct {
-	message.Message
-	// state is one of the constants.
-	state   string
-	content []byte
-	trace   string
-	// scheduled is the row of a scheduled message, and queued a message on a queue.
-	scheduled *scheduledRow
-	queued    *account.Found
-	createdAt time.Time
+// finding is what was found of a call: one of its messages, or its end in the history.
+type finding struct {
+	Summary
+
+	trace     string
+	trail     []history.Attempt
+	notBefore time.Time
+	content   []byte
+	// row is that of a scheduled message, queued a message on a queue, and end an end in the history; the others are
+	// nil.
+	row    *record.Scheduled
+	queued *account.Found
+	end    *history.Entry
 }
 
-// scheduledRow is a scheduled message with its line in lists.
-type scheduledRow struct {
-	message.Scheduled
-	line ScheduledLine
+func newScheduled(rules message.Rules, m message.Scheduled, presence record.Presence, now time.Time) finding {
+	f := finding{Summary: NewSummary(m, presence, now), row: &m.Row}
+	if f.State == StateWaiting {
+		f.State = StateScheduled
+	}
+	f.read(rules, m.Row.Content, m.Row.ID, now)
+	return f
 }
 
-func newScheduledMessage(
-	rules message.Rules, m message.Scheduled, presence record.Presence, now time.Time,
-) foundMessage {
-	line := NewScheduledLine(m, presence, now)
-	state := line.State
-	if state == StateWaiting {
-		state = StateScheduled
+func newQueued(rules message.Rules, q account.Found, state string, now time.Time) finding {
+	f := finding{Summary: Summary{Message: q.Message, State: state}, content: q.Content, queued: &q}
+	if q.Format != "" {
+		f.read(rules, q.Content, q.ID, now)
 	}
-	return foundMessage{
-		Message: m.Message, state: state, content: m.Row.Content, scheduled: &scheduledRow{m, line},
-		trace: traceOf(rules, m.Row.Content, m.Row.ID, now), createdAt: m.Since,
+	return f
+}
+
+func newEnd(e history.Entry) finding {
+	e = shownEntry(e)
+	return finding{
+		Summary: Summary{State: StateEnded, CreatedAt: e.CreatedAt, Message: message.Message{
+			RequestID: e.RequestID, Organization: e.Organization, Environment: e.Environment,
+			Queue: e.Queue, Main: e.Queue, ID: e.MessageID, Since: e.EndedAt, Host: e.TargetHost,
+			PathPattern: e.PathPattern, Reason: e.Reason, Status: e.Status, Attempts: e.Attempts,
+		}},
+		trace: e.TraceID, trail: e.Trail, end: &e,
 	}
 }
 
-func newQueuedMessage(rules message.Rules, f account.Found, state string, now time.Time) foundMessage {
-	m := foundMessage{Message: f.Message, state: state, content: f.Content, queued: &f}
-	if f.Format == "" {
-		return m
+// read adds what the content says, if it is an envelope.
+func (f *finding) read(rules message.Rules, content []byte, messageID string, now time.Time) {
+	f.content, f.trace = content, traceOf(rules, content, messageID, now)
+	e, err := envelope.Parse(content)
+	if err != nil {
+		return
 	}
-	m.trace = traceOf(rules, f.Content, f.ID, now)
-	if e, err := envelope.Parse(f.Content); err == nil {
-		m.createdAt = e.CreatedAt
+	f.trail, f.notBefore = history.TrailOf(e.Trail), e.NotBefore
+	if f.CreatedAt.IsZero() {
+		f.CreatedAt = e.CreatedAt
 	}
-	return m
 }
 
 // traceOf returns the trace id of an envelope, which it has or which the handler gives it; empty if it is malformed.
@@ -74,171 +86,119 @@ func traceOf(rules message.Rules, content []byte, messageID string, now time.Tim
 	return in.Envelope.Trace.ID
 }
 
-// withoutGone leaves out a message at the front of its queue that the record has as well.
-func withoutGone(messages []foundMessage) []foundMessage {
-	return slices.DeleteFunc(slices.Clone(messages), func(m foundMessage) bool {
-		return m.state == StateQueued && slices.ContainsFunc(messages, func(other foundMessage) bool {
-			return other.scheduled != nil && other.Queue == m.Queue && other.ID == m.ID
-		})
-	})
+func (f finding) tenant() envelope.Tenant {
+	return envelope.Tenant{Organization: f.Organization, Environment: f.Environment}
 }
 
-// keysToFind returns the calls to look for in the history: those of messages, and the one with an ID of a tenant.
-func keysToFind(messages []foundMessage, id string, tenant envelope.Tenant) []message.RequestKey {
-	keys := []message.RequestKey{{
-		Organization: tenant.Organization, Environment: tenant.Environment,
-		RequestID: envelope.WithoutCallbackSuffix(id),
-	}}
-	for _, m := range messages {
-		key := message.RequestKey{
-			Organization: m.Organization, Environment: m.Environment,
-			RequestID: envelope.WithoutCallbackSuffix(m.RequestID),
-		}
-		if key.RequestID != "" && !slices.Contains(keys, key) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+// isUnseen reports whether only the row of a message was seen.
+func (f finding) isUnseen() bool { return f.State == StateUnseen || f.State == StateStale }
+
+// isCallback reports whether the history says that a callback has ended.
+func (f finding) isCallback() bool { return f.end != nil && f.end.IsCallback() }
+
+// isNamed reports whether the history says that a call, or its callback, has an id as its request id.
+func (f finding) isNamed(id string) bool {
+	isSame := envelope.WithoutCallbackSuffix(f.end.RequestID) == envelope.WithoutCallbackSuffix(id)
+	return isSame || f.end.OriginalRequestID == id
 }
 
-// Call is a call that an ID names, see [Find].
+// Call is a call that an ID names, see [Find]. The finding is its message, or its newest end.
 type Call struct {
-	// message is where the call is; nil if it has ended.
-	message *foundMessage
+	finding
 	// callbacks are messages of its callback.
-	callbacks []foundMessage
-	// ended is what the history has of the call, the newest first, with its callbacks.
-	ended []history.Entry
+	callbacks []finding
+	// ends are those of the call, the newest first, and then those of its callbacks.
+	ends []finding
 }
 
 // NewPoison returns the call of a message on a poison queue, without its callbacks and what the history has of it.
 func NewPoison(rules message.Rules, f account.Found, now time.Time) Call {
-	m := newQueuedMessage(rules, f, StatePoison, now)
-	return Call{message: &m}
+	return Call{finding: newQueued(rules, f, StatePoison, now)}
 }
 
-// joinCalls joins messages and entries of the history by tenant and trace. Each message is a call of its own, even if
-// it is a copy, except for a callback that only the request id of its call names. Entries of other calls are left out
-// unless the ID is their request id. So is the row of a message that was not seen, if the call has ended since or is
-// elsewhere.
-func joinCalls(messages []foundMessage, entries []history.Entry, id string) []Call {
-	var waiting, ended []Call
-	var callbacks []foundMessage
+// group is what was found with the same tenant and trace. What has no trace is a group of its own.
+type group struct {
+	// ends are in the order of those of a [Call].
+	messages, callbacks, ends []finding
+	// isNamed says that one of the ends has the ID that was looked for.
+	isNamed bool
+}
+
+// joinCalls joins messages and ends by tenant and trace. Each message is a call of its own, even a copy, except for a
+// callback that only the request id of its call names. Ends of other calls are left out unless the ID is their request
+// id. So is the row of a message that was not seen, if the call has ended since or is elsewhere.
+func joinCalls(messages, ends []finding, id string) (calls []Call) {
+	slices.SortStableFunc(ends, func(a, b finding) int {
+		switch {
+		case a.isCallback() == b.isCallback():
+			return b.Since.Compare(a.Since)
+		case b.isCallback():
+			return -1
+		}
+		return 1
+	})
+	type key struct {
+		tenant envelope.Tenant
+		trace  string
+	}
+	var groups []*group
+	known := map[key]*group{}
+	groupOf := func(f finding) *group {
+		k := key{f.tenant(), f.trace}
+		if f.trace == "" || known[k] == nil {
+			known[k] = &group{}
+			groups = append(groups, known[k])
+		}
+		return known[k]
+	}
 	for _, m := range messages {
+		g := groupOf(m)
 		if m.RequestID == id+envelope.CallbackSuffix && !message.MatchID(m.Message, id) {
-			callbacks = append(callbacks, m)
+			g.callbacks = append(g.callbacks, m)
 		} else {
-			waiting = append(waiting, Call{message: &m})
+			g.messages = append(g.messages, m)
 		}
 	}
-	for _, e := range entries {
-		isSame := envelope.WithoutCallbackSuffix(e.RequestID) == envelope.WithoutCallbackSuffix(id)
-		isNamed := isSame || e.OriginalRequestID == id
-		if !addEntry(waiting, e) && !addEntry(ended, e) && isNamed {
-			ended = append(ended, Call{ended: []history.Entry{e}})
-		}
+	for _, e := range ends {
+		g := groupOf(e)
+		g.ends, g.isNamed = append(g.ends, e), g.isNamed || e.isNamed(id)
 	}
-	for i, c := range waiting {
-		if c.isUnseen() && len(c.ended) > 0 && !c.last().EndedAt.Before(c.message.scheduled.line.NextAttemptAt) {
-			waiting[i].message = nil
-		}
+	for _, g := range groups {
+		calls = append(calls, g.calls()...)
 	}
-	slices.SortStableFunc(ended, func(a, b Call) int { return b.last().EndedAt.Compare(a.last().EndedAt) })
-	calls := addCallbacks(slices.Concat(waiting, ended), callbacks)
 	return slices.DeleteFunc(slices.Clone(calls), func(c Call) bool {
 		isElsewhere := func(other Call) bool {
-			return !other.isUnseen() && other.requestID() == c.requestID() && other.tenant() == c.tenant()
+			return !other.isUnseen() && other.RequestID == c.RequestID && other.tenant() == c.tenant()
 		}
 		return c.isUnseen() && slices.ContainsFunc(calls, isElsewhere)
 	})
 }
 
-// addCallbacks adds messages of callbacks to the calls with their traces. A callback without one is a call of its own.
-func addCallbacks(calls []Call, callbacks []foundMessage) []Call {
-	for _, m := range callbacks {
-		own := Call{message: &m}
-		isKnown := false
-		for i, c := range calls {
-			if c.trace() != "" && c.trace() == own.trace() && c.tenant() == own.tenant() {
-				calls[i].callbacks = append(calls[i].callbacks, m)
-				isKnown = true
-			}
+// calls returns the calls of a group. Callbacks of a call that was not found are calls of their own.
+func (g *group) calls() (calls []Call) {
+	for _, m := range g.messages {
+		if len(g.ends) == 0 || !m.isUnseen() || g.ends[0].Since.Before(m.NextAttemptAt) {
+			calls = append(calls, Call{m, g.callbacks, g.ends})
 		}
-		if !isKnown {
-			calls = append(calls, own)
+	}
+	if len(calls) == 0 && len(g.ends) > 0 && (g.isNamed || len(g.messages) > 0) {
+		calls = append(calls, Call{g.ends[0], g.callbacks, g.ends})
+	}
+	if len(calls) == 0 {
+		for _, m := range g.callbacks {
+			calls = append(calls, Call{finding: m})
 		}
 	}
 	return calls
 }
 
-// addEntry adds an entry of the history to the calls that it is of, and reports whether there is one.
-func addEntry(calls []Call, e history.Entry) (added bool) {
-	for i := range calls {
-		if calls[i].has(e) {
-			calls[i].ended = append(calls[i].ended, e)
-			added = true
-		}
-	}
-	return added
-}
-
-// isUnseen reports whether only the row of a message was seen.
-func (c Call) isUnseen() bool {
-	return c.message != nil && (c.message.state == StateUnseen || c.message.state == StateStale)
-}
-
-// has reports whether an entry of the history is one of the call or of its callback.
-func (c Call) has(e history.Entry) bool {
-	return e.TraceID != "" && e.TraceID == c.trace() && tenantOf(e) == c.tenant()
-}
-
-// last returns the newest entry of the call, or of its callback if it has none. The call has ended.
-func (c Call) last() history.Entry {
-	for _, e := range c.ended {
-		if !e.IsCallback() {
-			return e
-		}
-	}
-	return c.ended[0]
-}
-
-func (c Call) trace() string {
-	if c.message != nil {
-		return c.message.trace
-	}
-	return c.ended[0].TraceID
-}
-
-func (c Call) requestID() string {
-	if c.message != nil {
-		return c.message.RequestID
-	}
-	return c.last().RequestID
-}
-
-func (c Call) tenant() envelope.Tenant {
-	if c.message != nil {
-		return envelope.Tenant{Organization: c.message.Organization, Environment: c.message.Environment}
-	}
-	return tenantOf(c.ended[0])
-}
-
-func tenantOf(e history.Entry) envelope.Tenant {
-	return envelope.Tenant{Organization: e.Organization, Environment: e.Environment}
-}
-
 // messageIDs returns the ids of the messages of the call that are known.
-func (c Call) messageIDs() (ids []string) {
-	if c.message != nil {
-		ids = append(ids, c.message.ID)
-	}
-	for _, e := range c.ended {
-		if !e.IsCallback() {
-			ids = append(ids, e.MessageID)
+func (c Call) messageIDs() []string {
+	ids := []string{c.ID}
+	for _, e := range c.ends {
+		if !e.isCallback() {
+			ids = append(ids, e.ID)
 		}
-	}
-	if len(ids) == 0 { // a callback without its call
-		ids = append(ids, c.last().MessageID)
 	}
 	return ids
 }
@@ -257,20 +217,19 @@ func (c Call) concerns(rules message.Rules, s journal.Step, p journal.Progress) 
 	if s.Take != nil && slices.Contains(ids, s.Take.ID) || p.NewID != "" && slices.Contains(ids, p.NewID) {
 		return true
 	}
-	if s.RequestID == "" || s.RequestID != c.requestID() {
+	if s.RequestID == "" || s.RequestID != c.RequestID {
 		return false
 	}
 	trace := ""
 	if s.Take != nil && s.Take.Text != "" {
 		trace = traceOf(rules, rules.Content(s.Take.Text), s.Take.ID, p.NewAt)
 	}
-	return trace == "" || c.trace() == "" || trace == c.trace()
+	return trace == "" || c.trace == "" || trace == c.trace
 }
 
-// repeats reports whether an entry of the history says that the call has become the dead letter that was found.
-func (c Call) repeats(e history.Entry) bool {
+// repeats reports whether an end in the history is that of the call as the dead letter that was found.
+func (c Call) repeats(e finding) bool {
 	const near = time.Minute
-	m := c.message
-	return m != nil && m.state == StatePoison && e.Action == string(decision.DeadLetter) && e.Reason == m.Reason &&
-		e.EndedAt.Sub(m.Since).Abs() < near
+	return c.State == StatePoison && e.end.Action == string(decision.DeadLetter) && e.Reason == c.Reason &&
+		e.Since.Sub(c.Since).Abs() < near
 }

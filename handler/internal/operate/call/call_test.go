@@ -43,9 +43,8 @@ func tracedEnvelope(id string, number int, more string) string {
 // about another trace.
 func TestConcerns(t *testing.T) {
 	rules := newAccount(t, memory.New()).Rules
-	m := foundMessage{trace: fmt.Sprintf("%032x", 1)}
-	m.ID, m.RequestID = "m1", "order-1"
-	c := Call{message: &m}
+	c := Call{finding: finding{trace: fmt.Sprintf("%032x", 1)}}
+	c.ID, c.RequestID = "m1", "order-1"
 	take := func(id string, number int) *journal.Take {
 		return &journal.Take{
 			Queue: "q", ID: id, Text: storage.Base64.Encode([]byte(tracedEnvelope("order-1", number, ""))),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,14 +82,11 @@ func Find(ctx context.Context, op *operation.Operations, id string, o Options) (
 	if err != nil {
 		return Found{}, err
 	}
-	now := time.Now()
-	messages := messagesOf(ctx, op.Account, lookup, now)
-	ended := readEnded(ctx, op, keysToFind(messages, id, o.Tenant))
 	f := Found{
-		Others: lookup.Others, OthersEnded: ended.others, Unread: append(lookup.Unread, ended.unread...),
-		id: id, options: o, fronts: lookup.Fronts, since: ended.since, at: now,
+		Others: lookup.Others, Unread: lookup.Unread, id: id, options: o, fronts: lookup.Fronts, at: time.Now(),
 	}
-	for _, c := range joinCalls(messages, ended.entries, id) {
+	messages := readMessages(ctx, op.Account, lookup, f.at)
+	for _, c := range joinCalls(messages, f.readEnds(ctx, op.History, messages), id) {
 		if o.selects(c) {
 			f.Calls = append(f.Calls, c)
 		}
@@ -127,63 +125,66 @@ func (f Found) Summaries() (pages []Page) {
 	return pages
 }
 
-// messagesOf returns the messages of a lookup, without the record's row of one that is gone or at the front of its
-// queue.
-func messagesOf(
-	ctx context.Context, a *account.Account, l account.Lookup, now time.Time,
-) (messages []foundMessage) {
+// readMessages returns the messages of a lookup. One at the front of its queue that the record has as well is
+// scheduled.
+func readMessages(ctx context.Context, a *account.Account, l account.Lookup, now time.Time) (messages []finding) {
 	presence := l.PresenceCheck(ctx, now)
 	for _, m := range l.Scheduled {
-		messages = append(messages, newScheduledMessage(a.Rules, m, presence(m.Row), now))
+		messages = append(messages, newScheduled(a.Rules, m, presence(m.Row), now))
 	}
+	scheduled := messages
 	for _, f := range l.Poison {
-		messages = append(messages, newQueuedMessage(a.Rules, f, StatePoison, now))
+		messages = append(messages, newQueued(a.Rules, f, StatePoison, now))
 	}
 	for _, f := range l.Waiting {
-		messages = append(messages, newQueuedMessage(a.Rules, f, StateQueued, now))
+		isSame := func(m finding) bool { return m.Queue == f.Queue && m.ID == f.ID }
+		if !slices.ContainsFunc(scheduled, isSame) {
+			messages = append(messages, newQueued(a.Rules, f, StateQueued, now))
+		}
 	}
-	return withoutGone(messages)
+	return messages
 }
 
-// endedCalls are what the history has.
-type endedCalls struct {
-	entries []history.Entry
-	// others is the number of entries that were not looked at.
-	others int
-	since  string
-	unread []account.UnreadError
-}
-
-// readEnded reads what the history has of calls.
-func readEnded(ctx context.Context, op *operation.Operations, keys []message.RequestKey) (ended endedCalls) {
-	unread := func(err error) endedCalls {
-		ended.unread = []account.UnreadError{{Part: "history", Err: err}}
-		return ended
+// readEnds returns what the history has of calls: those of messages, and the one with the ID and the tenant.
+func (f *Found) readEnds(ctx context.Context, tables storage.Tables, messages []finding) (ends []finding) {
+	unread := func(err error) []finding {
+		f.Unread = append(f.Unread, account.UnreadError{Part: "history", Err: err})
+		return ends
 	}
-	if op.History == nil {
+	if tables == nil {
 		return unread(azure.ErrNoTables)
 	}
 	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
-	names, err := op.History.TableNames(ctx, history.TablePrefix)
+	names, err := tables.TableNames(ctx, history.TablePrefix)
 	if err != nil {
 		return unread(err)
 	}
 	if len(names) == 0 {
-		return ended
+		return nil
 	}
-	ended.since = names[0]
-	for _, key := range keys {
-		tenant := envelope.Tenant{Organization: key.Organization, Environment: key.Environment}
-		entries, matching, err := history.Find(ctx, op.History, tenant, key.RequestID,
-			func(history.Entry) bool { return true })
+	f.since = names[0]
+	read := map[message.RequestKey]bool{}
+	named := finding{Summary: Summary{Message: message.Message{
+		RequestID: f.id, Organization: f.options.Tenant.Organization, Environment: f.options.Tenant.Environment,
+	}}}
+	for _, m := range append([]finding{named}, messages...) {
+		key, _ := message.KeyOf(m.Message)
+		key.RequestID = envelope.WithoutCallbackSuffix(key.RequestID)
+		if key.RequestID == "" || read[key] {
+			continue
+		}
+		read[key] = true
+		entries, matching, err := history.Find(ctx, tables, m.tenant(), key.RequestID)
 		if err != nil {
 			return unread(err)
 		}
-		ended.entries = append(ended.entries, entries...)
-		ended.others += max(matching-history.MaxFound, 0)
+		for _, e := range entries {
+			ends = append(ends, newEnd(e))
+		}
+		f.OthersEnded += matching - len(entries)
 	}
-	return ended
+	return ends
 }
 
 // notFound returns the error that no call has an ID. If a part was not looked at, it is not known whether one has.

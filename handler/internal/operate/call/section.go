@@ -2,8 +2,6 @@ package call
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"asynccaller/handler/internal/operate/message"
@@ -40,20 +38,18 @@ func (l *lines) addField(label, text string) {
 	}
 }
 
-// Sections returns the page in the order in which it is shown, without the timeline, which belongs below the first
-// section, and the commands, which belong below the last one.
-func (p Page) Sections(now time.Time) []Section {
-	var first []Line
-	m := p.call.message
-	switch {
-	case m == nil:
-		first = p.endedLines(now)
-	case m.scheduled != nil:
-		first = p.scheduledLines(m.scheduled.line, now)
-	default:
-		first = messageLines(m.Message, m.state, now)
+// addTime adds a line with a time and how far it is away, or nothing if it is not known.
+func (l *lines) addTime(label string, at, now time.Time) {
+	if !at.IsZero() {
+		l.add(label, "%s, %s", format.Moment(at), format.FromNow(at, now))
 	}
-	sections := append([]Section{{Lines: first}}, p.contentSections()...)
+}
+
+// Sections returns the page in the order in which it is shown: the summary, the timeline, and the others. The commands
+// belong below the last one.
+func (p Page) Sections(now time.Time) []Section {
+	sections := []Section{{Lines: p.summaryLines(now)}, {"timeline", p.timelineLines(now)}}
+	sections = append(sections, p.contentSections()...)
 	switch {
 	case p.Requeue != nil:
 		sections = append(sections, Section{"if it is requeued now", p.Requeue.lines()})
@@ -67,7 +63,7 @@ func (p Page) Sections(now time.Time) []Section {
 
 // isDueLater reports whether the page is that of a scheduled message, and says what the next attempt does.
 func (p Page) isDueLater() bool {
-	return p.call.message != nil && p.call.message.scheduled != nil && p.Next != nil
+	return p.call.row != nil && p.Next != nil
 }
 
 // Commands returns the commands for the message of the call, without the name of the program, which a person may copy
@@ -89,104 +85,93 @@ func (p Page) Commands() (commands []string, warning string) {
 	return commands, ""
 }
 
-// scheduledLines returns what the record says of a message.
-func (p Page) scheduledLines(line ScheduledLine, now time.Time) []Line {
+// stateText says where the message is, or when the call has ended.
+func (p Page) stateText(now time.Time) string {
+	return map[string]string{
+		StateScheduled: "scheduled",
+		StateDue:       "due: the host receives it after the messages before it",
+		StateUnseen:    "unseen: " + notSeen,
+		StateStale:     "stale: the message is gone, and only its record is left",
+		StateQueued:    "waits on its queue, unless the app has received it meanwhile",
+		StateEnded:     "ended " + format.AgeAt(p.Since, now) + " ago",
+	}[p.State]
+}
+
+// summaryLines returns the first section of a page.
+func (p Page) summaryLines(now time.Time) []Line {
 	var l lines
 	l.add("message", "%s on %s", p.ID, p.Queue)
 	for _, warning := range p.Warnings {
 		l.add("warning", "%s", warning)
 	}
-	l.addField("request id", p.RequestID)
+	label := "request id"
+	if p.call.isCallback() {
+		label = "callback"
+	}
+	l.addField(label, p.RequestID)
+	if p.call.end != nil {
+		l.addField("reports on", p.call.end.OriginalRequestID)
+	}
 	l.addField("tenant", TenantText(p.Organization, p.Environment))
-	l.add("state", "%s", map[string]string{
-		StateScheduled: "scheduled",
-		StateDue:       "due: the host receives it after the messages before it",
-		StateUnseen:    "unseen: " + notSeen,
-		StateStale:     "stale: the message is gone, and only its record is left",
-	}[p.State])
-	l.add("target", "%s%s", p.Host, p.PathPattern)
-	l.add("reason", "%s", p.Reason)
+	l.addField("state", p.stateText(now))
+	switch {
+	case p.call.end != nil:
+		l.add("result", "%s", ResultText(*p.call.end))
+	case p.Reason != message.Waiting:
+		l.add("reason", "%s", p.reasonText())
+	}
 	l.addField("cause", p.Cause)
-	l.addField("answer", line.Answer)
+	l.addField("answer", p.Summary.Answer)
+	l.addField("target", p.Host+p.PathPattern)
 	for _, t := range p.Target {
 		l.add("target fails", "%s", FailureText(t, now))
 	}
-	l.add("attempts", "%s", AttemptsText(p.Attempts, line.Status))
-	if !p.NextAttemptAt.IsZero() {
-		l.add("next attempt", "%s, %s", format.Moment(p.NextAttemptAt), format.FromNow(p.NextAttemptAt, now))
-	}
-	if line.Repeated {
+	l.add("attempts", "%s", p.attemptsText())
+	l.addTime("next attempt", p.NextAttemptAt, now)
+	if p.Repeated {
 		l.add("written", "repeatedly, because storage did not answer: there may be a second message of the call")
 	}
-	if !p.Deadline.IsZero() {
-		l.add("deadline", "%s, %s", format.Moment(p.Deadline), format.FromNow(p.Deadline, now))
+	l.addTime("deadline", p.Deadline, now)
+	if p.call.queued != nil {
+		p.addQueued(&l, now)
+	}
+	if p.call.end != nil {
+		l.addField("trace id", p.TraceID)
 	}
 	return l
 }
 
-// messageLines returns what a message on a queue says.
-func messageLines(m message.Message, state string, now time.Time) []Line {
-	var l lines
-	l.add("message", "%s on %s", m.ID, m.Queue)
-	if state == StateQueued {
-		l.add("state", "waits on its queue, unless the app has received it meanwhile")
+// attemptsText describes the attempts. The content or the history may lack some.
+func (p Page) attemptsText() string {
+	attempts := AttemptsText(p.Attempts, p.Status)
+	if p.Error != "" {
+		attempts += ", latest error " + p.Error
 	}
-	if m.Reason != message.Waiting {
-		l.add("reason", "%s", strings.TrimSuffix(m.Reason+": "+m.Detail, ": "))
+	if n := len(p.call.trail); n != p.Attempts {
+		attempts += fmt.Sprintf("; %d in the timeline", n)
 	}
-	l.add("since", "%s, %s ago", format.Moment(m.Since), format.Age(now.Sub(m.Since)))
-	if !m.InsertedAt.Equal(m.Since) {
-		l.add("enqueued", "%s", format.Moment(m.InsertedAt))
-	}
+	return attempts
+}
+
+// addQueued adds what only a message on a queue has.
+func (p Page) addQueued(l *lines, now time.Time) {
+	l.addTime("since", p.Since, now)
 	expires := "never"
-	if !m.ExpiresAt.IsZero() {
-		expires = format.Moment(m.ExpiresAt) + ", in " + format.Age(m.ExpiresAt.Sub(now)) +
-			": storage then deletes it"
-		if state == StatePoison {
+	if !p.ExpiresAt.IsZero() {
+		expires = format.Moment(p.ExpiresAt) + ", in " + format.Age(p.ExpiresAt.Sub(now)) + ": storage then deletes it"
+		if p.State == StatePoison {
 			expires += "; `async-caller poison keep` prevents that"
 		}
 	}
 	l.add("expires", "%s", expires)
-	if m.Main != m.Queue {
-		l.add("main queue", "%s", m.Main)
+	if p.Main != p.Queue {
+		l.add("main queue", "%s", p.Main)
 	}
 	kind := "no"
-	if m.Format != "" {
-		kind = "yes, " + string(m.Format)
+	if p.Format != "" {
+		kind = "yes, " + string(p.Format)
 	}
-	l.add("envelope", "%s, %d bytes", kind, m.Bytes)
-	l.addField("request id", m.RequestID)
-	l.addField("tenant", TenantText(m.Organization, m.Environment))
-	attempts := AttemptsText(m.Attempts, m.Status)
-	if m.Error != "" {
-		attempts += ", latest error " + m.Error
-	}
-	l.add("attempts", "%s", attempts)
-	return l
-}
-
-// endedLines returns what the history says of a call.
-func (p Page) endedLines(now time.Time) []Line {
-	var l lines
-	e := shownEntry(p.call.last())
-	label := "request id"
-	if e.IsCallback() {
-		label = "callback"
-	}
-	l.add(label, "%s", e.RequestID)
-	l.addField("reports on", e.OriginalRequestID)
-	l.addField("tenant", TenantText(e.Organization, e.Environment))
-	l.add("state", "ended %s ago", format.AgeAt(e.EndedAt, now))
-	l.add("result", "%s", ResultText(e))
-	l.add("target", "%s%s", e.TargetHost, e.PathPattern)
-	l.add("message", "%s on %s", e.MessageID, e.Queue)
-	attempts := strconv.Itoa(e.Attempts)
-	if n := len(e.Trail); n != e.Attempts {
-		attempts += fmt.Sprintf(", of which %d are known", n)
-	}
-	l.add("attempts", "%s", attempts)
-	l.addField("trace id", e.TraceID)
-	return l
+	l.add("envelope", "%s, %d bytes", kind, p.Bytes)
 }
 
 // contentSections returns what the page says about the content of the message.
@@ -254,6 +239,10 @@ func (r Preview) lines() []Line {
 func deliveryLines(x explain.Explanation) []Line {
 	l := lines(StepLines(x.Arrival))
 	if e := x.Envelope; e != nil {
+		l.addField("paused", e.Paused)
+		for _, set := range e.Set {
+			l.add("set", "%s", set)
+		}
 		l.add("deadline", "%s; then %s", format.Moment(e.Deadline), Consequence(e.IfExpired))
 		l.addField("policy", e.Policy)
 	}

@@ -35,6 +35,9 @@ func shownEntry(e history.Entry) history.Entry {
 	return e
 }
 
+// reasonText says why a message waits or was given up.
+func (s Summary) reasonText() string { return strings.TrimSuffix(s.Reason+": "+s.Detail, ": ") }
+
 // ResultText describes the result of a call that has ended.
 func ResultText(e history.Entry) string {
 	text := e.Reason

@@ -1,20 +1,17 @@
 package operation
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"asynccaller/handler/internal/app/heartbeat"
-	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/send"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/envelope"
@@ -26,6 +23,8 @@ const (
 	DrillDeadline = 3 * time.Minute
 	// drillGrace is how long after the last deadline outcomes are recorded.
 	drillGrace = 15 * time.Second
+	// drillSilence is when a person should know that no outcome is recorded: an instance may have to start first.
+	drillSilence = 30 * time.Second
 	// DrillPrefix begins the request ids of a drill's calls.
 	DrillPrefix = "drill-"
 )
@@ -53,7 +52,10 @@ type DrillResult struct {
 	// Until is the latest deadline. The app drops a call that it has not delivered by then.
 	Until time.Time `json:"until"`
 	Sent  int       `json:"sent"`
-	DrillOutcomes
+	// Delivered and Failed count the calls that have ended, and Failures the failed ones by their latest failure.
+	Delivered int            `json:"delivered"`
+	Failed    int            `json:"failed"`
+	Failures  map[string]int `json:"failures"`
 	// Missing is the number of calls whose end is not known after their deadlines; nil if the drill ended earlier.
 	Missing *int `json:"missing"`
 	// Apps are those that had recorded heartbeats at Began, when the drill began.
@@ -64,46 +66,14 @@ type DrillResult struct {
 // Pending is the number of calls that were sent and whose end is not known.
 func (r *DrillResult) Pending() int { return r.Sent - r.Delivered - r.Failed }
 
-// DrillOutcomes are the outcomes that are known of the calls of a drill.
-type DrillOutcomes struct {
-	// Delivered and Failed count the calls that have ended, and Failures the failed ones by their reasons, the most
-	// frequent first.
-	Delivered int       `json:"delivered"`
-	Failed    int       `json:"failed"`
-	Failures  []Failure `json:"failures,omitempty"`
-	// Waiting is the latest reason why another call waits; empty if there is none.
-	Waiting string `json:"waiting,omitempty"`
-	// P50 and P99 are percentiles of the time from the send, by the clock of this machine, to the target's answer, by
-	// that of the app. They are nil if no call was delivered, or if the clocks certainly differ.
-	P50 *Milliseconds `json:"p50Ms"`
-	P99 *Milliseconds `json:"p99Ms"`
-}
-
-// Failure counts failed calls with the same reason and status.
-type Failure struct {
-	Reason string `json:"reason"`
-	// Status is the target's latest answer.
-	Status envelope.StatusCode `json:"status"`
-	Count  int                 `json:"count"`
-}
-
-// Milliseconds is a duration as a whole number of milliseconds in JSON.
-type Milliseconds time.Duration
-
-func (m Milliseconds) String() string { return time.Duration(m).Round(time.Millisecond).String() }
-
-// MarshalJSON implements [json.Marshaler].
-func (m Milliseconds) MarshalJSON() ([]byte, error) {
-	return fmt.Append(nil, time.Duration(m).Milliseconds()), nil
-}
-
-// Drill sends calls through the app and waits for their outcomes, until all are known or the deadlines have passed.
-// With an [ErrNoOutcomes] or an [ErrNoCall] it has sent nothing. With another error, or if ctx ends, the result has
-// what is known.
+// Drill sends calls through the app and waits for their outcomes, until all are known or the deadlines have passed. The
+// observer learns of each outcome. With an [ErrNoOutcomes] or an [ErrNoCall] it has sent nothing. With another error,
+// or if ctx ends, the result has what is known.
 func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err error) {
 	r = DrillResult{
 		Account: op.Account.Name, Queue: envelope.QueueFor(d.Priority),
 		RequestIDs: DrillPrefix + strings.ToLower(rand.Text()[:8]) + "-", Began: time.Now().UTC(),
+		Failures: map[string]int{},
 	}
 	if _, err := op.Account.Reach(ctx); err != nil {
 		return r, err
@@ -119,22 +89,25 @@ func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err er
 		r.Host = targets.Host(target)
 	}
 	w := newWatch(op, rand.Text())
-	sentAt, err := op.sendDrill(ctx, d, &r, w.token)
+	err = op.sendDrill(ctx, d, &r, w)
 	if err == nil && r.Sent == 0 { // Ctrl-C
 		err = ctx.Err()
 	}
 	if err != nil {
 		return r, err
 	}
-	for id := range sentAt {
-		w.sent[id] = true
-	}
 	until := r.Until.Add(drillGrace)
 	op.observer().Note(fmt.Sprintf("sent %d calls for %s to %s; waiting for their outcomes, at most until %s",
 		r.Sent, text.Line(r.Host, maxShown), r.Queue, until.Format(time.TimeOnly+" UTC")))
+	silentUntil := time.Now().Add(drillSilence)
 	err = w.poll(ctx, func() (bool, error) {
-		now := time.Now()
-		r.DrillOutcomes = countOutcomes(sentAt, w.of, now)
+		now, c := time.Now(), w.count()
+		r.Delivered, r.Failed, r.Failures = c.delivered, c.over, c.reasons
+		w.noteNews()
+		if len(w.said) == 0 && now.After(silentUntil) {
+			op.observer().Note(noOutcome)
+			silentUntil = until
+		}
 		op.observer().Advanced(r.Delivered+r.Failed, r.Sent)
 		return r.Pending() == 0 || now.After(until), nil
 	})
@@ -181,89 +154,34 @@ func homePage(apps []heartbeat.App, now time.Time) (string, error) {
 var azureHost = regexp.MustCompile(
 	`^[a-z0-9][a-z0-9-]{0,62}(\.[a-z0-9-]{1,63}){0,2}\.(azurewebsites\.(net|us)|chinacloudsites\.cn)$`)
 
-// sendDrill sends the calls, until ctx ends, and returns when it sent each, by request id. An answer that is lost does
-// not stop it: the call counts as sent.
-func (op *Operations) sendDrill(
-	ctx context.Context, d Drill, r *DrillResult, token string,
-) (sentAt map[string]time.Time, err error) {
+// sendDrill sends the calls, until ctx ends. An answer that is lost does not stop it: the call counts as sent.
+func (op *Operations) sendDrill(ctx context.Context, d Drill, r *DrillResult, w *watch) error {
 	rules := op.Account.Rules
 	sender := send.Sender{
 		Store: op.Account.Store, Account: op.Account.Name, Encoding: rules.Encoding, Rules: rules.Decision,
 	}
-	sentAt = map[string]time.Time{}
 	for n := 1; n <= d.Count && ctx.Err() == nil; n++ {
-		now := time.Now().UTC()
-		deadline := now.Add(DrillDeadline)
+		deadline := time.Now().UTC().Add(DrillDeadline)
 		draft := send.Draft{
 			RequestID: r.RequestIDs + strconv.Itoa(n), Call: send.Call{URL: d.URL}, Priority: d.Priority,
-			Deadline: deadline, GiveUp: string(envelope.GiveUpDrop), Run: token,
+			Deadline: deadline, GiveUp: string(envelope.GiveUpDrop), Run: w.token,
 		}
 		content, err := draft.Encode()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		message, err := sender.Prepare(content)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNoCall, err)
+			return fmt.Errorf("%w: %w", ErrNoCall, err)
 		}
 		receipt, err := sender.Send(context.WithoutCancel(ctx), message)
 		if err != nil && !receipt.PerhapsSent {
-			return nil, fmt.Errorf("call %d of %d is not sent, and the outcomes of those before it are not read: %w",
+			return fmt.Errorf("call %d of %d is not sent, and the outcomes of those before it are not read: %w",
 				n, d.Count, err)
 		}
-		sentAt[message.RequestID] = now
+		w.sent[message.RequestID] = true
 		r.Sent++
 		r.Until = deadline
 	}
-	return sentAt, nil
-}
-
-// countOutcomes counts the calls by what is known of them, now, and how long the deliveries took.
-func countOutcomes(
-	sentAt map[string]time.Time, of func(id string) messageState, now time.Time,
-) (known DrillOutcomes) {
-	failures := map[Failure]int{}
-	var took []time.Duration
-	clocksDiffer := false
-	var waiting record.Outcome
-	for id, sent := range sentAt {
-		switch state := of(id); {
-		case state.delivered:
-			known.Delivered++
-			took = append(took, state.deliveredAt.Sub(sent))
-			clocksDiffer = clocksDiffer || state.deliveredAt.Before(sent) || state.deliveredAt.After(now)
-		case state.isOver():
-			known.Failed++
-			status := envelope.StatusCode(state.failed.Status)
-			failures[Failure{Reason: text.Line(state.failed.Reason, maxShown), Status: status}]++
-		default:
-			waiting = laterOutcome(waiting, laterOutcome(state.failed, state.refused))
-		}
-	}
-	for f, n := range failures {
-		f.Count = n
-		known.Failures = append(known.Failures, f)
-	}
-	slices.SortFunc(known.Failures, func(a, b Failure) int {
-		return cmp.Or(b.Count-a.Count, strings.Compare(a.Reason, b.Reason), int(a.Status-b.Status))
-	})
-	switch {
-	case waiting.WrittenAt.IsZero():
-	case waiting.Called:
-		known.Waiting = failedText(waiting)
-	default:
-		known.Waiting = refusedText(waiting)
-	}
-	if len(took) > 0 && !clocksDiffer {
-		slices.Sort(took)
-		known.P50, known.P99 = percentile(took, 50), percentile(took, 99)
-	}
-	return known
-}
-
-// percentile returns the smallest of sorted values that is not below so many percent of them.
-func percentile(sorted []time.Duration, percent int) *Milliseconds {
-	rank := (len(sorted)*percent + 99) / 100
-	value := Milliseconds(sorted[rank-1])
-	return &value
+	return nil
 }

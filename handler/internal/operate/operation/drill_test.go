@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
@@ -22,37 +23,54 @@ import (
 
 const drillURL = "https://t.example/health?key=C4nary"
 
-// TestDrill checks that a drill says of each call how it ended or that its end is not known, within the time that it
-// states.
+// TestDrill checks that a drill says of each call how it ended, with the reason of its latest failure, or that its end
+// is not known, within the time that it states, and each outcome when it is recorded.
 func TestDrill(t *testing.T) {
 	const calls, soon = 20, 5 * time.Second
 	const end = operation.DrillDeadline + 30*time.Second
-	rejected := []operation.Failure{{Reason: "rejected", Status: 418, Count: calls}}
+	const breaker = "20 calls: not called yet: the circuit breaker of t.example is open"
 	for name, c := range map[string]struct {
 		does              func(string) string // nil: no app runs
 		delivered, failed int
-		failures          []operation.Failure
-		waiting           string
+		failure           string
+		said              string
 		after             time.Duration
 	}{
-		"delivered": {does: always("deliver"), delivered: calls, after: soon},
-		"failed":    {does: always("fail"), failed: calls, failures: rejected, after: soon},
+		"delivered": {does: always("deliver"), delivered: calls, said: "20 calls: delivered", after: soon},
+		"failed": {
+			does: always("fail"), failed: calls, failure: "rejected, status 418",
+			said: "20 calls: failed: rejected, status 418", after: soon,
+		},
 		"some_failed": {
-			does: firstOf(2, "fail", "deliver"), delivered: calls - 2, failed: 2,
-			failures: []operation.Failure{{Reason: "rejected", Status: 418, Count: 2}}, after: soon,
+			does: firstOf(2, "fail", "deliver"), delivered: calls - 2, failed: 2, failure: "rejected, status 418",
+			said: "18 calls: delivered\n2 calls: failed: rejected, status 418", after: soon,
 		},
 		"retried": {
-			does: firstOf(1, "retry", "deliver"), delivered: calls - 1, waiting: "waits for attempt 2", after: end,
+			does: firstOf(1, "retry", "deliver"), delivered: calls - 1,
+			said: "19 calls: delivered\n1 call: temporary_status, status 503; it waits for attempt 2", after: end,
 		},
-		"refused": {
-			does: always("refuse"), waiting: "not called yet: the circuit breaker of t.example is open", after: end,
+		"refused":  {does: always("refuse"), said: breaker, after: end},
+		"not_read": {said: "no outcome is recorded yet: does the function app run?", after: end},
+		"expired_after_failures": {
+			does: inTurn("retry_soon", "expire"), failed: calls, failure: "temporary_status, status 503",
+			said: "20 calls: temporary_status, status 503; it waits for attempt 2\n" +
+				"20 calls: failed: temporary_status, status 503", after: end,
 		},
-		"not_read": {after: end},
+		"expired_after_refusals": {
+			does: inTurn("refuse", "expire"), failed: calls, failure: "target_down, status 503",
+			said: breaker + "\n20 calls: failed: target_down, status 503", after: end,
+		},
+		"expired": {
+			does: always("expire"), failed: calls, failure: "expired",
+			said: "20 calls: failed: expired", after: soon,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newQueues(t, 0)
 				a, reader := newApp(t, store, c.does)
+				said := &notes{}
+				a.Observer = said
 				if c.does != nil {
 					reader.start(t)
 				}
@@ -62,19 +80,48 @@ func TestDrill(t *testing.T) {
 					t.Errorf("it took %v: %v", took, err)
 				}
 				if r.Sent != calls || r.Delivered != c.delivered || r.Failed != c.failed || r.Missing == nil ||
-					*r.Missing != calls-c.delivered-c.failed || !strings.Contains(r.Waiting, c.waiting) {
+					*r.Missing != calls-c.delivered-c.failed || len(r.Apps) != 1 {
 					t.Errorf("%+v", r)
 				}
-				if diff := cmp.Diff(c.failures, r.Failures); diff != "" {
-					t.Error(diff)
+				if r.Failures[c.failure] != c.failed || len(r.Failures) != min(c.failed, 1) {
+					t.Errorf("failures %v, want %d of %q", r.Failures, c.failed, c.failure)
 				}
-				isTimed := r.P50 != nil && *r.P50 <= *r.P99 && *r.P99 <= operation.Milliseconds(soon)
-				if isTimed != (c.delivered > 0) || len(r.Apps) != 1 {
-					t.Errorf("p50 %v, p99 %v, apps %v", r.P50, r.P99, r.Apps)
+				if got := strings.Join(said.said[1:], "\n"); !maps.Equal(countLines(got), countLines(c.said)) {
+					t.Errorf("it said\n%s\nwant\n%s", got, c.said)
 				}
 			})
 		})
 	}
+}
+
+// inTurn returns a result for the first delivery of each message, and another for the later ones.
+func inTurn(what, then string) func(string) string {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	return func(requestID string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if seen[requestID] {
+			return then
+		}
+		seen[requestID] = true
+		return what
+	}
+}
+
+// countLines adds up the calls of lines with the same outcome, which are read as they are recorded.
+func countLines(lines string) map[string]int {
+	counts := map[string]int{}
+	for line := range strings.SplitSeq(lines, "\n") {
+		number, outcome, _ := strings.Cut(line, " call")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			counts[line] = 1
+			continue
+		}
+		counts[strings.TrimPrefix(strings.TrimPrefix(outcome, "s"), ": ")] += n
+	}
+	return counts
 }
 
 // TestDrillMessages checks that the calls of a drill are known as such, change nothing, and do not stay.
@@ -237,21 +284,4 @@ func TestDrillUnread(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
-}
-
-// TestDrillClocks checks that no times are stated that cannot be true, because the clock of the app differs.
-func TestDrillClocks(t *testing.T) {
-	for name, ahead := range map[string]time.Duration{"ahead": time.Minute, "behind": -time.Minute} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, reader := newApp(t, newQueues(t, 0), always("deliver"))
-				reader.clockAhead = ahead
-				reader.start(t)
-				r, err := a.Drill(t.Context(), operation.Drill{URL: drillURL, Count: 2})
-				if err != nil || r.Delivered != 2 || r.P50 != nil || r.P99 != nil {
-					t.Errorf("%+v, %v", r, err)
-				}
-			})
-		})
-	}
 }

@@ -77,7 +77,7 @@ func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (p
 func (op *Operations) planEdit(
 	ctx context.Context, s account.Source, run journal.Run, apply preparation,
 ) (*Plan, error) {
-	change := func(p *Plan, in decision.Intake, row record.Scheduled, _ bool) (journal.Step, error) {
+	change := func(p *Plan, in decision.Intake, row record.Scheduled) (journal.Step, error) {
 		due := row.NextAttemptAt
 		if due.IsZero() {
 			return journal.Step{}, errNoDue

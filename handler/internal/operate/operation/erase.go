@@ -19,6 +19,9 @@ import (
 	"asynccaller/handler/internal/storage/rows"
 )
 
+// EraseCommand is the command of an erase in the list of runs.
+const EraseCommand = "erase"
+
 // Erasure selects what is erased: by a request id, a text, or both. It is recorded nowhere.
 type Erasure struct {
 	// RequestID is the exact id of a call of Tenant. Its callbacks are meant, too, as far as they are known as such.
@@ -70,23 +73,23 @@ type ErasedPlace struct {
 // Left is how many were found and not deleted.
 func (p ErasedPlace) Left() int { return p.Found - p.Deleted }
 
-// ErasedCopies are the copies in journals of this machine, which an erasure only names.
-type ErasedCopies struct {
-	// Runs are the runs whose journals have what is erased, and Unreadable those whose journals could not be read, or
-	// have messages that cannot be searched.
-	Runs       []string `json:"runs"`
-	Unreadable []string `json:"unreadableRuns"`
-}
-
-// Erase deletes what an erasure selects on the account, for good: it keeps no journal and publishes no run. Without
-// remove it only counts. An error means that the account cannot be reached, and that nothing was deleted.
+// Erase deletes what an erasure selects on the account, for good: it keeps no journal, and publishes who has deleted
+// how many messages. Without remove it only counts. An error means that the account cannot be reached, and that nothing
+// was deleted.
 func (op *Operations) Erase(ctx context.Context, e Erasure, remove bool) ([]ErasedPlace, error) {
 	if _, err := op.Account.Reach(ctx); err != nil {
 		return nil, err
 	}
-	places := []ErasedPlace{op.erasePoison(ctx, e, remove), op.eraseScheduled(ctx, e, remove)}
+	poison, scheduled := op.erasePoison(ctx, e, remove), op.eraseScheduled(ctx, e, remove)
+	places := []ErasedPlace{poison, scheduled}
 	if e.RequestID != "" { // the others have no texts of messages
 		places = append(places, op.eraseOutcomes(ctx, e, remove), op.eraseHistory(ctx, e, remove))
+	}
+	if remove {
+		var s RunSummary
+		s.Command, s.User, s.Machine = EraseCommand, op.Operator.User, op.Operator.Machine
+		s.Total, s.Done = poison.Found+scheduled.Found, poison.Deleted+scheduled.Deleted
+		op.publishChange(ctx, s)
 	}
 	return places, nil
 }
@@ -295,27 +298,22 @@ func (op *Operations) eraseHistory(ctx context.Context, e Erasure, remove bool) 
 	return p
 }
 
-// FindCopies names the runs of this machine on the account whose journals have what an erasure selects.
-func (op *Operations) FindCopies(e Erasure) (ErasedCopies, error) {
-	copies := ErasedCopies{Runs: []string{}, Unreadable: []string{}}
+// FindCopies names the runs of this machine on the account whose journals have what an erasure selects, or cannot be
+// searched.
+func (op *Operations) FindCopies(e Erasure) ([]string, error) {
+	runs := []string{}
 	ids, err := op.Journals.List()
 	for _, id := range ids {
-		has, err := op.hasCopy(id, e)
-		switch {
-		case errors.Is(err, journal.ErrNoRun): // it was deleted just now
-		case err != nil:
-			copies.Unreadable = append(copies.Unreadable, id)
-		case has:
-			copies.Runs = append(copies.Runs, id)
+		mayHave, err := op.mayHaveCopy(id, e)
+		isGone := errors.Is(err, journal.ErrNoRun) // it was deleted just now
+		if mayHave || err != nil && !isGone {
+			runs = append(runs, id)
 		}
 	}
-	return copies, err
+	return runs, err
 }
 
-// errUnsearched means that a journal has messages that cannot be searched for a text.
-var errUnsearched = errors.New("it has messages that cannot be searched")
-
-func (op *Operations) hasCopy(id string, e Erasure) (bool, error) {
+func (op *Operations) mayHaveCopy(id string, e Erasure) (bool, error) {
 	j, err := op.Journals.Read(id)
 	if err != nil {
 		return false, err
@@ -324,35 +322,32 @@ func (op *Operations) hasCopy(id string, e Erasure) (bool, error) {
 	if j.Run.Account != op.Account.Name {
 		return false, nil
 	}
-	var unsearched ErasedPlace
 	for n := range j.Steps() {
 		s, err := j.Step(n)
 		if err != nil {
 			return false, err
 		}
-		if op.stepHas(s, e, &unsearched) {
+		if op.stepMayHave(s, e) {
 			return true, nil
 		}
-	}
-	if unsearched.Unsearched > 0 {
-		return false, errUnsearched
 	}
 	return false, nil
 }
 
-// stepHas reports whether a step names the request id, or has a message that an erasure selects.
-func (op *Operations) stepHas(s journal.Step, e Erasure, p *ErasedPlace) bool {
+// stepMayHave reports whether a step names the request id, or has a message that an erasure selects or that cannot be
+// searched.
+func (op *Operations) stepMayHave(s journal.Step, e Erasure) bool {
 	if e.RequestID != "" && (e.names(s.RequestID) || e.mayName(s.RequestID)) {
 		return true
 	}
-	has := func(queue, id, text string) bool {
-		m := storage.Message{ID: id, Text: text}
-		found, _ := op.Account.Read(account.Source{}, queue, m)
-		return text != "" && p.selects(e, found.Message, found.Content)
+	mayHave := func(queue, id, text string) bool {
+		found, _ := op.Account.Read(account.Source{}, queue, storage.Message{ID: id, Text: text})
+		selected, unsearched := e.selects(found.Message, found.Content)
+		return text != "" && (selected || unsearched)
 	}
-	isTaken := s.Take != nil && has(s.Take.Queue, s.Take.ID, s.Take.Text)
-	isPut := s.Put != nil && has(s.Put.Queue, "", s.Put.Text)
-	isThen := s.Then != nil && has(s.Then.Queue, "", s.Then.Text)
-	isSet := s.Set != nil && s.Take != nil && has(s.Take.Queue, s.Take.ID, s.Set.Text)
+	isTaken := s.Take != nil && mayHave(s.Take.Queue, s.Take.ID, s.Take.Text)
+	isPut := s.Put != nil && mayHave(s.Put.Queue, "", s.Put.Text)
+	isThen := s.Then != nil && mayHave(s.Then.Queue, "", s.Then.Text)
+	isSet := s.Set != nil && s.Take != nil && mayHave(s.Take.Queue, s.Take.ID, s.Set.Text)
 	return isTaken || isPut || isThen || isSet
 }

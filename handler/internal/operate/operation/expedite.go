@@ -15,8 +15,8 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 )
 
-// PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are down or paused:
-// their calls are not made then.
+// PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are paused: their
+// calls are not made then.
 func (op *Operations) PlanExpedite(ctx context.Context, s account.Source, pace journal.Pace) (*Plan, error) {
 	return op.planExpedite(ctx, s, paced("expedite", pace), op.settingsInForce(ctx), asItIs)
 }
@@ -43,8 +43,8 @@ func (op *Operations) planExpedite(
 	if err := op.checkOutcomes(ctx, run.Pace); err != nil {
 		return nil, err
 	}
-	now, used := time.Now(), hosts{}
-	expedite := func(p *Plan, in decision.Intake, row record.Scheduled, _ bool) (journal.Step, error) {
+	now := time.Now()
+	expedite := func(p *Plan, in decision.Intake, row record.Scheduled) (journal.Step, error) {
 		if err := prepare(p, &in, &row); err != nil {
 			return journal.Step{}, err
 		}
@@ -55,20 +55,9 @@ func (op *Operations) planExpedite(
 			}
 		}
 		text, err := op.expedited(in, row.Deadline, now, run.Token)
-		if err == nil {
-			used.add(row, op.Account.Rules.Decision.Profiles.For(in.Envelope.Call.Target))
-		}
 		return journal.Step{Set: &journal.Set{Text: text}}, err
 	}
-	p, err := op.planScheduled(ctx, run, s, expedite)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.warnDown(ctx, used); err != nil {
-		p.Discard(ctx)
-		return nil, err
-	}
-	return p, nil
+	return op.planScheduled(ctx, run, s, expedite)
 }
 
 // dueSince is how long an expedited message has been due, so that it is due whatever the handler's clock says.

@@ -68,36 +68,24 @@ func paced(command string, pace journal.Pace) journal.Run {
 	return run
 }
 
-// checkResumed is checkOutcomes for a run that was begun before.
-func (op *Operations) checkResumed(ctx context.Context, j *journal.Journal) error {
-	if !j.Agreed || j.Ended { // nothing is sent
-		return nil
-	}
-	pace := j.Run.Pace
-	if j.CanaryPassed {
-		pace.Canary = 0
-	}
-	return op.checkOutcomes(ctx, pace)
-}
-
 // messageState has the outcomes of the calls of a message of a run, as far as they are known.
 type messageState struct {
-	// delivered says that a call was answered 2xx, and deliveredAt when that was decided. Failed is the latest call
-	// that was not, and refused the latest refusal without a call; their WrittenAt is zero if there was none.
-	delivered       bool
-	deliveredAt     time.Time
-	failed, refused record.Outcome
+	// delivered says that a call was answered 2xx. Failed is the latest call that was not, refused the latest refusal
+	// without a call, and ended the end without a call; their WrittenAt is zero if there was none.
+	delivered              bool
+	failed, refused, ended record.Outcome
 }
 
 func (o *messageState) add(row record.Outcome) {
 	switch {
 	case row.Reason == string(decision.Delivered), row.Reason == string(decision.Duplicate): // or delivered before
 		o.delivered = true
-		o.deliveredAt = row.At
-	case waits(row) && !row.Called:
-		o.refused = laterOutcome(o.refused, row)
-	default: // also a message that expired before its call
+	case row.Called:
 		o.failed = laterOutcome(o.failed, row)
+	case waits(row):
+		o.refused = laterOutcome(o.refused, row)
+	default: // such as a message that has expired
+		o.ended = row
 	}
 }
 
@@ -113,10 +101,44 @@ func laterOutcome(a, b record.Outcome) record.Outcome {
 	return b
 }
 
-func (o messageState) hasFailed() bool { return !o.delivered && !o.failed.WrittenAt.IsZero() }
+// hasFailed reports whether a call was made, or will not be made, and none is delivered.
+func (o messageState) hasFailed() bool {
+	return !o.delivered && (!o.failed.WrittenAt.IsZero() || !o.ended.WrittenAt.IsZero())
+}
 
 // isOver reports whether no further call of the message is expected.
-func (o messageState) isOver() bool { return o.delivered || o.hasFailed() && !waits(o.failed) }
+func (o messageState) isOver() bool { return o.delivered || o.hasFailed() && !waits(o.failure()) }
+
+// failure returns the row that says why a message has failed: that of its latest call or, without one, of the latest
+// refusal. Its action says whether the message is over.
+func (o messageState) failure() record.Outcome {
+	row := o.ended
+	for _, earlier := range []record.Outcome{o.refused, o.failed} {
+		if !earlier.WrittenAt.IsZero() {
+			row = earlier
+		}
+	}
+	if !o.ended.WrittenAt.IsZero() {
+		row.Action = o.ended.Action
+	}
+	return row
+}
+
+// text says what is known of a message; empty if nothing is.
+func (o messageState) text() string {
+	latest := laterOutcome(o.failed, o.refused)
+	switch {
+	case o.delivered:
+		return "delivered"
+	case o.isOver():
+		return "failed: " + outcomeText(o.failure())
+	case latest.Called:
+		return outcomeText(latest)
+	case !latest.WrittenAt.IsZero():
+		return refusedText(latest)
+	}
+	return ""
+}
 
 // outcomes reads what becomes of the messages of a run.
 type outcomes struct {
@@ -172,11 +194,15 @@ const maxShown = 128
 
 // failedText says how the call of a message has failed.
 func failedText(row record.Outcome) string {
-	why := text.Line(row.RequestID, maxShown) + ": " + text.Line(row.Reason, maxShown)
+	return text.Line(row.RequestID, maxShown) + ": " + outcomeText(row)
+}
+
+func outcomeText(row record.Outcome) string {
+	why := text.Line(row.Reason, maxShown)
 	if row.Status != 0 {
 		why += fmt.Sprintf(", status %d", row.Status)
 	}
-	if row.Action == string(decision.Reschedule) {
+	if waits(row) {
 		why += fmt.Sprintf("; it waits for attempt %d", row.Attempt+1)
 	}
 	return why

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -32,8 +34,6 @@ type app struct {
 	outcomes storage.Table
 	// does returns the result of a call, such as "deliver" or "fail".
 	does func(requestID string) string
-	// clockAhead is how far the clock of the app is ahead.
-	clockAhead time.Duration
 }
 
 // newApp returns an account whose app records outcomes, and that app. The app is not started.
@@ -103,12 +103,12 @@ func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, writer
 	limit := storage.Base64.MaxContentBytes()
 	o := record.Outcome{
 		Run: e.Run, RequestID: e.RequestID, Attempt: e.Attempts + 1, Called: true, TargetHost: "t.example",
-		At: time.Now().Add(a.clockAhead),
+		At: time.Now(),
 	}
 	next := e.WithState(envelope.State{Attempts: e.Attempts + 1, CreatedAt: e.CreatedAt})
 	var after envelope.Content
 	to, delay := "", time.Duration(0)
-	switch a.does(e.RequestID) {
+	switch what := a.does(e.RequestID); what {
 	case "deliver":
 		o.Action, o.Reason, o.Status = "finish", "delivered", 200
 	case "repeat": // the history has the delivery
@@ -118,10 +118,15 @@ func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, writer
 		why := envelope.DeadLetter{At: time.Now(), Reason: "rejected", Detail: "answered 418", Queue: mainQueue}
 		after, err = next.DeadLettered(why, limit)
 		o.Action, o.Reason, o.Status = "dead_letter", "rejected", 418
-	case "retry":
+	case "retry", "retry_soon":
 		to, delay = mainQueue, time.Hour
+		if what == "retry_soon" {
+			delay = 30 * time.Second
+		}
 		after, err = next.Successor(limit)
 		o.Action, o.Reason, o.Status = "reschedule", "temporary_status", 503
+	case "expire": // on arrival
+		o.Action, o.Reason, o.Called = "drop", "expired", false
 	case "refuse":
 		to, delay = mainQueue, 10*time.Second
 		after, err = e.Successor(limit)
@@ -204,7 +209,7 @@ func TestCanary(t *testing.T) {
 	}{
 		"delivered":        {does: always("deliver"), canary: 3, after: soon},
 		"delivered_before": {does: always("repeat"), canary: 3, after: soon},
-		"breaker_closes":   {does: twoMinutesDown, canary: 3, noted: breaker + "\n", after: 3 * time.Minute},
+		"breaker_closes":   {does: twoMinutesDown, canary: 3, noted: "3 calls: " + breaker + "\n", after: 3 * time.Minute},
 		"more_than_all":    {does: always("deliver"), canary: 100, after: soon},
 		"failed":           {does: always("fail"), canary: 3, want: ": rejected, status 418", after: soon},
 		"tried_again":      {does: always("retry"), canary: 3, want: "status 503; it waits for attempt 2", after: soon},
@@ -226,11 +231,12 @@ func TestCanary(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 				if c.want == "" {
-					notes := strings.Join(said.said, "\n")
-					const form = "sent %d first; waiting until they are delivered, at most 3m0s\n%s%[1]d delivered"
-					if !r.Finished() || r.Done != messages || r.Stopped != "" ||
-						notes != fmt.Sprintf(form, first, c.noted) || said.advanced != messages {
-						t.Errorf("%+v, %+v", r, said)
+					const form = "sent %d first; waiting until they are delivered, at most 3m0s\n" +
+						"%s%[1]d calls: delivered"
+					got, want := strings.Join(said.said, "\n"), fmt.Sprintf(form, first, c.noted)
+					if !r.Finished() || r.Done != messages || r.Stopped != "" || said.advanced != messages ||
+						!maps.Equal(countLines(got), countLines(want)) {
+						t.Errorf("%+v, %+v, want %s", r, said, want)
 					}
 					return
 				}
@@ -239,6 +245,11 @@ func TestCanary(t *testing.T) {
 				}
 				if n := len(hidden(store, poisonQueue)); n > 0 {
 					t.Errorf("%d of what was not sent are hidden", n)
+				}
+				if r.Finished() {
+					if _, err := a.Resume(t.Context(), r.Run); !errors.Is(err, run.ErrNothingLeft) {
+						t.Errorf("all were sent, and the run has not ended: %v", err)
+					}
 				}
 			})
 		})
@@ -249,7 +260,7 @@ func TestCanary(t *testing.T) {
 // has changed is recognized.
 func TestCanaryOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, reader := newApp(t, newQueues(t, 1), always("deliver"))
+		a, reader := newApp(t, newQueues(t, 2), always("deliver"))
 		writer := record.NewOutcomeWriter(a.Outcomes, 1<<20, zerolog.Nop())
 		other := record.Outcome{
 			Run: "another", RequestID: "edited", Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
@@ -266,7 +277,7 @@ func TestCanaryOfOthers(t *testing.T) {
 			t.Errorf("%+v, %v", r, err)
 		}
 		reader.start(t)
-		if r, err := a.Resume(t.Context(), r.Run); err != nil || r.Stopped != "" {
+		if r, err := a.Resume(t.Context(), r.Run); err != nil || r.Stopped != "" || r.Done != 2 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -350,12 +361,12 @@ func TestNoRoomForRun(t *testing.T) {
 }
 
 // TestCanaryResumed checks that a run whose first messages are not delivered can be resumed, whatever has stopped it.
-// It sends another message first in place of each whose call has failed, and the others once these are delivered.
+// It sends as many first messages again, whatever became of the earlier ones, and the others once these are delivered.
 func TestCanaryResumed(t *testing.T) {
 	for name, fails := range map[string]string{"failed": "fail", "rescheduled": "retry"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, reader := newApp(t, newQueues(t, 30), firstOf(2, fails, "deliver"))
+				a, reader := newApp(t, newQueues(t, 30), firstOf(11, fails, "deliver"))
 				said := &notes{}
 				a.Observer = said
 				p := planRequeue(t, a, journal.Pace{Canary: 3})
@@ -373,14 +384,13 @@ func TestCanaryResumed(t *testing.T) {
 				}
 				soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				resume(soon, 3, "interrupted")
-				resume(t.Context(), 3, "does the function app run?")
+				resume(soon, 6, "interrupted")
+				resume(t.Context(), 9, "does the function app run?")
 				reader.start(t)
-				resume(t.Context(), 3, "is not delivered: r")
-				advance(3 * time.Second) // the other one has failed as well
+				resume(t.Context(), 12, "is not delivered: r") // the app has received the earlier ones first
 				said.said = nil
 				resume(t.Context(), 30, "")
-				if len(said.said) != 2 || said.said[1] != "3 delivered" {
+				if countLines(strings.Join(said.said, "\n"))["delivered"] != 3 {
 					t.Errorf("it said %q", said.said)
 				}
 			})

@@ -234,21 +234,18 @@ func (p *Plan) add(s journal.Step) error {
 func (p *Plan) Discard(ctx context.Context) { p.run.Discard(ctx) }
 
 // Execute carries out the plan, once. When ctx ends it completes the steps that it has begun and leaves the rest to
-// [Operations.Resume].
+// [Operations.Resume]. A result without a run is that of a run that has not begun: with a command, the plan is
+// discarded.
 func (p *Plan) Execute(ctx context.Context) (Result, error) {
-	undone := p.run.Run.Of
-	if undone != "" {
+	if undone := p.run.Run.Of; undone != "" {
 		if err := p.operations.claimUndo(ctx, undone, p.run.Run.ID); err != nil {
 			p.Discard(ctx)
-			return Result{}, err
+			return Result{Result: run.Result{Command: p.Command}}, err
 		}
 	}
 	publishEnd := p.operations.publishRunning(ctx, beginning(p.run.Run, p.Total))
 	done, err := p.run.Execute(ctx)
 	publishEnd()
-	if undone != "" && err == nil {
-		p.operations.releaseUndo(ctx, undone, done)
-	}
 	result := p.Result
 	result.Result = done
 	return result, err
@@ -256,10 +253,13 @@ func (p *Plan) Execute(ctx context.Context) (Result, error) {
 
 // Resume continues an interrupted run.
 func (op *Operations) Resume(ctx context.Context, id string) (Result, error) {
-	_, err := op.check(ctx, id, func(j *journal.Journal) error { return op.checkResumed(ctx, j) })
+	_, pace, err := op.check(ctx, id)
 	if err == nil {
-		err = op.checkUndone(ctx, id)
-		if !errors.Is(err, errUndoneElsewhere) { // no answer does not keep an interrupted run from going on
+		err = op.checkOutcomes(ctx, pace)
+	}
+	if err == nil && op.Outcomes != nil {
+		_, err = op.checkUndone(ctx, id)
+		if !errors.Is(err, errUndoBegun) { // no answer does not keep an interrupted run from going on
 			err = nil
 		}
 	}
@@ -275,29 +275,31 @@ func (op *Operations) Resume(ctx context.Context, id string) (Result, error) {
 	return Result{Result: done}, err
 }
 
-// check returns the names of all queues, or why a run can be neither resumed nor undone. It ends with a further check.
-func (op *Operations) check(ctx context.Context, id string, further func(*journal.Journal) error) (
-	all []string, err error,
-) {
+// check returns why a run can be neither resumed nor undone. Otherwise it returns the names of all queues, and the pace
+// of what is left of the run.
+func (op *Operations) check(ctx context.Context, id string) (all []string, left journal.Pace, err error) {
 	j, err := op.Journals.Read(id)
 	if err != nil {
-		return nil, err
+		return nil, left, err
 	}
 	defer func() { _ = j.Close() }() // nothing was written
 	if err := op.engine().Check(j); err != nil {
-		return nil, err
+		return nil, left, err
+	}
+	if j.Agreed && !j.Ended {
+		left = j.Run.Pace
+	}
+	if j.CanaryPassed {
+		left.Canary = 0
 	}
 	all, err = op.Account.Reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return all, further(j)
+	return all, left, err
 }
 
 // PlanUndo prepares to restore the messages of a finished run, if they are still where the run has put
 // them: that shows when the plan is executed.
 func (op *Operations) PlanUndo(ctx context.Context, id string) (*Plan, error) {
-	all, err := op.check(ctx, id, func(*journal.Journal) error { return op.checkUndone(ctx, id) })
+	all, _, err := op.check(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -29,9 +29,12 @@ type RunSummary struct {
 	Seen time.Time `json:"seen"`
 	// Here says that this machine has the journal, so that the run can be resumed and undone here.
 	Here bool `json:"here"`
-	// Setting says that it has changed a live setting of a target, and no messages: it has no journal.
+	// Setting says that it has changed a live setting of a target, and no messages.
 	Setting bool `json:"setting,omitempty"`
 }
+
+// KeepsJournal reports whether runs like this one have a journal, here or on the machine of the command.
+func (r RunSummary) KeepsJournal() bool { return !r.Setting && r.Command != EraseCommand }
 
 // By says who has made the run, and where unless it was here.
 func (r RunSummary) By() string {
@@ -155,6 +158,19 @@ func (op *Operations) publishRunning(ctx context.Context, s run.Summary) (end fu
 		if err != nil {
 			op.noteUnpublished(err)
 		}
+	}
+}
+
+// publishChange adds a change without a journal, which ends now, to the list of runs.
+func (op *Operations) publishChange(ctx context.Context, s RunSummary) {
+	if op.Outcomes == nil {
+		return
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	s.Run, s.At, s.End = journal.NewID(now, s.Command), now, now
+	s.Account, s.State = op.Account.Name, run.Finished
+	if err := op.publish(ctx, s); err != nil {
+		op.observer().Note(fmt.Sprintf("the list of runs does not show this change: %v", err))
 	}
 }
 

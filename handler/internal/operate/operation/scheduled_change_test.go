@@ -426,8 +426,7 @@ func TestCancelledInHistory(t *testing.T) {
 			source.IDs = []string{"r1"}
 			cancelled := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), source, false)))
 			for id, want := range map[string]bool{"r1": isKept, "r2": false} {
-				entries, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, id,
-					func(history.Entry) bool { return true })
+				entries, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, id)
 				found := len(entries) == 1 && entries[0].Reason == string(decision.Cancelled) &&
 					entries[0].Queue == mainQueue && entries[0].Attempts == 3 && entries[0].Trail[0].Status == 503
 				if err != nil || found != want || len(entries) > 1 {
@@ -435,8 +434,7 @@ func TestCancelledInHistory(t *testing.T) {
 				}
 			}
 			execute(t, mustPlan(t)(a.PlanUndo(t.Context(), cancelled.Run)))
-			left, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, "r1",
-				func(history.Entry) bool { return true })
+			left, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, "r1")
 			if len(left) != 0 || err != nil {
 				t.Errorf("history kept %v: after undo %+v, %v", isKept, left, err)
 			}

@@ -26,9 +26,9 @@ import (
 	"asynccaller/handler/internal/storage/rows"
 )
 
-// scheduledChange returns the step of a scheduled message. Second says that a second message of the call may exist,
-// which the plan does not change. The error is the reason to refuse the message, or errLeftOut.
-type scheduledChange func(p *Plan, in decision.Intake, row record.Scheduled, second bool) (journal.Step, error)
+// scheduledChange returns the step of a scheduled message. The error is the reason to refuse the message, or
+// errLeftOut.
+type scheduledChange func(p *Plan, in decision.Intake, row record.Scheduled) (journal.Step, error)
 
 // errLeftOut means that a message is not selected after all, as its content shows.
 var errLeftOut = errors.New("not selected")
@@ -45,11 +45,6 @@ func (op *Operations) planScheduled(
 	if err != nil {
 		return nil, err
 	}
-	seconds, err := p.findSecond(ctx, s)
-	if err != nil {
-		p.Discard(ctx)
-		return nil, err
-	}
 	now := time.Now()
 	_, err = op.Account.ListScheduled(ctx, s, true, func(m message.Scheduled) error {
 		p.match(s.IDs, m.Message)
@@ -59,8 +54,7 @@ func (op *Operations) planScheduled(
 			p.refuse(m.Message, why.Error())
 			return nil
 		}
-		second := row.Repeated || seconds[callOf(row)]
-		step, why := change(p, op.Account.Rules.Open(row.Content, row.ID, now), row, second)
+		step, why := change(p, op.Account.Rules.Open(row.Content, row.ID, now), row)
 		switch {
 		case errors.Is(why, errLeftOut):
 			return nil

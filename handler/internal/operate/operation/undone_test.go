@@ -113,7 +113,7 @@ func TestUndoOfCopiedJournals(t *testing.T) {
 		want  string
 		done  int
 	}{
-		"undone":    {want: "it was undone with the journals of another machine or folder by ann@vm, run "},
+		"undone":    {want: " by ann@vm has begun, perhaps with the journals of another machine or folder"},
 		"no_answer": {table: func(t *memory.Table) { t.Fail(errors.New("no answer")) }, want: "not known whether it"},
 		"denied":    {table: func(t *memory.Table) { t.Fail(storage.ErrDenied) }, done: 3},
 		"hostile_row": {
@@ -137,10 +137,7 @@ func TestUndoOfCopiedJournals(t *testing.T) {
 				if test.table != nil {
 					test.table(table)
 				}
-				p, err := b.PlanUndo(t.Context(), id)
-				if err == nil {
-					execute(t, p)
-				}
+				_, err := mustPlan(t)(b.PlanUndo(t.Context(), id)).Execute(t.Context())
 				if test.want != "" {
 					wantError(t, err, id, test.want)
 				}
@@ -151,8 +148,8 @@ func TestUndoOfCopiedJournals(t *testing.T) {
 					t.Errorf("%d messages are restored again, want %d", n, test.done)
 				}
 				b.Outcomes = nil
-				if _, err := b.PlanUndo(t.Context(), id); err != nil && test.done == 0 {
-					t.Errorf("without the table: %v", err)
+				if test.done == 0 {
+					execute(t, mustPlan(t)(b.PlanUndo(t.Context(), id)))
 				}
 			})
 		})
@@ -177,9 +174,49 @@ func TestUndoRaces(t *testing.T) {
 	})
 }
 
-// TestUndoOfNothingIsReleased: an undo that finds none of the messages does not keep another machine from undoing the
-// run.
-func TestUndoOfNothingIsReleased(t *testing.T) {
+// TestResumeOfCopiedJournals: a copy of the folder of journals does not resume a run that was undone with the original,
+// and goes on if the table does not answer.
+func TestResumeOfCopiedJournals(t *testing.T) {
+	for name, test := range map[string]struct {
+		failure error
+		done    int
+	}{
+		"undone":    {nil, 0},
+		"no_answer": {errors.New("no answer"), 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, 20)
+				a := newAccount(t, store)
+				table := &memory.Table{}
+				a.Outcomes = table
+				ctx, cancel := context.WithCancel(t.Context())
+				a.Account.Store = &tap{Queues: store, after: func(operation string) error {
+					if operation == "delete" {
+						cancel()
+					}
+					return nil
+				}}
+				p := mustPlan(t)(a.PlanDelete(t.Context(), account.Source{}, operation.Delete{}))
+				r, err := p.Execute(ctx)
+				if err != nil || r.Done == 0 || r.Left == 0 {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				b := copied(t, a)
+				execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
+				table.Fail(test.failure)
+				r, err = b.Resume(t.Context(), r.Run)
+				if r.Done != test.done || errors.Is(err, run.ErrNothingLeft) != (test.done == 0) {
+					t.Errorf("%+v, %v", r, err)
+				}
+			})
+		})
+	}
+}
+
+// TestUndoOfNothing: an undo that finds none of the messages can be repeated where its journal is. Elsewhere the row
+// says which undo it was, and the operator decides.
+func TestUndoOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 1)
 		a := newAccount(t, store)
@@ -191,11 +228,16 @@ func TestUndoOfNothingIsReleased(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, who := range []*operation.Operations{a, a, b} {
-			if r := execute(t, mustPlan(t)(who.PlanUndo(t.Context(), id))); r.Done > 0 {
+		undo := ""
+		for range 2 {
+			r := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), id)))
+			if r.Done > 0 {
 				t.Errorf("%+v", r)
 			}
+			undo = r.Run
 		}
+		_, err := mustPlan(t)(b.PlanUndo(t.Context(), id)).Execute(t.Context())
+		wantError(t, err, id, undo, "if that has restored nothing", "ASYNC_CALLER_TABLES=off")
 	})
 }
 
@@ -254,6 +296,25 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUndoConfirmedTwice: an undo that was killed when it was confirmed cannot be resumed after another one has undone
+// the run, also without a table.
+func TestUndoConfirmedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, id := deleted(t)
+		p := mustPlan(t)(a.PlanUndo(t.Context(), id))
+		killed, undo := copied(t, a), p.Run
+		p.Discard(t.Context())
+		writeJournal(t, killed, undo, append(readJournal(t, killed, undo), "{\"is\":\"go\"}\n"...))
+		execute(t, mustPlan(t)(killed.PlanUndo(t.Context(), id)))
+		if r, err := killed.Resume(t.Context(), undo); !errors.Is(err, run.ErrNothingLeft) {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if n := len(store.All(poisonQueue)); n != 3 {
+			t.Errorf("%d messages are restored, want 3", n)
+		}
+	})
 }
 
 // TestMarkBeforeTheUndo: when an undo writes its first message, the journal of the undone run names it, and so does the

@@ -1,16 +1,12 @@
 package operation
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"asynccaller/handler/internal/observers/record"
-	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run"
@@ -27,10 +23,8 @@ type Warning struct {
 	Messages []Name `json:"messages"`
 }
 
-// The reasons for warnings. The reason for another one depends on targets.
+// The reasons for warnings that do not depend on edits.
 const (
-	secondMessage = "not selected, but it has the request id of a selected message: " +
-		"perhaps a second message of the call, after a lost answer"
 	repeatedWrite = "storage did not answer when the message was written, so that there may be a second message " +
 		"of the call, which the record does not have"
 	callbackSent = "a callback has told the sender that the call is cancelled; undo does not revoke it"
@@ -99,41 +93,4 @@ const mostIdle = 3
 func nameOf(row record.Scheduled) Name {
 	m := message.FromRow(row)
 	return Name{Queue: m.Queue, ID: m.ID, RequestID: m.RequestID}
-}
-
-// callOf returns the key of the call of a row.
-func callOf(row record.Scheduled) message.RequestKey {
-	return message.RequestKey{Organization: row.Organization, Environment: row.Environment, RequestID: row.RequestID}
-}
-
-// findSecond warns of the messages that are not selected although they have the request id of one that is, and
-// returns the keys of their calls.
-func (p *Plan) findSecond(ctx context.Context, s account.Source) (
-	found map[message.RequestKey]bool, err error,
-) {
-	if reflect.ValueOf(s).IsZero() { // all are selected
-		return nil, nil
-	}
-	type key struct{ queue, id string }
-	selected, calls := map[key]bool{}, map[message.RequestKey]bool{}
-	_, err = p.operations.Account.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
-		selected[key{m.Row.Partition, m.Row.ID}] = true
-		calls[callOf(m.Row)] = true
-		return nil
-	})
-	if err != nil || len(selected) == 0 {
-		return nil, err
-	}
-	found = map[message.RequestKey]bool{}
-	presence := p.operations.Account.PresenceCheck(ctx, time.Now())
-	_, err = p.operations.Account.ListScheduled(ctx, account.Source{}, false, func(m message.Scheduled) error {
-		call := callOf(m.Row)
-		isSecond := call.RequestID != "" && calls[call] && !selected[key{m.Row.Partition, m.Row.ID}]
-		if isSecond && presence(m.Row) != record.Gone {
-			found[call] = true
-			p.warn(secondMessage, nameOf(m.Row))
-		}
-		return nil
-	})
-	return found, err
 }

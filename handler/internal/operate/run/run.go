@@ -47,12 +47,10 @@ type Observer interface {
 
 // Hooks let others follow the messages of one run. The methods may be called from several goroutines.
 type Hooks interface {
-	// Sent is called when a message was written or made due. Before says that an earlier process did that.
-	Sent(s journal.Step, before bool)
+	// Sent is called when this process has written a message or made it due.
+	Sent(s journal.Step)
 	// Ended is called when a step is done or skipped, by this process or by an earlier one.
 	Ended(s journal.Step, p journal.Progress)
-	// Watched returns how many messages were sent. It forgets those of earlier processes whose call has failed.
-	Watched(ctx context.Context) (int, error)
 	// Canaries waits until the messages that were sent are delivered. A [StopError] means that they are not.
 	Canaries(ctx context.Context) error
 	// Failures returns a [StopError] once more than a share of the calls have failed, and nil when ctx ends.
@@ -64,7 +62,7 @@ type Hooks interface {
 // noHooks are the hooks of a run that nobody follows. The other hooks are only for a pace that needs outcomes.
 type noHooks struct{ Hooks }
 
-func (noHooks) Sent(journal.Step, bool)              {}
+func (noHooks) Sent(journal.Step)                    {}
 func (noHooks) Ended(journal.Step, journal.Progress) {}
 func (noHooks) Close()                               {}
 
@@ -86,8 +84,8 @@ type run struct {
 	leavesLost bool
 
 	mu sync.Mutex
-	// finished is the number of finished steps.
-	finished int
+	// finished is the number of finished steps, sent that of the messages that this process has sent.
+	finished, sent int
 }
 
 // newRun returns a run that nobody follows.
@@ -132,7 +130,7 @@ func (e *Engine) Do(ctx context.Context, steps []journal.Step) ([]journal.Progre
 	return j.Steps(), err
 }
 
-// executeAll returns no error if ctx ends.
+// executeAll returns no error if ctx ends. A run that stops when it has sent everything has ended.
 func (r *run) executeAll(ctx context.Context) error {
 	before := r.journal.Steps()
 	r.total = len(before)
@@ -150,10 +148,11 @@ func (r *run) executeAll(ctx context.Context) error {
 		r.hooks.Ended(s, p)
 	}
 	err := r.executePaced(ctx, steps)
-	if err != nil || !resultOf(r.journal).Finished() {
+	_, isStop := errors.AsType[StopError](err)
+	if err != nil && !isStop || !resultOf(r.journal).Finished() {
 		return err
 	}
-	return r.journal.End()
+	return cmp.Or(r.journal.End(), err)
 }
 
 // executePaced carries out the steps: first the canaries, if there are any, and the others once these are delivered.
@@ -182,24 +181,15 @@ func (r *run) executePaced(ctx context.Context, steps []int) error {
 	return cmp.Or(failed, stopped) // a step that fails says more than the stop
 }
 
-// sendCanaries sends the first messages, waits for their delivery, and returns the steps that are left. A message that
-// an earlier process has sent is one of them, unless its call has failed since: then another one takes its place.
+// sendCanaries sends the first messages of this process, waits for their delivery, and returns the steps that are left.
 func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) (left []int, err error) {
-	begun, left, err := r.reportSent(steps)
-	if err == nil {
-		err = r.executeSteps(ctx, begun)
-	}
-	watched := 0
-	for err == nil && ctx.Err() == nil {
-		watched, err = r.hooks.Watched(ctx)
-		n := min(pace.Canary-watched, len(left))
-		if err != nil || n <= 0 {
-			break
-		}
+	left = steps
+	for err == nil && ctx.Err() == nil && r.sent < pace.Canary && len(left) > 0 {
+		n := min(pace.Canary-r.sent, len(left))
 		err = r.executeSteps(ctx, left[:n])
 		left = left[n:] // steps can be skipped
 	}
-	if err == nil && ctx.Err() == nil && watched > 0 {
+	if err == nil && ctx.Err() == nil && r.sent > 0 {
 		err = r.hooks.Canaries(ctx)
 	}
 	interrupted := ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err()))
@@ -212,27 +202,12 @@ func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) 
 	return left, r.journal.Canary()
 }
 
-// reportSent reports the messages that earlier processes have sent to the hooks. It returns the steps of which the rest
-// is to be done, and the other ones.
-func (r *run) reportSent(steps []int) (begun, left []int, err error) {
-	for n, p := range r.journal.Steps() {
-		if p.NewID == "" {
-			continue
-		}
-		s, err := r.journal.Step(n)
-		if err != nil {
-			return nil, nil, err
-		}
-		r.hooks.Sent(s, true)
-	}
-	for _, n := range steps {
-		if r.journal.Progress(n).NewID != "" {
-			begun = append(begun, n)
-		} else {
-			left = append(left, n)
-		}
-	}
-	return begun, left, nil
+// reportSent reports that the message of a step was sent.
+func (r *run) reportSent(s journal.Step) {
+	r.mu.Lock()
+	r.sent++
+	r.mu.Unlock()
+	r.hooks.Sent(s)
 }
 
 // reserveTimeout limits how long a plan takes to reserve its messages, and a run to release those that it leaves alone.

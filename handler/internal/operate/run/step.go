@@ -122,7 +122,7 @@ func (r *run) change(ctx context.Context, s journal.Step) error {
 		if err := r.journal.Written(s.N, s.Take.ID, a.value, storage.WallTime().UTC(), false); err != nil {
 			return err
 		}
-		r.hooks.Sent(s, false)
+		r.reportSent(s)
 		return r.journal.Done(s.N, false)
 	case errors.Is(a.err, storage.ErrDenied) && !unknown:
 		return errors.Join(a.err, r.journal.Back(s.N))
@@ -287,7 +287,7 @@ func (r *run) put(ctx context.Context, s journal.Step, until time.Time) (written
 	switch {
 	case a.err == nil:
 		err = r.journal.Written(s.N, a.value.ID, a.value.PopReceipt, a.value.InsertedAt, a.repeated)
-		r.hooks.Sent(s, false)
+		r.reportSent(s)
 		return err == nil, err
 	case errors.Is(a.err, storage.ErrRefused) && !errors.Is(a.err, storage.ErrDenied):
 		why := a.err.Error()

@@ -53,16 +53,6 @@ func (e *Engine) Check(j *journal.Journal) error {
 	if j.Run.Account != e.Account {
 		return fmt.Errorf("%s: %w: %s, and this is %s", id, ErrOtherAccount, j.Run.Account, e.Account)
 	}
-	undos, err := e.Runs.UndosOf(id)
-	if err != nil {
-		return err
-	}
-	for _, undo := range undos {
-		err := e.checkUndoneBy(id, undo)
-		if err != nil && !errors.Is(err, journal.ErrNoRun) { // a plan may have been discarded meanwhile
-			return err
-		}
-	}
 	return e.checkUndoneBy(id, j.UndoneBy)
 }
 
@@ -71,19 +61,23 @@ func (e *Engine) checkUndoneBy(id, undo string) error {
 	if undo == "" {
 		return nil
 	}
-	state, err := e.undoState(undo)
+	j, err := e.Runs.Read(undo)
 	switch {
 	case errors.Is(err, journal.ErrNoRun):
 		return fmt.Errorf("%s: its undo %.80q has no journal here, so it is not known what is left: "+
 			"copy that journal to %s: %w", id, undo, e.Runs, err)
 	case err != nil:
 		return err
-	case state == undoOpen:
-		return fmt.Errorf("%s: %w: its undo %s is not complete; resume that", id, ErrNothingLeft, undo)
-	case state == undoDone:
+	}
+	defer func() { _ = j.Close() }() // nothing was written
+	r := resultOf(j)
+	switch {
+	case !j.Agreed, j.Ended && r.Done+r.Unknown == 0:
+		return nil
+	case j.Ended:
 		return fmt.Errorf("%s: %w: it was undone by %s", id, ErrNothingLeft, undo)
 	}
-	return nil
+	return fmt.Errorf("%s: %w: its undo %s is not complete; resume that", id, ErrNothingLeft, undo)
 }
 
 // mark records in the journal of a run that an undo of it goes on, unless it is recorded already.
@@ -100,37 +94,7 @@ func (e *Engine) mark(j *journal.Journal, undo string) error {
 // HasUndoneNothing reports whether the undo of that name has a journal here that says that it was not confirmed or has
 // restored nothing.
 func (e *Engine) HasUndoneNothing(undo string) bool {
-	state, err := e.undoState(undo)
-	return err == nil && state == undoNone
-}
-
-// undoState says how far an undo has come.
-type undoState int
-
-const (
-	// undoNone: it was not confirmed, or has restored nothing.
-	undoNone undoState = iota
-	undoOpen
-	undoDone
-)
-
-func (e *Engine) undoState(id string) (undoState, error) {
-	j, err := e.Runs.Read(id)
-	if err != nil {
-		return undoNone, err
-	}
-	defer func() { _ = j.Close() }() // nothing was written
-	return stateOf(j, resultOf(j)), nil
-}
-
-func stateOf(j *journal.Journal, r Result) undoState {
-	switch {
-	case !j.Agreed || j.Ended && r.Done == 0 && r.Unknown == 0:
-		return undoNone
-	case j.Ended:
-		return undoDone
-	}
-	return undoOpen
+	return undo != "" && e.checkUndoneBy("", undo) == nil
 }
 
 // Refused is a step that an undo leaves alone.

@@ -27,9 +27,9 @@ func newDrill(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   shared.group,
 		Short: "Send calls through an app that runs, and say what becomes of them",
-		Long: fmt.Sprintf(`Send calls through the app that runs on the account, wait for their outcomes, and say how
-many were delivered, failed (with the reasons) or are missing, how long the deliveries took, and
-when the timer functions of the app last ran. The exit code is 1 if a call failed or is missing.
+		Long: fmt.Sprintf(`Send calls through the app that runs on the account, say what becomes of each as it is recorded,
+and at the end how many were delivered, failed (with the reasons) or are missing, and when the timer
+functions of the app last ran. The exit code is 1 if a call failed or is missing.
 
 Each call is a GET, by default of the app's own home page, at the host name that Azure has given to
 the app and that the heartbeats of the app record. Give --url if that name is not below
@@ -38,13 +38,12 @@ call a real target. The request ids, which the target gets as Idempotency-Key, b
 A call that fails temporarily is retried, but only for %s: then the app drops it, without a dead
 letter. A call that is missing is dropped when the app receives it.
 
-The times are from the send, by the clock of this machine, to the answer, by that of the app. The
-command is refused if the app does not record outcomes, as for --canary. After Ctrl-C, or if the
+The command is refused if the app does not record outcomes, as for --canary. After Ctrl-C, or if the
 outcomes cannot be read any more, the other calls are pending, and the exit code is 4.`,
 			operation.DrillPrefix, format.Duration(operation.DrillDeadline)),
 		Example: `  async-caller drill
   async-caller drill --url https://crm.example.com/health --count 100
-  async-caller drill --priority 1 --json | jq .p99Ms`,
+  async-caller drill --priority 1 --json | jq .failures`,
 		Args: cobra.NoArgs,
 	}
 	flags := flagsOf(command)
@@ -107,27 +106,12 @@ func printDrill(out io.Writer, results []operation.DrillResult) {
 			format.Plural(r.Sent, "call"), text.Printable(r.Host), r.Queue, r.Account)
 		terminal.PrintLine(out, "delivered", "%s", format.Number(r.Delivered))
 		terminal.PrintLine(out, "failed", "%s", format.Number(r.Failed))
-		for _, f := range r.Failures {
-			why := f.Reason
-			if f.Status != 0 {
-				why += fmt.Sprintf(", status %d", f.Status)
-			}
-			terminal.PrintLine(out, "", "%s: %s", format.Number(f.Count), why)
-		}
+		printCounts(out, "reason", r.Failures)
 		label := "missing"
 		if r.Missing == nil {
 			label = "pending"
 		}
 		terminal.PrintLine(out, label, "%s", format.Number(r.Pending()))
-		if r.Waiting != "" {
-			terminal.PrintLine(out, "", "%s", r.Waiting)
-		}
-		switch {
-		case r.P50 != nil:
-			terminal.PrintLine(out, "time", "p50 %s, p99 %s, from the send to the answer", r.P50, r.P99)
-		case r.Delivered > 0:
-			terminal.PrintLine(out, "time", "unknown: the clocks of this machine and of the app differ")
-		}
 		for _, app := range r.Apps {
 			terminal.PrintLine(out, "timers", "%s", timersText(app, r.Began))
 		}

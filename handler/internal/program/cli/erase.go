@@ -21,12 +21,14 @@ func newErase(env Env) *cobra.Command {
 		Short: "Delete what the account has about a call or a text, for good",
 		Long: `Delete the poison messages and scheduled messages of a request id or with a text, and for a request
 id its callbacks, as far as they are known to be of the call, its outcomes of runs and its history.
-No callback is sent. There is no journal and no undo, and the arguments are recorded nowhere. A
-Nexus tenant needs both --organization and --environment.
+No callback is sent. There is no journal and no undo. "runs list" shows who has erased how many
+messages, and the arguments are recorded nowhere. A Nexus tenant needs both --organization and
+--environment.
 
-It names the runs of this machine whose journals have copies ("runs delete" removes a journal), and
-what it cannot reach: messages that wait on a main queue or are in flight (run it again), messages
-on queues that are not poison queues, journals of other machines, exports, logs.`,
+It names the journals of this machine that have copies, or cannot be searched, and then the exit
+code is 4: "runs delete" removes a journal. It also says what it cannot reach: messages that wait on
+a main queue or are in flight (run it again), messages on queues that are not poison queues,
+journals of other machines, exports, logs.`,
 		Example: `  async-caller erase --request-id order-4711 --dry-run
   async-caller erase --request-id 4711 --organization acme --environment prd
   async-caller erase --text jane.doe@example.com --yes`,
@@ -60,7 +62,8 @@ type erasure struct {
 	// Erased says that the places were changed, and not only searched.
 	Erased bool                    `json:"erased"`
 	Places []operation.ErasedPlace `json:"places"`
-	operation.ErasedCopies
+	// Journals names the runs of this machine whose journals have copies, or cannot be searched.
+	Journals   []string `json:"journals"`
 	NotReached []string `json:"notReached"`
 }
 
@@ -167,11 +170,9 @@ func (s *session) endErasure(r erasure, found int) error {
 				"call's: %s; --request-id ID.callback erases them", p.Place, format.Number(p.Unknown)))
 		}
 	}
-	for _, id := range r.Runs {
-		s.progress.printf("a journal has copies: `async-caller runs delete %s` removes it whole", id)
-	}
-	for _, id := range r.Unreadable {
-		problems = append(problems, "a journal that cannot be read or searched, and may have copies: "+id)
+	if len(r.Journals) > 0 {
+		problems = append(problems, "journals of this machine that have copies, or cannot be searched: "+
+			strings.Join(r.Journals, ", ")+"; `async-caller runs delete RUN` removes one whole")
 	}
 	s.progress.printf("not reached: %s", strings.Join(r.NotReached, "; "))
 	if !r.Erased && found > 0 {
@@ -183,7 +184,7 @@ func (s *session) endErasure(r erasure, found int) error {
 	switch {
 	case len(problems) > 0:
 		return &codeError{exitPartly, errors.New("not everything is erased\n" + strings.Join(problems, "\n"))}
-	case found == 0 && len(r.Runs) == 0:
+	case found == 0:
 		return &codeError{exitNothing, fmt.Errorf("%w in %s", account.ErrNothing, s.account.Name)}
 	}
 	return nil

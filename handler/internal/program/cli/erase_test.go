@@ -45,14 +45,24 @@ func TestEraseExitCode(t *testing.T) {
 			operation.ErasedPlace{Place: poison}, operation.ErasedPlace{Place: poison}, nil, exitNothing, "in test",
 		},
 		"only_journal": {
-			operation.ErasedPlace{Place: poison}, operation.ErasedPlace{Place: poison}, []string{"RUN"}, exitDone, "",
+			operation.ErasedPlace{Place: poison},
+			operation.ErasedPlace{Place: poison},
+			[]string{"ONE", "TWO"},
+			exitPartly,
+			"have copies, or cannot be searched: ONE, TWO; `async-caller runs delete RUN`",
+		},
+		"journal": {
+			operation.ErasedPlace{Place: poison, Found: 2},
+			operation.ErasedPlace{Place: poison, Found: 2, Deleted: 2},
+			[]string{"ONE"},
+			exitPartly, "ONE",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestSession(t)
 			places := sinceFound([]operation.ErasedPlace{test.before}, []operation.ErasedPlace{test.after})
 			result := erasure{Account: "test", Erased: test.before.Found > 0, Places: places, NotReached: notReached()}
-			result.Runs = test.copies
+			result.Journals = test.copies
 			err := d.endErasure(result, test.before.Found)
 			if got := codeOf(err); got != test.code {
 				t.Errorf("exit code %d, want %d", got, test.code)

@@ -164,7 +164,7 @@ func (s *session) exportPoison(
 
 // scheduledRecord is a line of an export of scheduled messages.
 type scheduledRecord struct {
-	call.ScheduledLine
+	call.Summary
 
 	Text string `json:"text"`
 }
@@ -177,7 +177,7 @@ func (s *session) exportScheduled(
 	matched, err := s.account.ListScheduled(ctx, source, true, func(m message.Scheduled) error {
 		m.DescribeCall()
 		content := m.Row.Content
-		line := call.NewScheduledLine(m, presence(m.Row), now)
+		line := call.NewSummary(m, presence(m.Row), now)
 		return visit(exported{m.Message, scheduledRecord{line, s.account.Rules.Encoding.Encode(content)}, content})
 	})
 	return account.Listed{Matched: matched}, err

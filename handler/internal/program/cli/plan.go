@@ -216,7 +216,7 @@ func question(plan *operation.Plan) string {
 
 // report prints the result of a run and returns its error. Final says that the run cannot be undone.
 func (s *session) report(ctx context.Context, r operation.Result, final bool, err error) error {
-	isLeft := r.Run == "" || !r.Finished() && r.Stopped == ""
+	isLeft := r.Command == "" || !r.Finished() && r.Stopped == ""
 	isWaiting := slices.Contains([]string{"expedite", "edit", "cancel"}, r.Command) // invisible until they are due
 	if isLeft && !isWaiting {
 		s.progress.printf("%s", operation.Hidden(time.Now()))
@@ -274,7 +274,7 @@ func (s *session) incomplete(ctx context.Context, r operation.Result, err error)
 	case err != nil:
 		err = fmt.Errorf("%w\ncontinue: %s", err, resume)
 	case r.Stopped != "" && r.Finished(): // all were sent first
-		err = fmt.Errorf("stopped: %s\nwait again: %s", r.Stopped, resume)
+		err = fmt.Errorf("stopped: %s", r.Stopped)
 	case r.Stopped != "":
 		err = fmt.Errorf("stopped: %s\ncontinue: %s (%s left)", r.Stopped, resume, format.Number(r.Left+r.NotDeleted))
 	case !r.Finished() && ctx.Err() != nil:

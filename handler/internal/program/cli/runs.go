@@ -281,9 +281,12 @@ func nextForRun(d operation.RunDetail) []string {
 
 // elsewhere says where the journal of a run is.
 func elsewhere(r operation.RunSummary) string {
-	if r.Setting {
+	switch {
+	case r.Setting:
 		return "it has changed a setting of a target, and no messages: there is nothing to resume or undo; " +
 			settingsText
+	case !r.KeepsJournal():
+		return "it has deleted messages for good: there is nothing to resume or undo"
 	}
 	return fmt.Sprintf("the journal of this run is on %s (%s): resume and undo it there",
 		cmp.Or(r.Machine, "another machine"), cmp.Or(r.User, "unknown user"))
@@ -298,7 +301,7 @@ func (s *session) explainNoRun(ctx context.Context, id string, err error) error 
 	if rowErr != nil || detail.Here {
 		return err
 	}
-	if detail.Setting {
+	if !detail.KeepsJournal() {
 		return &codeError{exitNothing, fmt.Errorf("%s: %s", id, elsewhere(detail.RunSummary))}
 	}
 	return fmt.Errorf("%w\n%s", err, elsewhere(detail.RunSummary))
@@ -371,7 +374,7 @@ func (s *session) deleteRun(ctx context.Context, id string, force bool) error {
 	case isUnreadable && force:
 	case err != nil:
 		return err
-	case detail.Setting:
+	case !detail.KeepsJournal():
 		return &codeError{exitNothing, fmt.Errorf("%s has no journal: %s", id, elsewhere(detail.RunSummary))}
 	case !detail.Here:
 		return &codeError{exitNothing, fmt.Errorf("%s: %w here; the journal of this run is on %s (%s): delete it there",

@@ -67,7 +67,7 @@ func (s *session) listScheduled(ctx context.Context, source account.Source) erro
 		terminal.Left("REASON", len(decision.Status)), terminal.Right("STATUS", 6), terminal.Right("ENDS", 4),
 		terminal.Flex("REQUEST", listedRequest), terminal.Call("CALL"))
 	line := func(m message.Scheduled) (string, error) {
-		line := call.NewScheduledLine(m, presence(m.Row), now)
+		line := call.NewSummary(m, presence(m.Row), now)
 		if s.json {
 			text, err := strictjson.Line(line)
 			return string(text), err

@@ -203,7 +203,8 @@ func TestShowScheduled(t *testing.T) {
 		}
 		got := d.stdout.String()
 		for _, want := range []string{
-			"message        aaaaaaaa-1 on async-caller\n", "attempts       2, latest status 503\n", ", in 30m\n",
+			"message        aaaaaaaa-1 on async-caller\n", ", in 30m\n",
+			"attempts       2, latest status 503; 1 in the timeline\n",
 			"\ntimeline\n  1h ago ", "answered 503, took 12ms", "  in 30m ",
 			"next attempt: it waits because of temporary_status",
 			"request      GET https://t.example/orders/7?code=***\n", "Authorization: ***",

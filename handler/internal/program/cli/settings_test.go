@@ -19,10 +19,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/app/functionapp"
-	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
-	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/rules/decision"
@@ -46,117 +43,6 @@ func mustProfiles(t *testing.T, content string) targets.Profiles {
 		t.Fatal(err)
 	}
 	return profiles
-}
-
-// TestSetSaysWhatWaits: a command that gives a target more calls says how many messages wait in its line, and offers to
-// make them due. It makes none due itself.
-func TestSetSaysWhatWaits(t *testing.T) {
-	const expedite = "in 20s this makes them due: `async-caller scheduled expedite --host t.example --reason busy`"
-	const wait = "scheduled messages for it: 4; 3 of them wait because it was busy"
-	set := func(member, value string) func(context.Context, *session) error {
-		return func(ctx context.Context, s *session) error {
-			return s.setLimits(ctx, []setting.Setting{limitAt("t.example", member, value, 0)})
-		}
-	}
-	for name, test := range map[string]struct {
-		file    string
-		earlier string // a rate that was set before
-		change  func(context.Context, *session) error
-		printed string
-		offers  bool
-	}{
-		"raised": {
-			`{"t.example":{"rate":"1/s"}}`, "", set(setting.Rate, "5/s"),
-			"until it is cleared; targets.json has 1/s", true,
-		},
-		"lowered": {
-			`{"*.example":{"rate":"10/s","per":"instance"}}`, "", set(setting.Rate, "5/s"),
-			"targets.json has 10/s per instance", false,
-		},
-		"raised_again": {
-			`{"t.example":{"rate":"10/s"}}`, "1/s", set(setting.Rate, "5/s"), "targets.json has 10/s", true,
-		},
-		"first_limit": {`{"t.example":{}}`, "", set(setting.Concurrency, "2"), "targets.json has none", false},
-		"cleared": {
-			`{"t.example":{"rate":"10/s"}}`, "1/s",
-			func(ctx context.Context, s *session) error { return s.clearLimits(ctx, "t.example") },
-			"cleared rate 1/s of t.example in test, which was set since 2000-01-01T00:00:00Z by anna@ops-7 until it " +
-				"is cleared: INC-4711; targets.json has 10/s", true,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newPauseSession(t, 3)
-				d.hasApp = true
-				d.account.Rules.Decision.Profiles = mustProfiles(t, test.file)
-				err := rows.ListWhole(t.Context(), d.account.Table, storage.Query{}, func(row record.Scheduled) error {
-					if row.Reason == "paused" {
-						row.Reason = "busy"
-					}
-					return rows.Put(t.Context(), d.account.Table, row)
-				})
-				if err == nil && test.earlier != "" {
-					earlier := limitAt("t.example", setting.Rate, test.earlier, 0)
-					_, err = setting.Write(t.Context(), d.account.AppTable, earlier)
-				}
-				if err == nil {
-					err = test.change(t.Context(), d.session)
-				}
-				printed := d.err.String()
-				if err != nil || !strings.Contains(printed, test.printed) || !strings.Contains(printed, wait) ||
-					strings.Contains(printed, expedite) != test.offers {
-					t.Errorf("%v, printed\n%s", err, printed)
-				}
-				for _, m := range d.store.All("async-caller") {
-					if !m.NextVisibleAt.After(time.Now()) {
-						t.Error("a message is due")
-					}
-				}
-			})
-		})
-	}
-}
-
-// TestUnknownHost: a command asks before it changes a host to which no call is known.
-func TestUnknownHost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newPauseSession(t, 0) // a message for t.example is scheduled
-		const file = `{"file.example":{},"port.example:8443":{},"*.any.example":{}}`
-		d.account.Rules.Decision.Profiles = mustProfiles(t, file)
-		for _, host := range []string{"set.example", "[2001:db8::1]"} {
-			if _, err := setting.Write(t.Context(), d.account.AppTable, pauseAt(host, 0)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		known := &memory.Table{}
-		d.account.Sight = sight.NewReader(known)
-		now := time.Now()
-		sighttest.Fail(t, known, sight.Target{App: "app", Host: "down.example:8443", Since: now, Latest: now})
-		for host, want := range map[string]bool{
-			"t.example": true, "t.example:443": true, "t.example:8443": false, "t.exampel": false,
-			"file.example": true, "file.example:8443": true, "a.file.example": false,
-			"port.example:8443": true, "port.example": true, "port.example:443": false,
-			"a.any.example": false, "set.example:1": true, "[2001:db8::1]": true, "[2001:db8::1]:443": true,
-			"[2001:db8::2]": false, "down.example": true, "down.example:8443": true, "down.example:443": false,
-		} {
-			if known, err := d.operations.Knows(t.Context(), host); known != want || err != nil {
-				t.Errorf("%s: known %t, %v", host, known, err)
-			}
-		}
-		d.yes = false
-		err := d.setLimits(t.Context(), []setting.Setting{limitAt("t.exampel", setting.Rate, "5/s", 0)})
-		if codeOf(err) != exitUsage || !strings.Contains(d.err.String(), "no call to t.exampel is known") {
-			t.Errorf("%v, printed %s", err, d.err.String())
-		}
-		settings, err := d.account.Settings(t.Context())
-		if err != nil || len(settings) != 2 {
-			t.Errorf("settings %+v, %v", settings, err)
-		}
-		d.account.Table.(*memory.Table).Fail(errors.New("no answer"))
-		if err := d.pauseTarget(t.Context(), pauseAt("t.exampel", 0)); codeOf(err) != exitPartly {
-			t.Errorf("while it cannot be known: %v", err)
-		}
-	})
 }
 
 // TestStatusOfWaiting: a target that does not fail says why its next message waits, and a paused one until when.
@@ -183,7 +69,7 @@ func TestStatusOfWaiting(t *testing.T) {
 		for host, lasts := range map[string]time.Duration{
 			"paused.example": 2 * time.Hour, "open.example": 0, "https.example:443": 3 * time.Hour,
 		} {
-			if _, err := setting.Write(t.Context(), app, pauseAt(host, lasts)); err != nil {
+			if err := setting.Write(t.Context(), app, pauseAt(host, lasts)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -319,14 +205,14 @@ func listIsInForce(t *testing.T, random *rand.Rand) {
 		host, lasts := hosts[random.IntN(len(hosts))], time.Duration(random.IntN(3))*40*time.Second
 		switch random.IntN(5) {
 		case 0:
-			_, _ = operator.Set(t.Context(), "pause", pauseAt(host, lasts))
+			_ = operator.Set(t.Context(), "pause", pauseAt(host, lasts))
 		case 1:
 			_, _ = operator.Unset(t.Context(), "resume", host, setting.Pause)
 		case 2:
 			_, _ = operator.Unset(t.Context(), "clear", host, setting.Rate, setting.Concurrency)
 		default:
 			rate := fmt.Sprintf("%d/s", 1+random.IntN(8))
-			_, _ = operator.Set(t.Context(), "set", limitAt(host, setting.Rate, rate, lasts),
+			_ = operator.Set(t.Context(), "set", limitAt(host, setting.Rate, rate, lasts),
 				limitAt(host, setting.Concurrency, fmt.Sprint(1+random.IntN(8)), lasts))
 		}
 	}
@@ -361,12 +247,8 @@ func listIsInForce(t *testing.T, random *rand.Rand) {
 			app := random.IntN(len(apps))
 			running[app] = append(running[app], start())
 		}
-		app := heartbeat.App{Name: "local", Version: "test"}
-		if err := heartbeat.Beat(ctx, d.account.Table, app, functionapp.MonitorTimer); err != nil {
-			t.Fatal(err)
-		}
 		d.stdout.Reset()
-		err := d.listSettings(t.Context())
+		_, err := d.listSettings(t.Context(), "")
 		listed := decodeSettings(t, d.stdout.Bytes())
 		if err != nil {
 			if codeOf(err) != exitPartly || len(listed) > 0 {

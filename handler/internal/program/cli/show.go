@@ -119,7 +119,7 @@ func (s *session) listCalls(pages []call.Page, now time.Time) {
 		var rows [][]string
 		for _, p := range pages {
 			rows = append(rows, []string{
-				p.State, shortID(p.ID), p.Queue, p.Host, p.Reason, format.AgeAt(p.At, now),
+				p.State, shortID(p.ID), p.Queue, p.Host, p.Reason, format.AgeAt(p.Since, now),
 			})
 		}
 		terminal.PrintTable(out, rows, terminal.Left("STATE", 0), terminal.Left("ID", 0), terminal.Name("QUEUE"),
@@ -127,16 +127,15 @@ func (s *session) listCalls(pages []call.Page, now time.Time) {
 	})
 }
 
-// printPage prints the page of a call, with the timeline below its first section.
+// printPage prints the page of a call.
 func printPage(out io.Writer, p call.Page, now time.Time) {
 	for i, section := range p.Sections(now) {
-		if i == 0 {
-			printLines(out, "", section.Lines)
-			printTimeline(out, p.Timeline, now)
-			continue
+		indent := ""
+		if i > 0 {
+			fmt.Fprintf(out, "\n%s\n", section.Title)
+			indent = "  "
 		}
-		fmt.Fprintf(out, "\n%s\n", section.Title)
-		printLines(out, "  ", section.Lines)
+		printLines(out, indent, section.Lines)
 	}
 	commands, warning := p.Commands()
 	if len(commands) == 0 && warning == "" {
@@ -158,19 +157,5 @@ func printLines(out io.Writer, indent string, lines []call.Line) {
 		for text := range strings.Lines(line.Block) {
 			fmt.Fprintf(out, "    %s\n", strings.TrimSuffix(text, "\n"))
 		}
-	}
-}
-
-func printTimeline(out io.Writer, events []call.Event, now time.Time) {
-	if len(events) == 0 {
-		return
-	}
-	fmt.Fprint(out, "\ntimeline\n")
-	if left := len(events) - call.MostEvents; left > 0 {
-		terminal.PrintLine(out, "  earlier", "%s, which --json prints", format.Plural(left, "event"))
-		events = events[left:]
-	}
-	for _, e := range events {
-		printLines(out, "  ", []call.Line{e.Line(now)})
 	}
 }

@@ -132,7 +132,7 @@ func TestShowPlaces(t *testing.T) {
 			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1.callback", 1, ""), due: time.Hour}},
 			ended:  []endedNow{rejected},
 			want: []string{
-				"state          ended 0s ago\n", ", callback: next attempt, it waits because of temporary_status\n",
+				"state          ended 0s ago\n", ", callback: next attempt: it waits because of temporary_status\n",
 			},
 		},
 		"callback_of_other_call": {

@@ -179,6 +179,19 @@ func (s *session) printStatus(status account.Status, all bool) {
 	printFurther(out, status)
 }
 
+// fileText says what targets.json says about the member of a setting.
+func (s *session) fileText(made account.Setting) string {
+	switch {
+	case made.File != "":
+		return "targets.json has " + made.File
+	case s.hasInvalid:
+		return "what targets.json says is unknown"
+	case s.hasApp:
+		return "targets.json has none"
+	}
+	return "there is no targets.json here"
+}
+
 // mostSettings is the largest number of settings of targets, of credentials, and of apps without calls, that the status
 // names.
 const mostSettings = 10

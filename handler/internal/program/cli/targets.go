@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,15 +55,15 @@ func newTargetsPause(shared *sharedFlags) *cobra.Command {
 		Long: `Stop the calls to a target within 20 s. Calls in flight end as usual. Without --for, the pause lasts
 until "targets resume". Pausing a paused target changes the end and the reason.
 
-The command says how many scheduled messages for the target expire before the pause ends or, without
---for, within 24 hours. Messages that are not scheduled yet are not counted. If that number is not
-known, the exit code is 4. If no call to the host is known, the command asks before it pauses it.`,
+The command prints what "targets list" shows of the host, and how many scheduled messages for it
+expire before the pause ends or, without --for, within 24 hours. Messages that are not scheduled yet
+are not counted. If something of this is not known, the exit code is 4.`,
 		Example: `  async-caller targets pause crm.example.com --for 2h --reason 'maintenance, INC-4711'
   async-caller targets pause '[2001:db8::1]:8443'`,
 		Args: cobra.ExactArgs(1),
 	}
 	flags := flagsOf(command)
-	change := addChange(shared, flags, "pause", "until it is resumed")
+	change := addChange(flags, "pause", "until it is resumed")
 	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 			return s.pauseTarget(ctx, change.of(s, host, setting.Pause, ""))
@@ -81,12 +80,11 @@ type change struct {
 
 // addChange declares the flags of a command that makes settings. Made is what it makes, and end when that ends by
 // default.
-func addChange(shared *sharedFlags, flags *flagSet, made, end string) *change {
+func addChange(flags *flagSet, made, end string) *change {
 	c := &change{}
 	parsed(flags, &c.lasts, "for", "`duration` of the "+made+", at least 1m (default "+end+")",
 		durationFrom(time.Minute))
 	parsed(flags, &c.reason, "reason", "why, as `text` for colleagues", parseReason)
-	shared.addYes(flags)
 	return c
 }
 
@@ -125,96 +123,79 @@ func parseReason(text string) (string, error) {
 	return text, nil
 }
 
-// askUnknown asks before a setting is made for a host to which no call is known: its name is probably misspelt.
-func (s *session) askUnknown(ctx context.Context, host string) error {
-	isKnown, err := s.operations.Knows(ctx, host)
-	switch {
-	case isKnown, errors.Is(err, account.ErrNoSettings), ctx.Err() != nil:
-		return err
-	case err != nil: // the change itself matters more
-		s.progress.printf("warning: whether a call to %s is known could not be read: %v", host, err)
-		return nil
-	}
-	s.progress.printf("no call to %s is known: neither targets.json, nor the table, nor a scheduled message names it",
-		host)
-	return s.ask(ctx, "is the host right? [y/N]", terminal.IsYes)
-}
+// The commands that end settings, as formats for a host.
+const (
+	resumeCommand = "`async-caller targets resume %s`"
+	clearCommand  = "`async-caller targets clear %s`"
+)
 
-func (s *session) pauseTarget(ctx context.Context, wanted setting.Setting) error {
-	if err := s.askUnknown(ctx, wanted.Host); err != nil {
-		return err
+// setTarget makes settings of one target by a command, and prints what is in force for it. The command of the format
+// end ends them.
+func (s *session) setTarget(ctx context.Context, command, end string, wanted ...setting.Setting) error {
+	host := wanted[0].Host
+	err := s.operations.Set(ctx, command, wanted...)
+	var texts []string
+	for _, made := range wanted {
+		texts = append(texts, made.String())
 	}
-	made, err := s.operations.Set(ctx, "pause", wanted)
+	what := strings.Join(texts, " and ") + " of " + host
+	if err != nil {
+		return s.changeError("set "+what, err)
+	}
+	s.progress.printf("set %s in %s, %s", what, s.account.Name, wanted[0].Text())
+	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual; end: %s",
+		format.Duration(setting.Notice), fmt.Sprintf(end, format.ShellWord(host)))
+	s.out.changed = settingsText
+	listed, err := s.listSettings(ctx, host)
 	if err != nil {
 		return err
 	}
-	end, counted := "until it is resumed", "within 24h"
-	if !wanted.Until.IsZero() {
-		end, counted = "until "+format.Moment(wanted.Until), "before the pause ends"
-	}
-	s.progress.printf("paused %s in %s %s", wanted.Host, s.account.Name, end)
-	s.progress.printf("end: `async-caller targets resume %s`", format.ShellWord(wanted.Host))
-	return s.reportChange(ctx, made, func(c operation.ScheduledCalls) string {
-		text := fmt.Sprintf("%s of them expire %s", format.Number(*c.Expiring), counted)
-		if *c.Expiring > 0 {
-			text += ", the first at " + format.Moment(c.FirstExpiry)
+	for _, made := range wanted {
+		isMade := func(l account.Setting) bool {
+			return l.Source == account.Live && l.Problem == "" && l.Host == host && l.Member == made.Member
 		}
-		return text
-	})
-}
-
-// changeResult is what a command prints as JSON that has made or ended settings.
-type changeResult struct {
-	operation.ScheduledCalls
-
-	Account  string            `json:"account"`
-	Settings []account.Setting `json:"settings"`
-}
-
-// reportChange says for which calls settings were made or ended, and how many wait. About adds what the change means
-// for these.
-func (s *session) reportChange(
-	ctx context.Context, settings []setting.Setting, about func(operation.ScheduledCalls) string,
-) error {
-	host := settings[0].Host
-	s.out.changed = settingsText
-	calls := s.operations.CountScheduled(ctx, host, settings[0].Until)
-	s.progress.printf("an app that runs notices it within %s; calls in flight end as usual",
-		format.Duration(setting.Notice))
-	s.printPorts(host, calls.Hosts)
-	if calls.CountProblem == "" {
-		s.progress.printf("scheduled messages for it: %s; %s", format.Number(*calls.Scheduled), about(calls))
-	}
-	if s.json {
-		result := changeResult{ScheduledCalls: calls, Account: s.account.Name}
-		for _, changed := range settings {
-			result.Settings = append(result.Settings, s.account.WithFile(changed))
+		if !slices.ContainsFunc(listed, isMade) {
+			return &codeError{exitPartly, fmt.Errorf("the table does not show %s: another operator has ended it, or "+
+				"it has more settings than an app reads", made)}
 		}
-		_ = printJSON(s.out, result) // output keeps the error
-	}
-	if calls.CountProblem != "" {
-		err := fmt.Errorf("how many scheduled messages it is about is unknown: %s", calls.CountProblem)
-		return &codeError{exitPartly, err}
 	}
 	return nil
 }
 
-// printPorts says that a host without a port means all ports, and which are known from calls and targets.json.
-func (s *session) printPorts(host string, known []string) {
-	if targets.WithoutPort(host) != host {
-		return
+// changeError returns the error of a change of settings, with its exit code.
+func (s *session) changeError(what string, err error) error {
+	err = fmt.Errorf("%s: %w", what, err)
+	if errors.Is(err, setting.ErrUnanswered) {
+		return &codeError{exitPartly, fmt.Errorf("%w\n%s", err, settingsText)}
 	}
-	for _, pattern := range s.account.Rules.Decision.Profiles.Patterns() {
-		if targets.WithoutPort(pattern) == host && !slices.Contains(known, pattern) {
-			known = append(known, pattern)
-		}
-	}
-	ports := "it is for all ports of the host"
-	if len(known) > 0 {
-		ports += "; known are " + strings.Join(known, ", ")
-	}
-	s.progress.printf("%s", ports)
+	return err
 }
+
+// pauseTarget pauses a target, and says how many scheduled messages expire meanwhile.
+func (s *session) pauseTarget(ctx context.Context, pause setting.Setting) error {
+	if err := s.setTarget(ctx, "pause", resumeCommand, pause); err != nil {
+		return err
+	}
+	until := pause.Until
+	if until.IsZero() {
+		until = pause.Since.Add(openEndedPeriod)
+	}
+	expiring, first, err := s.operations.CountExpiring(ctx, pause.Host, until)
+	if err != nil {
+		err = fmt.Errorf("how many scheduled messages expire is unknown: %s", account.RecordProblem(err))
+		return &codeError{exitPartly, err}
+	}
+	text := fmt.Sprintf("scheduled messages for it that expire until %s: %s", format.Moment(until),
+		format.Number(expiring))
+	if expiring > 0 {
+		text += ", the first at " + format.Moment(first)
+	}
+	s.progress.printf("%s", text)
+	return nil
+}
+
+// openEndedPeriod is the time for which expiring messages are counted if a pause has no end.
+const openEndedPeriod = 24 * time.Hour
 
 // settingsText says where the settings of an account are seen.
 const settingsText = "the settings that are in force: `async-caller targets list`"
@@ -227,9 +208,9 @@ func newTargetsSet(shared *sharedFlags) *cobra.Command {
 The other members of its profile in targets.json apply as before, "per" included. A rate has the
 burst of its calls of a second, also if the file states another.
 
-A limit goes on in its line: the messages that wait keep their places and their next attempts. The
-command says how many wait and, if the target may get more calls than before, how to make them due.
-If no call to the host is known, it asks before it sets anything.`,
+The messages that wait keep their places and their next attempts. After a limit is raised,
+"scheduled expedite --host HOST --reason busy" makes them due. The command prints what "targets
+list" shows of the host.`,
 		Example: `  async-caller targets set crm.example.com --rate 5/s --for 2h --reason INC-4711
   async-caller targets set crm.example.com:8443 --rate 100/m --concurrency 2`,
 		Args: cobra.ExactArgs(1),
@@ -243,7 +224,7 @@ If no call to the host is known, it asks before it sets anything.`,
 	}
 	addLimit(setting.Rate, "calls per second, minute or hour, as in targets.json: `5/s`, 30/m or 100/h")
 	addLimit(setting.Concurrency, "largest `number` of calls at a time")
-	change := addChange(shared, flags, "setting", "until it is cleared")
+	change := addChange(flags, "setting", "until it is cleared")
 	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 			var limits []setting.Setting
@@ -252,66 +233,10 @@ If no call to the host is known, it asks before it sets anything.`,
 					limits = append(limits, change.of(s, host, member, value))
 				}
 			}
-			return s.setLimits(ctx, limits)
+			return s.setTarget(ctx, "set", clearCommand, limits...)
 		})
 	}, func() { flags.refuse(len(values) == 0, "give --rate or --concurrency") })
 	return command
-}
-
-func (s *session) setLimits(ctx context.Context, limits []setting.Setting) error {
-	host := limits[0].Host
-	if err := s.askUnknown(ctx, host); err != nil {
-		return err
-	}
-	before := s.operations.ProfileInForce(ctx, host)
-	made, err := s.operations.Set(ctx, "set", limits...)
-	for _, limit := range made {
-		end := "until it is cleared"
-		if !limit.Until.IsZero() {
-			end = "until " + format.Moment(limit.Until)
-		}
-		s.progress.printf("set %s of %s in %s %s; %s",
-			limit, host, s.account.Name, end, s.fileText(s.account.WithFile(limit)))
-		s.out.changed = settingsText
-	}
-	if err != nil {
-		return err
-	}
-	s.progress.printf("end: `async-caller targets clear %s`", format.ShellWord(host))
-	return s.reportChange(ctx, made, s.whatWaits(ctx, host, before))
-}
-
-// whatWaits says how many messages wait for a target because it was busy and, if it may get more calls than before, how
-// to make them due.
-func (s *session) whatWaits(
-	ctx context.Context, host string, before targets.Profile,
-) func(operation.ScheduledCalls) string {
-	after := s.operations.ProfileInForce(ctx, host)
-	isMore := func(before, after float64) bool { return before > 0 && (after == 0 || after > before) }
-	getsMore := !s.hasApp || isMore(float64(before.Rate), float64(after.Rate)) ||
-		isMore(float64(before.Concurrency), float64(after.Concurrency))
-	return func(c operation.ScheduledCalls) string {
-		text := format.Number(*c.Busy) + " of them wait because it was busy"
-		if *c.Busy > 0 && getsMore {
-			text += fmt.Sprintf("; they keep their next attempts, and in %s this makes them due: "+
-				"`async-caller scheduled expedite %s`",
-				format.Duration(setting.Notice), waitingFilter(host, decision.Busy))
-		}
-		return text
-	}
-}
-
-// fileText says what targets.json says about the member of a setting.
-func (s *session) fileText(made account.Setting) string {
-	switch {
-	case made.File != "":
-		return "targets.json has " + made.File
-	case s.hasInvalid:
-		return "what targets.json says is unknown"
-	case s.hasApp:
-		return "targets.json has none"
-	}
-	return "there is no targets.json here"
 }
 
 func newTargetsClear(shared *sharedFlags) *cobra.Command {
@@ -333,20 +258,19 @@ is 3.`,
 }
 
 func (s *session) clearLimits(ctx context.Context, host string) error {
-	before := s.operations.ProfileInForce(ctx, host)
 	ended, err := s.operations.Unset(ctx, "clear", host, setting.Rate, setting.Concurrency)
-	for _, limit := range ended {
-		s.progress.printf("cleared %s of %s in %s, which was set %s; %s",
-			limit, host, s.account.Name, limit.Text(), s.fileText(s.account.WithFile(limit)))
-		s.out.changed = settingsText
-	}
 	switch {
 	case errors.Is(err, operation.ErrNotSet):
 		return &codeError{exitNothing, fmt.Errorf("no limit of %s is set in %s", host, s.account.Name)}
 	case err != nil:
-		return err
+		return s.changeError("clear", err)
 	}
-	return s.reportChange(ctx, ended, s.whatWaits(ctx, host, before))
+	for _, limit := range ended {
+		s.progress.printf("cleared %s of %s in %s, which was set %s", limit, host, s.account.Name, limit.Text())
+	}
+	s.out.changed = settingsText
+	_, err = s.listSettings(ctx, host)
+	return err
 }
 
 func newTargetsResume(shared *sharedFlags) *cobra.Command {
@@ -382,12 +306,12 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 		return &codeError{exitNothing, fmt.Errorf("%s is not paused in %s; messages that still wait: %s",
 			host, s.account.Name, later)}
 	case err != nil:
-		return err
+		return s.changeError("resume", err)
 	}
 	s.progress.printf("resumed %s in %s, which was paused %s", host, s.account.Name, ended[0].Text())
 	s.out.changed = settingsText
 	if s.json {
-		_ = printJSON(s.out, ended[0]) // output keeps the error
+		_ = printJSON(s.out, s.account.WithFile(ended[0])) // output keeps the error
 	}
 	s.progress.printf("waiting %s until the app has noticed it", format.Duration(setting.Notice))
 	if !storage.Sleep(ctx, setting.Notice) {
@@ -420,65 +344,83 @@ func waitingFilter(host string, reason decision.Reason) string {
 func newTargetsList(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list",
-		Short: "List the targets that are paused, and the limits that are set",
-		Long: `List the targets that are paused, and the limits that are set, with what targets.json of the app
-folder says (FILE), since when, until when, by whom and why. The list is what an instance of an app
-reads from the table: what it shows is in force within 20 s. If the table cannot be read, or no app
-of the account has recorded that it runs, that is not known, and the exit code is 4.
+		Short: "List the targets that are paused, and the limits of all targets",
+		Long: `List the targets that are paused, the limits that are set, and the limits and credentials that
+targets.json of the app folder has. SOURCE is "live" for what an operator has set, with since when,
+until when, by whom and why: this is what an instance of an app reads from the table, and in force
+within 20 s. SOURCE is "file" for targets.json, whose TARGET is a pattern. A live setting replaces
+the same member of the file.
 
-A host without a port means all ports. Rows of the table that are not valid have no effect and are
-shown with their problem. Then the list has the patterns of targets.json with a credential, and when
-the token ends that an instance of the app has fetched last.`,
+A host without a port means all ports. Rows of the table that are not valid have no effect, and are
+shown with their problem. If the table or the file cannot be read, the exit code is 4.`,
 		Example: "  async-caller targets list --json",
 		Args:    cobra.NoArgs,
 	}
 	command.RunE = shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-		return s.listSettings(ctx)
+		listed, err := s.listSettings(ctx, "")
+		if !s.hasApp {
+			s.progress.printf("without the limits of targets.json: no app in %s", s.app)
+		}
+		switch {
+		case err == nil && s.hasInvalid:
+			return &codeError{exitPartly, errors.New("what targets.json says is unknown, because the app is invalid")}
+		case err == nil && len(listed) == 0:
+			s.progress.printf("no target is paused, and no limit is set, in %s", s.account.Name)
+		}
+		return err
 	})
 	return command
 }
 
-func (s *session) listSettings(ctx context.Context) error {
-	settings, err := s.account.Settings(ctx)
-	if err != nil && !errors.Is(err, account.ErrNoSettings) {
-		err = &codeError{exitPartly, fmt.Errorf("what is in force is unknown: %w", err)}
-	}
-	if err != nil {
-		return err
-	}
+// listSettings prints the live settings and those of targets.json: of the ports of a host, or of all targets if it is
+// empty.
+func (s *session) listSettings(ctx context.Context, host string) (listed []account.Setting, err error) {
 	now := time.Now()
-	var listed []account.Setting
+	settings, err := s.account.Settings(ctx)
 	for _, row := range settings {
 		if row.Problem != "" || row.IsInForce(now) {
 			listed = append(listed, s.account.WithFile(row))
 		}
 	}
+	listed = append(listed, s.account.FileSettings()...)
+	if host != "" {
+		pattern := s.account.Rules.Decision.Profiles.OfHost(host).Pattern
+		listed = slices.DeleteFunc(listed, func(l account.Setting) bool {
+			isFile := l.Source == account.FromFile && l.Host == pattern
+			return !isFile && targets.WithoutPort(l.Host) != targets.WithoutPort(host)
+		})
+	}
 	printAll(s, listed, func(out io.Writer, settings []account.Setting) { printSettings(out, settings, now) })
-	printAll(s, s.account.Credentials(), printCredentials)
-	if len(listed) == 0 {
-		s.progress.printf("no target is paused, and no limit is set, in %s", s.account.Name)
-		return nil
+	if err != nil && !errors.Is(err, account.ErrNoSettings) {
+		err = &codeError{exitPartly, fmt.Errorf("what is in force is unknown: %w", err)}
 	}
-	if err := s.account.CheckApps(ctx, now); err != nil {
-		return &codeError{exitPartly, fmt.Errorf("whether an app reads the settings is unknown: %w", err)}
-	}
-	return nil
+	return listed, err
 }
+
+// mostSet is the largest width of what is set: a credential has a long name.
+const mostSet = 34
 
 func printSettings(out io.Writer, settings []account.Setting, now time.Time) {
 	var rows [][]string
 	for _, s := range settings {
 		if s.Problem != "" {
-			rows = append(rows, []string{s.Host, s.String(), "-", "-", "-", s.Problem})
 			continue
 		}
-		ends := "never"
+		since, ends := "-", "-"
+		if s.Source == account.Live {
+			since, ends = format.Age(now.Sub(s.Since)), "never"
+		}
 		if !s.Until.IsZero() {
 			ends = format.Age(s.Until.Sub(now))
 		}
 		why := strings.TrimSuffix(s.By+": "+s.Reason, ": ")
-		rows = append(rows, []string{s.Host, s.String(), cmp.Or(s.File, "-"), format.Age(now.Sub(s.Since)), ends, why})
+		rows = append(rows, []string{s.Host, terminal.CutMiddle(s.String(), mostSet), s.Source, since, ends, why})
 	}
-	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Left("SET", 0), terminal.Left("FILE", 0),
+	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Left("SET", 0), terminal.Left("SOURCE", 0),
 		terminal.Right("SINCE", 0), terminal.Right("ENDS", 0), terminal.Flex("BY, REASON", 0))
+	for _, s := range settings {
+		if s.Problem != "" {
+			terminal.PrintLine(out, "ignored", "%s %s: %s", s.Host, s, s.Problem)
+		}
+	}
 }

@@ -75,22 +75,23 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 	}{
 		"expire": {
 			host: "t.example", lasts: 2 * time.Hour,
-			printed: "scheduled messages for it: 4; 3 of them expire before the pause ends, " +
+			printed: "scheduled messages for it that expire until 2000-01-01T02:00:00Z: 3, " +
 				"the first at 2000-01-01T01:00:00Z\n",
 		},
 		"in_time": {
 			host: "t.example:443", lasts: 30 * time.Minute,
-			printed: "scheduled messages for it: 4; 0 of them expire before the pause ends\n",
+			printed: "scheduled messages for it that expire until 2000-01-01T00:30:00Z: 0\n",
 		},
-		"other_port": {host: "t.example:8443", lasts: 2 * time.Hour, printed: "scheduled messages for it: 0; 0 of them"},
+		"other_port": {host: "t.example:8443", lasts: 2 * time.Hour, printed: "until 2000-01-01T02:00:00Z: 0\n"},
 		"no_end": {
-			host: "t.example", printed: "until it is resumed\nend: `async-caller targets resume t.example`\n" +
-				"an app that runs notices it within 20s",
+			host: "t.example", printed: "set pause of t.example in test, since 2000-01-01T00:00:00Z by anna@ops-7 " +
+				"until it is resumed: INC-4711\nan app that runs notices it within 20s; " +
+				"calls in flight end as usual; end: `async-caller targets resume t.example`\n",
 		},
-		"no_end_day": {host: "t.example", printed: "4; 3 of them expire within 24h"},
+		"no_end_day": {host: "t.example", printed: "that expire until 2000-01-02T00:00:00Z: 3, the first"},
 		"no_record": {
-			host: "t.example", printed: "paused t.example in test until", code: exitPartly,
-			unknown: "it is about is unknown: list scheduled messages: no answer",
+			host: "t.example", printed: "set pause of t.example in test", code: exitPartly,
+			unknown: "how many scheduled messages expire is unknown: list scheduled messages: no answer",
 			change: func(_ *testing.T, d *testSession) {
 				d.account.Table.(*memory.Table).Fail(errors.New("no answer"))
 			},
@@ -100,12 +101,19 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 			change: func(t *testing.T, d *testSession) { putSettings(t, d, setting.Setting{}) },
 		},
 		"too_many": {
-			host: "t.example", code: exitFailed, unknown: "the table has more settings than an app reads",
+			host: "t.example", code: exitPartly, unknown: "it has more settings than an app reads",
 			change: func(t *testing.T, d *testSession) { putSettings(t, d, pauseAt("", 0)) },
 		},
 		"denied": {
-			host: "t.example", code: exitFailed, unknown: "pause t.example: ",
+			host: "t.example", code: exitFailed, unknown: "set pause of t.example: ",
 			change: func(_ *testing.T, d *testSession) { d.account.AppTable.(*memory.Table).Fail(storage.ErrDenied) },
+		},
+		"no_answer": {
+			host: "t.example", code: exitPartly,
+			unknown: "set pause of t.example: whether it is done is unknown: no answer\nthe settings that are in ",
+			change: func(_ *testing.T, d *testSession) {
+				d.account.AppTable.(*memory.Table).Fail(errors.New("no answer"))
+			},
 		},
 		"no_table": {
 			host: "t.example", code: exitUsage, unknown: "add TableEndpoint",
@@ -282,7 +290,7 @@ func TestManyOperatorsPause(t *testing.T) {
 			operators.Go(func() {
 				p := pauseAt("t.example", 0)
 				p.By = fmt.Sprintf("operator-%d", n)
-				if _, err := d.operations.Set(t.Context(), "pause", p); err != nil {
+				if err := d.operations.Set(t.Context(), "pause", p); err != nil {
 					t.Errorf("pause: %v", err)
 				}
 			})
@@ -306,25 +314,33 @@ func TestManyOperatorsPause(t *testing.T) {
 	})
 }
 
-// TestListSettings: the list and the status have the settings that are in force, and the list names invalid rows.
+// TestListSettings: the list and the status have the settings that are in force. The list also has the limits and
+// credentials of targets.json, and names invalid rows. A JSON line of the list has the same members, whatever it is.
 func TestListSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newPauseSession(t, 0)
 		list := func() (string, int) {
 			t.Helper()
 			d.stdout.Reset()
-			err := d.listSettings(t.Context())
-			return strings.Join(strings.Fields(d.stdout.String()), " "), codeOf(err)
+			_, err := d.listSettings(t.Context(), "")
+			return d.stdout.String(), codeOf(err)
 		}
-		if got, code := list(); code != exitDone || got != "" ||
-			!strings.Contains(d.err.String(), "no target is paused, and no limit is set, in test") {
-			t.Errorf("exit code %d: %s\n%s", code, got, d.err.String())
+		if got, code := list(); code != exitDone || got != "" {
+			t.Errorf("exit code %d: %s", code, got)
 		}
-		pauses := map[string]time.Duration{"a.example": 0, "b.example:8443": 3 * time.Hour, "c.example": time.Minute}
-		for host, lasts := range pauses {
-			if _, err := d.operations.Set(t.Context(), "pause", pauseAt(host, lasts)); err != nil {
+		d.account.Rules.Decision.Profiles = mustProfiles(t, `{"a.example":{"timeout":"3m"},
+			"*.b.example":{"rate":"10/s","concurrency":3,"per":"instance","auth":{"oauth2":{
+				"tokenUrl":"https://login.example/t","clientId":"client-of-a-very-long-name","clientSecret":"$S"}}}}`)
+		for host, lasts := range map[string]time.Duration{
+			"a.example": 0, "b.example:8443": 3 * time.Hour, "c.example": time.Minute,
+			strings.Repeat("very-long.", 8) + "example": 0,
+		} {
+			if err := d.operations.Set(t.Context(), "pause", pauseAt(host, lasts)); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if err := d.operations.Set(t.Context(), "set", limitAt("a.example", setting.Rate, "100/m", 0)); err != nil {
+			t.Fatal(err)
 		}
 		hostile := storage.Entity{
 			Key:    storage.Key{Partition: setting.Partition, ID: "=2A_pause"},
@@ -334,21 +350,20 @@ func TestListSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(time.Hour)
-		if got, code := list(); code != exitPartly || !strings.Contains(got, "a.example") {
-			t.Errorf("while no app runs: exit code %d, %q", code, got)
-		}
-		app := heartbeat.App{Name: "local", Version: "test"}
-		err := heartbeat.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer)
-		if err != nil {
-			t.Fatal(err)
-		}
 		got, code := list()
-		want := "TARGET SET FILE SINCE ENDS BY, REASON " +
-			"=2A_pause pause - - - ignored: the key is not that of a host and a member " +
-			"a.example pause - 1h never anna@ops-7: INC-4711 " +
-			"b.example:8443 pause - 1h 2h anna@ops-7: INC-4711"
-		if got != want || code != exitDone {
-			t.Errorf("exit code %d, %q\nwant %q", code, got, want)
+		const want = `
+TARGET                        SET                                 SOURCE  SINCE   ENDS  BY, REASON
+a.example                     pause                               live       1h  never  anna@op…4711
+a.example                     rate 100/m                          live       1h  never  anna@op…4711
+b.example:8443                pause                               live       1h     2h  anna@op…4711
+very-long.very-lon…g.example  pause                               live       1h  never  anna@op…4711
+*.b.example                   auth OAuth 2 client cl…gin.example  file        -      -
+*.b.example                   concurrency 3 per instance          file        -      -
+*.b.example                   rate 10/s per instance              file        -      -
+ignored        =2A_pause pause: its key is not that of a host and a member
+`
+		if "\n"+got != want || code != exitDone {
+			t.Errorf("exit code %d, %s\nwant %s", code, got, want)
 		}
 		status := d.mustStatus(t)
 		for _, want := range []string{
@@ -364,10 +379,22 @@ func TestListSettings(t *testing.T) {
 		}
 		d.json = true
 		list()
-		line, _, _ := strings.Cut(d.stdout.String(), "\n")
-		var first setting.Setting
-		if err := json.Unmarshal([]byte(line), &first); err != nil || first.Problem == "" {
-			t.Errorf("%s, %v", line, err)
+		for line := range strings.Lines(d.stdout.String()) {
+			var all map[string]any
+			if err := json.Unmarshal([]byte(line), &all); err != nil {
+				t.Fatal(err)
+			}
+			for _, member := range []string{"host", "member", "since", "until", "source"} {
+				if _, has := all[member]; !has {
+					t.Errorf("no %s in %s", member, line)
+				}
+			}
+			if isHostile := all["host"] == "=2A_pause"; isHostile != (all["problem"] != nil) {
+				t.Error(line)
+			}
+		}
+		if n := strings.Count(d.stdout.String(), "\n"); n != 8 {
+			t.Errorf("%d lines", n)
 		}
 		d.json = false
 		profiles, err := targets.Parse([]byte(`{"t.example":{"rate":"1/s"}}`), nil, nil)
@@ -392,21 +419,16 @@ func TestListSettings(t *testing.T) {
 func TestCredentialsAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newPauseSession(t, 0)
-		profiles, err := targets.Parse([]byte(`{"a.example":{"auth":{"managedIdentity":"api://a"}},`+
-			`"*.b.example":{"auth":{"oauth2":{"tokenUrl":"https://l.example/t","clientId":"c","clientSecret":"$S"}}}}`),
-			nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.account.Rules.Decision.Profiles = profiles
-		if err := d.listSettings(t.Context()); err != nil {
+		d.account.Rules.Decision.Profiles = mustProfiles(t, `{"a.example":{"auth":{"managedIdentity":"api://a"}},`+
+			`"*.b.example":{"auth":{"oauth2":{"tokenUrl":"https://l.example/t","clientId":"c","clientSecret":"$S"}}}}`)
+		if _, err := d.listSettings(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.showStatus(t.Context(), false, false, map[string]int{}); err != nil {
 			t.Error(err)
 		}
 		for _, want := range []string{
-			"*.b.example  OAuth 2 client c at l.example", "a.example    managed identity for api://a",
+			"*.b.example  auth OAuth 2 client c at l.example", "a.example    auth managed identity for api://a",
 			"credential     a.example: managed identity for api://a",
 		} {
 			if printed := d.stdout.String(); !strings.Contains(printed, want) {
@@ -415,3 +437,82 @@ func TestCredentialsAreShown(t *testing.T) {
 		}
 	})
 }
+
+// TestChangesShowTheHost: what makes or ends settings prints what is in force for the host, on all ports, and nothing
+// of other hosts.
+func TestChangesShowTheHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPauseSession(t, 0)
+		d.account.Rules.Decision.Profiles = mustProfiles(t, `{"*.example":{"rate":"10/s"},"t.example:8443":{"rate":"1/s"},
+			"*":{"concurrency":7}}`)
+		if err := d.operations.Set(t.Context(), "pause", pauseAt("other.example", 0)); err != nil {
+			t.Fatal(err)
+		}
+		wants := func(want string, err error) {
+			t.Helper()
+			if got := strings.Join(strings.Fields(d.stdout.String()), " "); got != want || err != nil {
+				t.Errorf("%v, got  %s\nwant %s", err, got, want)
+			}
+			d.stdout.Reset()
+		}
+		const heads, rest = "TARGET SET SOURCE SINCE ENDS BY, REASON ", "*.example rate 10/s file - - " +
+			"t.example:8443 rate 1/s file - -"
+		err := d.setTarget(t.Context(), "set", clearCommand, limitAt("t.example", setting.Rate, "5/s", time.Hour),
+			limitAt("t.example", setting.Concurrency, "2", time.Hour))
+		wants(heads+"t.example concurrency 2 live 0s 1h anna@ops-7: INC-4711 "+
+			"t.example rate 5/s live 0s 1h anna@ops-7: INC-4711 "+rest, err)
+		key := storage.Key{Partition: setting.Partition, ID: "t.example_concurrency"}
+		if err := d.account.AppTable.Delete(t.Context(), []storage.Key{key}); err != nil {
+			t.Fatal(err)
+		}
+		const pause = "t.example:443 pause live 0s never anna@ops-7: INC-4711 "
+		wants(heads+pause+"t.example rate 5/s live 0s 1h anna@ops-7: INC-4711 "+rest,
+			d.pauseTarget(t.Context(), pauseAt("t.example:443", 0)))
+		wants(heads+pause+rest, d.clearLimits(t.Context(), "t.example"))
+		if !strings.Contains(d.err.String(), "cleared rate 5/s of t.example in test, which was set since 2000-01-01T") {
+			t.Error(d.err.String())
+		}
+	})
+}
+
+// TestUnansweredChange: a change of settings is never reported as done, or as not done, if the table has not said so.
+func TestUnansweredChange(t *testing.T) {
+	for name, change := range map[string]func(context.Context, *testSession) error{
+		"set": func(ctx context.Context, d *testSession) error {
+			return d.setTarget(ctx, "set", clearCommand, limitAt("t.example", setting.Rate, "5/s", 0))
+		},
+		"clear": func(ctx context.Context, d *testSession) error { return d.clearLimits(ctx, "t.example") },
+		"resume": func(ctx context.Context, d *testSession) error {
+			return d.resumeTarget(ctx, "t.example", journal.Pace{})
+		},
+	} {
+		for err, code := range map[error]int{errors.New("no answer"): exitPartly, storage.ErrDenied: exitFailed} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					d := newPauseSession(t, 0)
+					table := &failingChanges{err: err}
+					if err := setting.Write(t.Context(), &table.Table, pauseAt("t.example", 0),
+						limitAt("t.example", setting.Rate, "1/s", 0)); err != nil {
+						t.Fatal(err)
+					}
+					d.account.AppTable = table
+					err := withExitCode(t.Context(), change(t.Context(), d))
+					isUnknown := strings.Contains(fmt.Sprint(err), "whether it is done is unknown: no answer\n")
+					if err == nil || codeOf(err) != code || isUnknown != (code == exitPartly) ||
+						strings.Contains(d.err.String(), "t.example") {
+						t.Errorf("exit code %d, %v; printed %s", codeOf(err), err, d.err.String())
+					}
+				})
+			})
+		}
+	}
+}
+
+// failingChanges is a table that can be read. Its answer to a change is err.
+type failingChanges struct {
+	memory.Table
+	err error
+}
+
+func (f *failingChanges) Put(context.Context, []storage.Entity) error { return f.err }
+func (f *failingChanges) Delete(context.Context, []storage.Key) error { return f.err }

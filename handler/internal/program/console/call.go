@@ -21,50 +21,14 @@ import (
 // callData is what the page of a call shows.
 type callData struct {
 	Page call.Page
-	// Summary is the first section, and Details are the others.
-	Summary  section
-	Details  []section
+	// Summary is the first section, and Details are those below the timeline.
+	Summary  call.Section
+	Details  []call.Section
+	Timeline []call.Event
+	// Earlier is the number of earlier events.
 	Earlier  int
-	Timeline []event
 	Notes    []string
 	Commands []string
-}
-
-// section is a part of the page in fields.
-type section struct {
-	Title  string
-	Fields []*field
-}
-
-// field is a label with the lines that belong to it, and a block of text.
-type field struct {
-	Label string
-	Texts []string
-	Block string
-}
-
-func newSection(s call.Section) section {
-	shown := section{Title: s.Title}
-	var last *field
-	for _, line := range s.Lines {
-		label := strings.TrimSpace(line.Label)
-		if last == nil || label != "" {
-			last = &field{Label: cmp.Or(label, s.Title)}
-			shown.Fields = append(shown.Fields, last)
-		}
-		if line.Text != "" {
-			last.Texts = append(last.Texts, line.Text)
-		}
-		last.Block += line.Block
-	}
-	return shown
-}
-
-// event is an event with its label.
-type event struct {
-	call.Event
-
-	Label string
 }
 
 // callsData is what the page of an ID shows that names several calls.
@@ -146,19 +110,13 @@ func notLookedAt(found call.Found) (notes []string) {
 }
 
 func newCallData(p call.Page, notes []string) callData {
-	now := time.Now()
-	sections := p.Sections(now)
+	sections := p.Sections(time.Now())
+	d := callData{Page: p, Summary: sections[0], Details: sections[2:], Notes: notes}
+	d.Timeline, d.Earlier = p.Latest()
 	commands, warning := p.Commands()
-	d := callData{Page: p, Summary: newSection(sections[0]), Notes: notes, Commands: commands}
-	for _, s := range sections[1:] {
-		d.Details = append(d.Details, newSection(s))
-	}
+	d.Commands = commands
 	if warning != "" {
 		d.Notes = append(d.Notes, warning)
-	}
-	d.Earlier = max(len(p.Timeline)-call.MostEvents, 0)
-	for _, e := range p.Timeline[d.Earlier:] {
-		d.Timeline = append(d.Timeline, event{e, e.Line(now).Label})
 	}
 	return d
 }

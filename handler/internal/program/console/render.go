@@ -75,6 +75,7 @@ func newTemplates(complete func(command string) string) templates {
 		"ago":     func(at time.Time) string { return format.AgeAt(at, time.Now()) },
 		"cause":   func(t sight.Target) string { return call.CauseText(t, time.Now()) },
 		"command": complete,
+		"fromNow": func(at time.Time) string { return format.FromNow(at, time.Now()) },
 		"known":   known,
 		"moment":  format.Moment,
 		"next":    func(at time.Time) string { return nextText(at, time.Now()) },

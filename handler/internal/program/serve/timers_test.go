@@ -171,7 +171,7 @@ func TestMonitorNamesPauses(t *testing.T) {
 			if n > 0 {
 				p.Until = p.Since.Add(time.Hour)
 			}
-			if _, err := setting.Write(t.Context(), &app.targets, p); err != nil {
+			if err := setting.Write(t.Context(), &app.targets, p); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -335,7 +335,7 @@ func TestTimersWithOneTableDenied(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				app := newTimers(t)
 				paused := setting.Setting{Host: "crm.example", Member: setting.Pause, Since: time.Now()}
-				if _, err := setting.Write(t.Context(), &app.targets, paused); err != nil {
+				if err := setting.Write(t.Context(), &app.targets, paused); err != nil {
 					t.Fatal(err)
 				}
 				test.denied(app).Fail(denied)

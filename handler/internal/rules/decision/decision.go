@@ -1,3 +1,8 @@
+// Package decision decides what happens to a message: the settlement table as pure functions. The clock and the
+// random number are arguments, and nothing is written here.
+//
+// [Rules.Open] opens a message, [Rules.Decide] decides about it, once, and [Rules.Compose] returns the message that
+// settling the decision writes.
 package decision
 
 import (
@@ -129,9 +134,9 @@ type Decision struct {
 	Status int
 	// State is the envelope's state from now on.
 	State envelope.State
-	// Outcome is what the outcome of the call was judged to be: [Delivered], [Status], [Rejected] or a failure, also if
+	// Judged is what the outcome of the call was judged to be: [Delivered], [Status], [Rejected] or a failure, also if
 	// the message is released. It is empty if the call was not made.
-	Outcome Reason
+	Judged Reason
 	// Rule names the rule that judged it.
 	Rule string
 	// Limited names the operator's limits that changed the envelope's own policy, if any.
@@ -269,7 +274,7 @@ func (r Rules) afterCall(in *Intake, o Outcome, w World) Decision {
 	d := Decision{Detail: o.Summary(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
 	d.State.Expires = e.GiveUpAt(r.Expiration)
 	if j.verdict == interrupted { // as if the call had not begun
-		d.Reason, d.Outcome, d.Detail, d.Status = Interrupted, Interrupted, j.rule, e.LatestStatus()
+		d.Reason, d.Judged, d.Detail, d.Status = Interrupted, Interrupted, j.rule, e.LatestStatus()
 		return r.wait(in, d, handBack(d.State.Expires.Sub(w.Now), w.Jitter), w)
 	}
 	d.State.NextAttemptAt, d.State.Ticket = time.Time{}, 0
@@ -278,17 +283,17 @@ func (r Rules) afterCall(in *Intake, o Outcome, w World) Decision {
 	d.State.Latest = cmp.Or(o.Answer(), d.State.Latest)
 	d.State.Trail = envelope.AppendAttempt(e.Trail, o.attempt(w.Arrived))
 	if j.verdict == temporary {
-		d.Outcome = o.reason(Status)
+		d.Judged = o.reason(Status)
 		return r.retry(in, d, o, w)
 	}
 	isDelivered := j.verdict == delivered
 	if isDelivered {
-		d.Outcome, d.Detail = Delivered, o.Detail
+		d.Judged, d.Detail = Delivered, o.Detail
 	} else {
-		d.Outcome = o.reason(Rejected)
+		d.Judged = o.reason(Rejected)
 		d.Ignored = append(o.askedWait(w.Now).ignored, d.Ignored...)
 	}
-	d.Reason = d.Outcome
+	d.Reason = d.Judged
 	switch {
 	case e.Callback != nil:
 		d.Action = Callback
@@ -328,7 +333,7 @@ func (r Rules) release(in *Intake, v *Verdict, w World) Decision {
 	}
 	if v != nil && v.Outcome != nil {
 		called := r.afterCall(in, *v.Outcome, w)
-		d.Outcome, d.Status, d.State = called.Outcome, called.Status, called.State
+		d.Judged, d.Status, d.State = called.Judged, called.Status, called.State
 	}
 	d.Delay = handBack(left, w.Jitter)
 	return d
@@ -364,7 +369,7 @@ func (r Rules) retry(in *Intake, d Decision, o Outcome, w World) Decision {
 			return giveUp(in.Envelope, d, r.GiveUp)
 		}
 	}
-	d.Reason = d.Outcome
+	d.Reason = d.Judged
 	return r.reschedule(in, d, next, w)
 }
 

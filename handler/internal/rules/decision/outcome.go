@@ -1,8 +1,3 @@
-// Package decision decides what happens to a message: the settlement table as pure functions. The clock and the
-// random number are arguments, and nothing is written here.
-//
-// [Rules.Open] opens a message, [Rules.Decide] decides about it, once, and [Rules.Compose] returns the message that
-// settling the decision writes.
 package decision
 
 import (

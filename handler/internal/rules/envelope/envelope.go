@@ -41,8 +41,8 @@ func Queues() []string {
 	return names
 }
 
-// Envelope is a call to be delivered. Treat it as a value: only [Envelope.Accept] and [Envelope.LimitDeadline] change
-// it.
+// Envelope is a call to be delivered. Treat it as a value: the handler changes it only by [Envelope.Accept] and
+// [Envelope.LimitDeadline]. Commands that write a message again also set its deadline, state and run.
 type Envelope struct {
 	// RequestID identifies the call over all its attempts: 1 to 128 visible ASCII characters. It is empty only
 	// before Accept, if the sender gave none.

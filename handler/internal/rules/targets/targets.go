@@ -4,6 +4,7 @@ package targets
 
 import (
 	"cmp"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -161,15 +162,17 @@ func (p Profiles) KeepHistory() bool {
 	return false
 }
 
-// Patterns returns the patterns of all entries, with names in the form of [guard.Canonical].
-func (p Profiles) Patterns() []string {
-	var patterns []string
-	for key := range p.entries {
-		patterns = append(patterns, patternOf(key))
+// ByPattern returns the profiles of all entries by their patterns, with names in the form of [guard.Canonical].
+func (p Profiles) ByPattern() map[string]Profile {
+	profiles := map[string]Profile{}
+	for key, profile := range p.entries {
+		profiles[patternOf(key)] = profile
 	}
-	slices.Sort(patterns)
-	return patterns
+	return profiles
 }
+
+// Patterns returns the patterns of all entries, as [Profiles.ByPattern] has them.
+func (p Profiles) Patterns() []string { return slices.Sorted(maps.Keys(p.ByPattern())) }
 
 // patternOf returns the pattern of a key of [Profiles].
 func patternOf(key string) string {

@@ -3,7 +3,6 @@ package journal
 import (
 	"cmp"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -140,30 +139,6 @@ func (f Folder) List() ([]string, error) {
 		}
 	}
 	return ids, nil
-}
-
-// UndosOf returns the ids of the runs that undo a run. The clock may have gone back since the run began.
-func (f Folder) UndosOf(id string) (undos []string, err error) {
-	ids, err := f.List()
-	if err != nil {
-		return nil, err
-	}
-	for _, other := range ids {
-		if run, err := f.head(other); err == nil && run.Of == id {
-			undos = append(undos, other)
-		}
-	}
-	return undos, nil
-}
-
-// head reads the first line of a journal.
-func (f Folder) head(id string) (run Run, err error) {
-	file, err := os.Open(f.path(id))
-	if err != nil {
-		return Run{}, err
-	}
-	defer file.Close()
-	return run, json.NewDecoder(file).Decode(&run)
 }
 
 // Delete removes the journal of a run for good. Check sees the journal and returns why it must stay, or nil. A journal

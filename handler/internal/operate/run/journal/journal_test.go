@@ -494,43 +494,6 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestUndosOf checks that the undos of a run are found beside other runs, even if they began in the same second.
-func TestUndosOf(t *testing.T) {
-	f := newFolder(t)
-	synctest.Test(t, func(t *testing.T) {
-		older := begin(t, f, journal.Run{Command: "move"})
-		advance(time.Second)
-		j := begin(t, f, journal.Run{Command: "requeue"})
-		first := begin(t, f, journal.Run{Command: "undo", Of: j.Run.ID}) // within the same second
-		const back = "19990101-000000-undo-abcd"                         // the clock has gone back
-		check(t, os.WriteFile(path(f, back), []byte(`{"is":"run","v":2,"of":"`+j.Run.ID+`"}`+"\n"), 0o600))
-		advance(time.Second)
-		other := begin(t, f, journal.Run{Command: "undo", Of: older.Run.ID})
-		second := begin(t, f, journal.Run{Command: "undo", Of: j.Run.ID})
-		ofUndo := begin(t, f, journal.Run{Command: "undo", Of: first.Run.ID})
-		check(t, os.WriteFile(path(f, "29990101-000000-undo-abcd"), []byte("torn"), 0o600))
-		check(t, os.Symlink("discarded", path(f, "29990101-000000-undo-abce"))) // it cannot be opened
-		for _, c := range []struct {
-			of   *journal.Journal
-			want []string
-		}{
-			{j, []string{second.Run.ID, first.Run.ID, back}},
-			{older, []string{other.Run.ID}},
-			{first, []string{ofUndo.Run.ID}},
-			{second, nil},
-		} {
-			undos, err := f.UndosOf(c.of.Run.ID)
-			check(t, err)
-			if diff := cmp.Diff(c.want, undos); diff != "" {
-				t.Errorf("%s: -want +got:\n%s", c.of.Run.ID, diff)
-			}
-		}
-		for _, j := range []*journal.Journal{older, j, first, other, second, ofUndo} {
-			check(t, j.Close())
-		}
-	})
-}
-
 // TestDiskFull checks that a journal writes no more lines after an error, because the last one may be incomplete.
 func TestDiskFull(t *testing.T) {
 	f := newFolder(t)

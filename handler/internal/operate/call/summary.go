@@ -20,24 +20,25 @@ const (
 	StateEnded     = "ended"
 )
 
-// ScheduledLine is a scheduled message in JSON. Its Since is the same as CreatedAt.
-type ScheduledLine struct {
+// Summary says where a message is or, in the state ended, what was the last one of a call. Lists of scheduled messages
+// print it as JSON. Its Since is when it came there: of a scheduled message, the same as CreatedAt.
+type Summary struct {
 	message.Message
 
 	CreatedAt     time.Time `json:"createdAt"`
 	NextAttemptAt time.Time `json:"nextAttemptAt"`
 	Deadline      time.Time `json:"deadline"`
-	// Answer is the beginning of the target's latest answer.
+	// Answer is the beginning of the target's latest answer, of a scheduled message.
 	Answer string `json:"answer,omitempty"`
-	// State is waiting, due, unseen or stale.
+	// State is one of the constants.
 	State string `json:"state"`
 	// Repeated says that there may be a second message of the call, because storage did not answer when this one
 	// was written.
 	Repeated bool `json:"repeated,omitempty"`
 }
 
-// NewScheduledLine describes a scheduled message.
-func NewScheduledLine(m message.Scheduled, presence record.Presence, now time.Time) ScheduledLine {
+// NewSummary describes a scheduled message in a list.
+func NewSummary(m message.Scheduled, presence record.Presence, now time.Time) Summary {
 	state := StateWaiting
 	switch {
 	case presence == record.Gone:
@@ -47,7 +48,7 @@ func NewScheduledLine(m message.Scheduled, presence record.Presence, now time.Ti
 	case m.Row.IsDue(now):
 		state = StateDue
 	}
-	return ScheduledLine{
+	return Summary{
 		Message:       m.Message,
 		CreatedAt:     m.Since,
 		NextAttemptAt: m.Row.NextAttemptAt.UTC(),
@@ -59,12 +60,12 @@ func NewScheduledLine(m message.Scheduled, presence record.Presence, now time.Ti
 }
 
 // Next says when the message is due.
-func (l ScheduledLine) Next(now time.Time) string {
-	switch l.State {
+func (s Summary) Next(now time.Time) string {
+	switch s.State {
 	case StateDue, StateUnseen:
 		return StateDue
 	case StateStale:
 		return StateStale
 	}
-	return format.Age(l.NextAttemptAt.Sub(now))
+	return format.Age(s.NextAttemptAt.Sub(now))
 }
