@@ -101,7 +101,7 @@ func (t *trust) ended(took time.Duration, s state, now time.Time) {
 	t.answered, t.hung = now, false
 }
 
-// held is what the calls of the targets of a class, and of those after it, hold.
+// held counts the slots of the targets of a class and of all worse classes.
 type held struct {
 	// calls are those of a function, bytes the memory of all. The longest has lasted so many seconds.
 	calls, bytes int

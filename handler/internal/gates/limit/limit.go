@@ -2,8 +2,7 @@
 // of the app, which its instances change by conditional updates: see [line] for what the row counts, and [row] for how.
 // A message that may not be called yet is refused with a delay and carries its place in the line.
 //
-// Without a table, and for targets whose profile says so, each instance counts on its own, with a row in memory. While
-// the table does not answer, calls wait.
+// Without a table, each instance counts on its own, with a row in memory. While the table does not answer, calls wait.
 package limit
 
 import (
@@ -206,7 +205,7 @@ func (l *Limits) rowOf(p targets.Profile) *row {
 		return r
 	}
 	key, sum := p.Scope, sha256.Sum256(fmt.Appendf(nil, "%q %q", l.app, p.Scope))
-	if l.isAlone(p) {
+	if l.isAlone() {
 		shared := p.Pattern + " " + hex.EncodeToString(sum[:sharedBytes])
 		if len(l.rows) >= 2*maxRows {
 			shared = p.Pattern + " "
@@ -245,11 +244,11 @@ func (l *Limits) hasRoom() bool {
 	return len(l.rows) < maxRows
 }
 
-// isAlone reports whether this instance counts the limits of a target on its own.
-func (l *Limits) isAlone(p targets.Profile) bool {
+// isAlone reports whether this instance counts the limits on its own.
+func (l *Limits) isAlone() bool {
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
-	return p.PerInstance || l.table == nil || l.now().Before(l.deniedUntil)
+	return l.table == nil || l.now().Before(l.deniedUntil)
 }
 
 // takePlace takes a place for a message to wait in the handler, if one is free.

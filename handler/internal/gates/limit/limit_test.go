@@ -327,30 +327,21 @@ func TestTableAway(t *testing.T) {
 func TestNoTable(t *testing.T) {
 	denied := &cuttable{table: &memory.Table{}, err: fmt.Errorf("403: %w", storage.ErrDenied)}
 	denied.isCut.Store(true)
-	mine := targets.Profile{Scope: "t.example", Concurrency: 1, Rate: rate.Limit(1.0 / 60), Burst: 2, PerInstance: true}
-	all := mine
-	all.PerInstance = false
-	for name, c := range map[string]struct {
-		table   storage.Table
-		profile targets.Profile
-	}{
-		"none":         {nil, all},
-		"denied":       {denied, all},
-		"per_instance": {&memory.Table{}, mine},
-	} {
+	p := targets.Profile{Scope: "t.example", Concurrency: 1, Rate: rate.Limit(1.0 / 60), Burst: 2}
+	for name, table := range map[string]storage.Table{"none": nil, "denied": denied} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
-				a, b := instance(t, c.table, "a", &log), instance(t, c.table, "b", &log)
+				a, b := instance(t, table, "a", &log), instance(t, table, "b", &log)
 				for _, l := range []*limit.Limits{a, b} {
-					end := mustEnter(t, l, due(c.profile, 0))
-					refusal := mustRefuse(t, l, due(c.profile, 0))
+					end := mustEnter(t, l, due(p, 0))
+					refusal := mustRefuse(t, l, due(p, 0))
 					end()
-					mustEnter(t, l, due(c.profile, refusal.Ticket))()
-					mustRefuse(t, l, due(c.profile, 0))
+					mustEnter(t, l, due(p, refusal.Ticket))()
+					mustRefuse(t, l, due(p, 0))
 				}
 				isLogged := strings.Count(log.String(), "on its own") == 2
-				if isLogged != (c.table == denied) {
+				if isLogged != (table == denied) {
 					t.Errorf("log %s", log.String())
 				}
 			})

@@ -98,7 +98,7 @@ func (r *row) add(m *waiter) {
 	}
 	r.waiting = append(r.waiting, m)
 	r.serve()
-	if r.limits.isAlone(r.profile) {
+	if r.limits.isAlone() {
 		r.kick(0)
 		return
 	}
@@ -310,7 +310,7 @@ func (r *row) update() {
 
 // choose chooses between the table and the memory of this instance, which continues with what the table had.
 func (r *row) choose() {
-	inMemory := r.limits.isAlone(r.profile)
+	inMemory := r.limits.isAlone()
 	if inMemory != r.inMemory {
 		r.inMemory, r.known = inMemory, inMemory
 	}

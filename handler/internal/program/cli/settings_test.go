@@ -70,8 +70,8 @@ func TestSetSaysWhatWaits(t *testing.T) {
 			"until it is cleared; targets.json has 1/s", true,
 		},
 		"lowered": {
-			`{"*.example":{"rate":"10/s","per":"instance"}}`, "", set(setting.Rate, "5/s"),
-			"targets.json has 10/s per instance", false,
+			`{"*.example":{"rate":"10/s"}}`, "", set(setting.Rate, "5/s"),
+			"targets.json has 10/s", false,
 		},
 		"raised_again": {
 			`{"t.example":{"rate":"10/s"}}`, "1/s", set(setting.Rate, "5/s"), "targets.json has 10/s", true,
