@@ -63,6 +63,11 @@ func TestLimitedRateBurst(t *testing.T) {
 			})
 		}
 	}
+	t.Run("20000_waiting", func(t *testing.T) {
+		d := limitedRate(1, 0.2, 24*time.Hour)
+		d.backlog, d.length = 20_000/divisor, 20_000*time.Second/divisor
+		d.run(t, 5).must(t, figures{window: 1.1, use: 0.97, reschedules: 11})
+	})
 }
 
 // TestLimitedRateOverload: 50,000 messages at once, of which five instances receive 1,500 a second.

@@ -285,7 +285,7 @@ func (l *Limits) lost(err error) {
 }
 
 // CountsAlone says that there is no table.
-const CountsAlone = "each instance counts the limits of targets.json on its own"
+const CountsAlone = "limits of targets.json now hold for each instance, not for all together"
 
 // reached notes that the table has answered.
 func (l *Limits) reached() {

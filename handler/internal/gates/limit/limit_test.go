@@ -340,7 +340,7 @@ func TestNoTable(t *testing.T) {
 					mustEnter(t, l, due(p, refusal.Ticket))()
 					mustRefuse(t, l, due(p, 0))
 				}
-				isLogged := strings.Count(log.String(), "on its own") == 2
+				isLogged := strings.Count(log.String(), "now hold for each instance") == 2
 				if isLogged != (table == denied) {
 					t.Errorf("log %s", log.String())
 				}
