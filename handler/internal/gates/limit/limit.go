@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
@@ -134,8 +135,8 @@ func (l *Limits) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *
 	}
 	e := due.Intake.Envelope
 	m := &waiter{
-		deadline: due.Deadline, since: l.now(), age: max(0, due.Arrived.Sub(e.BeginsAt())), ticket: e.Ticket,
-		answer: make(chan answer, 1),
+		deadline: due.Deadline, since: l.now(), ticket: e.Ticket, answer: make(chan answer, 1),
+		age: max(0, due.Arrived.Sub(bounds.Later(e.BeginsAt(), e.LatestAttemptAt))),
 	}
 	if due.Intake.NoRoom { // its attempts are its deliveries
 		m.ticket, m.deliveries = 0, e.Attempts+1

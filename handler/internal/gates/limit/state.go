@@ -62,7 +62,7 @@ const (
 
 // Bounds of the delay of a message that waits in the line.
 const (
-	ageFactor    = 4
+	ageFactor    = 4 // of the age of the message: what is known of the line may be wrong
 	sleepShare   = 3 // of the time until its deadline
 	againShare   = 20
 	longestAgain = 10 * time.Second
@@ -138,7 +138,7 @@ type waiter struct {
 	// since is when it came, by the clock of this machine, and waited how long ago that was when it asks.
 	since  time.Time
 	waited time.Duration
-	// age is how long its call could have been made.
+	// age is for how long its call could have been made, or made again.
 	age time.Duration
 	// ticket is its place in the line, 0 for none.
 	ticket int64

@@ -266,6 +266,9 @@ func (t *target) update() {
 		t.earliest = now.Add(bounds.Seconds(t.limits.random() * t.gap.Seconds() / 4))
 		t.due = t.earliest
 	default:
+		if !t.inMemory {
+			t.limits.reached()
+		}
 		t.isUnsure, t.row.Content = false, content
 		t.gap = t.gap * 9 / 10
 		t.earliest = now.Add(t.gap)
@@ -300,11 +303,7 @@ func (t *target) write(content []byte) (version string, err error) {
 	defer t.mu.Lock()
 	ctx, cancel := context.WithTimeout(t.limits.stopping, updateTime)
 	defer cancel()
-	version, err = rows.Replace(ctx, t.limits.table, next)
-	if err == nil && version != "" {
-		t.limits.reached()
-	}
-	return version, err
+	return rows.Replace(ctx, t.limits.table, next)
 }
 
 // plan returns the content of the row after an update by this instance. Done is called if the update succeeds.
