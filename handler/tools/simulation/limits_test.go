@@ -430,7 +430,7 @@ func TestLimitedCancelledLine(t *testing.T) {
 						{at: cancelled + time.Hour, interval: 3 * row.unit, count: 3},
 					}
 					d.run(t, 5).must(t, figures{
-						peak: d.concurrency, window: 1.1, reschedules: 1e9, waited: 10*time.Second + 6*row.unit,
+						peak: d.concurrency, window: 1.1, reschedules: 1e9, waited: 30*time.Second + 10*row.unit,
 					})
 				})
 			}

@@ -350,7 +350,7 @@ func (s *state) leave(m *waiter, q question, place int64, before int) answer {
 		a.delay = again + bounds.Seconds(lateShare*max(until, turn).Seconds())
 		return a
 	}
-	most := min(max(s.silence(p), ageFactor*age), max(0, m.deadline.Sub(q.now))/sleepShare)
+	most := min(max(s.silence(p), bounds.Seconds(ageFactor*age.Seconds())), max(0, m.deadline.Sub(q.now))/sleepShare)
 	a.delay = min(max(ahead, again), bounds.Seconds((0.8+0.2*q.random())*most.Seconds()))
 	return a
 }
