@@ -337,12 +337,12 @@ func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]s
 		n++
 		run(slices.Concat([]string{"explain", file}, outcome)...)
 		run(slices.Concat([]string{"explain", file, "--json"}, outcome)...)
-		run("explain", "--queue", other, "--request-id", message.ID, "--json")
-		run("explain", "--queue", other, "--request-id", message.ID)
+		run("show", message.ID, "--json")
+		run("show", message.ID)
 		if i >= len(envelopes) {
 			run("send", file)
 		}
-		_, err = f.store.Receive(t.Context(), other, storage.MaxBatch, time.Hour) // explain sees the first 32 only
+		_, err = f.store.Receive(t.Context(), other, storage.MaxBatch, time.Hour) // show sees the first 32 only
 		f.must(err)
 	}
 	secret := c.at("flag")
@@ -414,7 +414,7 @@ func TestSecretsOfTheConnection(t *testing.T) {
 			t.Parallel()
 			for _, line := range [][]string{
 				{executable, "send", "--url", "http://t.example/"},
-				{executable, "explain", "--queue", mainQueue, "--request-id", "x"},
+				{executable, "show", "x"},
 				{executable, "serve"},
 				{localHost, "--app", f.app},
 			} {

@@ -125,8 +125,6 @@ type Host struct {
 	BundleID string
 	// AllowList are the functions that the host loads, in any case, by the list `functions`; empty means all.
 	AllowList []string
-	// Misspelt are members that the host ignores, each with a question that names a similar one.
-	Misspelt []string
 	// Forwarding are the members with which the host passes requests of HTTP functions to the handler as they are.
 	Forwarding []string
 }

@@ -22,7 +22,6 @@ import (
 
 	"asynccaller/handler/internal/plain/bom"
 	"asynccaller/handler/internal/plain/bounds"
-	"asynccaller/handler/internal/plain/nearest"
 	"asynccaller/handler/internal/plain/strictjson"
 	"asynccaller/handler/internal/storage"
 )
@@ -101,15 +100,15 @@ func appAdvice(dir, root string) string {
 	switch {
 	case root == "":
 		return "name one with --app (`make build` stages dist), or for serve with " + rootPathVariable
-	case SameFolder(dir, root):
+	case sameFolder(dir, root):
 		return rootPathVariable + " names this folder: deploy again, with host.json at the top of the package"
 	default:
 		return fmt.Sprintf("%s names another folder: give --app %s", rootPathVariable, root)
 	}
 }
 
-// SameFolder reports whether two paths name the same folder. It does not follow links.
-func SameFolder(a, b string) bool {
+// sameFolder reports whether two paths name the same folder. It does not follow links.
+func sameFolder(a, b string) bool {
 	absoluteA, errA := filepath.Abs(a)
 	absoluteB, errB := filepath.Abs(b)
 	return errors.Join(errA, errB) == nil && absoluteA == absoluteB
@@ -227,7 +226,6 @@ func (h *hostJSON) host() Host {
 		},
 		BundleID:   h.text("extensionBundle.id"),
 		AllowList:  h.allowList(),
-		Misspelt:   h.misspelt(),
 		Forwarding: h.forwarding(),
 	}
 }
@@ -246,33 +244,6 @@ func (h *hostJSON) forwarding() (found []string) {
 		}
 	}
 	return found
-}
-
-// misspelt returns the members of extensions and of extensions.queues that the host does not know, and that are similar
-// to one that it knows, each with a question. The host ignores letter case.
-func (h *hostJSON) misspelt() (found []string) {
-	for parent, known := range map[string][]string{
-		"extensions:": {
-			"queues", "blobs", "cosmosDB", "dapr", "durableTask", "eventGrid", "eventHubs", "http", "kafka", "mcp",
-			"mySql", "openai", "rabbitMQ", "redis", "sendGrid", "serviceBus", "signalR", "sql", "tables", "twilio",
-			"warmup",
-		},
-		"extensions:queues:": {
-			"batchSize", "newBatchThreshold", "maxPollingInterval", "visibilityTimeout", "maxDequeueCount",
-			"messageEncoding",
-		},
-	} {
-		for key := range h.values {
-			rest, isBelow := strings.CutPrefix(key, parent)
-			name, _, _ := strings.Cut(rest, ":")
-			similar, likely := nearest.Name(name, known)
-			if isBelow && likely && !strings.EqualFold(similar, name) {
-				found = append(found, strings.ReplaceAll(parent, ":", ".")+name+nearest.Hint(name, known))
-			}
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found)
 }
 
 func (h *hostJSON) allowList() (names []string) {

@@ -52,27 +52,3 @@ func TestHostRetryIsRefused(t *testing.T) {
 		}
 	}
 }
-
-// TestMisspelt: members of host.json that the host ignores are named if they are similar to one that it knows.
-func TestMisspelt(t *testing.T) {
-	const section, option = `"extensions": {`, `"batchSize": `
-	for _, test := range []struct{ old, replacement, want string }{
-		{section, section + `"queue": {"batchSize": 1, "other": 1}, `, "extensions.queue; did you mean queues?"},
-		{`"queues"`, `"Queus"`, "extensions.queus; did you mean queues?"},
-		{section, section + `"eventHub": {"x": 1}, `, "extensions.eventhub; did you mean eventHubs?"},
-		{section, section + `"sql": {"x": 1}, "http": {"x": 1}, "other": {"x": 1}, `, ""},
-		{option, `"batchSise": `, "extensions.queues.batchsise; did you mean batchSize?"},
-		{`"maxDequeueCount"`, `"maxDequeuCount"`, "extensions.queues.maxdequeucount; did you mean maxDequeueCount?"},
-		{option, `"BATCHSIZE": `, ""},
-		{option, `"other": `, ""},
-	} {
-		host, err := functionapp.LoadHost(withHost(t, test.old, test.replacement).write(t), nil)
-		if got := strings.Join(host.Misspelt, ", "); err != nil || got != test.want {
-			t.Errorf("%s: %q, %v, want %q", test.replacement, got, err, test.want)
-		}
-	}
-	loaded := app(nil).mustLoad(t, "AzureFunctionsJobHost__extensions__queue__batchSize=1")
-	if diff := cmp.Diff([]string{"extensions.queue; did you mean queues?"}, loaded.Host.Misspelt); diff != "" {
-		t.Error(diff)
-	}
-}

@@ -36,19 +36,6 @@ func (a *App) Stopped(environ []string) (disabled, unlisted []string) {
 	return disabled, unlisted
 }
 
-// Ineffective returns the names of settings that seem to disable a function of the app, and that the host does not
-// read.
-func (a *App) Ineffective(environ []string) (names []string) {
-	for _, variable := range environ {
-		match := disabling.FindStringSubmatch(variable)
-		if match != nil && !isRead(match) && ContainsName(a.Names(), match[2]) {
-			name, _, _ := strings.Cut(variable, "=")
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // WhyIdle returns why the host runs no queue function of the app, so that no call is made. It is empty if the host runs
 // one.
 func (a *App) WhyIdle(environ []string) string {

@@ -66,27 +66,3 @@ func TestWhyIdle(t *testing.T) {
 		})
 	}
 }
-
-// TestIneffective: the host reads a setting that disables a function in two forms.
-func TestIneffective(t *testing.T) {
-	app := functionapp.App{
-		Functions: []functionapp.Function{{Name: "AC-standard"}}, Timers: []functionapp.Timer{{Name: "AC-monitor"}},
-	}
-	for setting, want := range map[string]bool{
-		"AzureWebJobs__AC-standard__Disabled=true":  true,
-		"azurewebjobs__ac-STANDARD__disabled=1":     true,
-		"AzureWebJobs:AC-standard:Disabled=true":    true,
-		"AzureWebJobs__AC-monitor__Disabled=True":   true,
-		"AzureWebJobs.AC-standard_Disabled=true":    true,
-		"AzureWebJobs_AC-standard__Disabled=true":   true,
-		"AzureWebJobs.AC-standard.Disabled=true":    false,
-		"AzureWebJobs_AC-standard_Disabled=true":    false,
-		"AzureWebJobs__AC-standard__Disabled=false": false,
-		"AzureWebJobs__AC-other__Disabled=true":     false,
-		"AzureWebJobsStorage__accountName=true":     false,
-	} {
-		if got := app.Ineffective([]string{setting}); (len(got) == 1) != want {
-			t.Errorf("%s: %q, want %t", setting, got, want)
-		}
-	}
-}

@@ -112,7 +112,7 @@ func (p *Page) addNext(ctx context.Context, a *account.Account, now time.Time) (
 		p.Requeue = &preview
 		return []error{err}
 	}
-	// What a route calls, explain --queue describes.
+	// What a route calls, explain FILE describes.
 	if !p.Raw && (p.call.row != nil || p.Reason != message.Undecodable) {
 		at := bounds.Later(now, p.NextAttemptAt)
 		next, err := explainMessage(ctx, a, p.Queue, p.ID, p.call.content, at)

@@ -35,7 +35,7 @@ type Preview struct {
 func previewRequeue(ctx context.Context, a *account.Account, f account.Found) (preview Preview, unknown error) {
 	now := time.Now()
 	preview, text := prepareRequeue(ctx, a.Rules, f, now)
-	if preview.Refused != "" || f.Raw { // explain --queue describes the call of the route
+	if preview.Refused != "" || f.Raw { // explain FILE describes the call of the route
 		return preview, nil
 	}
 	explanation, unknown := explainMessage(ctx, a, preview.To, f.ID, a.Rules.Content(text), now)
@@ -47,7 +47,7 @@ func previewRequeue(ctx context.Context, a *account.Account, f account.Found) (p
 func prepareRequeue(
 	ctx context.Context, rules message.Rules, f account.Found, now time.Time,
 ) (preview Preview, text string) {
-	to, noTarget := operation.Target(f.Queue, "")
+	to, noTarget := operation.RequeueTo(f.Queue, "")
 	text, invalid := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{Raw: f.Raw}, now)
 	preview = Preview{To: to}
 	if noTarget != nil {
@@ -85,12 +85,12 @@ func explainMessage(
 		Now:             at,
 		MaxContentBytes: rules.Encoding.MaxContentBytes(),
 		Guard:           rules.Guard,
-		Live:            LiveSettings(a, settings, at),
+		Live:            liveSettings(a, settings, at),
 	}), unknown
 }
 
-// LiveSettings returns what an explanation needs to know about the settings of an account.
-func LiveSettings(a *account.Account, settings []setting.Setting, now time.Time) func(*url.URL) explain.Live {
+// liveSettings returns what an explanation needs to know about the settings of an account.
+func liveSettings(a *account.Account, settings []setting.Setting, now time.Time) func(*url.URL) explain.Live {
 	inForce := setting.Select(settings, now)
 	return func(target *url.URL) explain.Live {
 		of := inForce.Of(target, now)

@@ -239,6 +239,10 @@ func (r Preview) lines() []Line {
 func deliveryLines(x explain.Explanation) []Line {
 	l := lines(StepLines(x.Arrival))
 	if e := x.Envelope; e != nil {
+		l.addField("paused", e.Paused)
+		for _, set := range e.Set {
+			l.add("set", "%s", set)
+		}
 		l.add("deadline", "%s; then %s", format.Moment(e.Deadline), Consequence(e.IfExpired))
 		l.addField("policy", e.Policy)
 	}

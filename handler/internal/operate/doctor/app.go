@@ -3,18 +3,14 @@ package doctor
 import (
 	"context"
 	"debug/buildinfo"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 
-	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/rules/envelope"
@@ -31,19 +27,6 @@ const (
 	redeploy     = "correct it and deploy again"
 )
 
-// nextWithoutApp returns what to do about a folder that is not an app folder.
-func nextWithoutApp(dir string, environ []string) string {
-	root := functionapp.RootPath(config.Getenv(environ))
-	switch {
-	case root == ".": // the host passes no folder
-		return "name the app folder: `async-caller doctor --app dist`, if `make build` has staged it"
-	case functionapp.SameFolder(dir, root):
-		return "deploy again, with host.json at the top of the package"
-	default: // doctor does not follow the host's variable
-		return "name the app folder of the host: `async-caller doctor --app " + root + "`"
-	}
-}
-
 // folder checks what start-up does not validate in an app folder.
 func (report Reporter) folder(app *functionapp.App, environ []string) {
 	report.functions(app, environ)
@@ -52,11 +35,6 @@ func (report Reporter) folder(app *functionapp.App, environ []string) {
 			"correct it and deploy again; delete the folder if the function is not wanted")
 	}
 	report.unserved(app)
-	if len(app.Host.Misspelt) > 0 {
-		report.items(app.Host.Misspelt, Line{
-			State: Warning, Check: "host.json", Text: "the host ignores members that it does not know", Next: redeploy,
-		}, "")
-	}
 	for _, timer := range app.Timers {
 		err := timer.CheckSchedule()
 		if err != nil {
@@ -113,30 +91,14 @@ func (report Reporter) functions(app *functionapp.App, environ []string) {
 	if app.WhyIdle(environ) != "" {
 		state = Broken
 	}
-	report.items(disabled, Line{
+	report.items(slices.Concat(disabled, unlisted), Line{
 		State: state,
 		Check: "functions",
-		Text:  "the host does not run those that are disabled",
-		Next:  `remove the settings AzureWebJobs.<function>.Disabled, and "disabled" from function.json`,
+		Text:  `the host does not run those that are disabled, or that "functions" in host.json does not list`,
+		Next: `remove the settings AzureWebJobs.<function>.Disabled, and "disabled" from function.json; remove ` +
+			`"functions" from host.json, and settings AzureFunctionsJobHost__functions__<number>, or add the names`,
 	}, "none is disabled")
-	if names := app.Ineffective(environ); len(names) > 0 {
-		report.items(names, Line{
-			State: Warning,
-			Check: "functions",
-			Text:  "the host does not read settings that seem to disable a function",
-			Next:  "call them AzureWebJobs.<function>.Disabled or AzureWebJobs_<function>_Disabled, or remove them",
-		}, "")
-	}
 	report.timers(app, disabled)
-	if len(unlisted) > 0 {
-		report.items(unlisted, Line{
-			State: state,
-			Check: "functions",
-			Text:  `the host runs only those that "functions" in host.json lists, and it does not list`,
-			Next: `remove "functions" from host.json, and settings AzureFunctionsJobHost__functions__<number>, ` +
-				"or add the names",
-		}, "")
-	}
 }
 
 // unread reports the queues that we ship, that exist, and that no function of the app reads.
@@ -198,7 +160,7 @@ func (report Reporter) executable(app *functionapp.App) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(app.Dir, path)
 	}
-	err := checkExecutable(path, runtime.GOOS+"/"+runtime.GOARCH)
+	err := checkExecutable(path)
 	next := "run `make build` for this machine; deploy the zip of `make package`: " +
 		"other tools can lose the executable bit"
 	if err == nil {
@@ -208,37 +170,19 @@ func (report Reporter) executable(app *functionapp.App) {
 	report.problems("executable", err, next, path+" can be started")
 }
 
-// cloudPlatform is the platform of a Function App.
-const cloudPlatform = "linux/amd64"
-
-// checkExecutable checks the file that the host starts on this machine, which has a platform, or in a Function App.
-func checkExecutable(path, localPlatform string) error {
+// checkExecutable checks the file that the host starts. Of another platform it says nothing: the file can be for the
+// Function App.
+func checkExecutable(path string) error {
 	info, err := os.Stat(path)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !isExecutable(info.Mode()):
+	}
+	if !isExecutable(info.Mode()) {
 		return fmt.Errorf("%s is not executable, so the host cannot start it: its mode is %v", path, info.Mode())
 	}
-	build, err := buildinfo.ReadFile(path)
-	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
-		return err
-	}
+	_, err = buildinfo.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("%s is not async-caller, or is damaged: %w", path, err)
-	}
-	own, known := debug.ReadBuildInfo()
-	if known && build.Path != own.Path {
-		return fmt.Errorf("%s is not async-caller but %s", path, build.Path)
-	}
-	settings := map[string]string{}
-	for _, setting := range build.Settings {
-		settings[setting.Key] = setting.Value
-	}
-	platform := settings["GOOS"] + "/" + settings["GOARCH"]
-	if platform != localPlatform && platform != cloudPlatform {
-		return fmt.Errorf("%s is for %s: it runs neither on this machine (%s) nor in a Function App (%s)",
-			path, platform, localPlatform, cloudPlatform)
+		return fmt.Errorf("%s cannot be read as async-caller: %w", path, err)
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/storage/azure"
 )
 
 // State is the result of a check.
@@ -43,13 +42,12 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 	a := config.ReadApp(dir, environ, config.Doctor)
 	noApp := errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
 	if noApp { // problems with the settings follow from it
-		report.problems("app folder", a.FunctionsErr, nextWithoutApp(dir, environ), "")
+		report.problems("app folder", a.FunctionsErr, "name the app folder: `async-caller doctor --app dist`, if "+
+			"`make build` has staged it; if this is the deployed app, deploy again, with host.json at the top of the "+
+			"package", "")
 	}
 	report.problems("settings", errors.Join(a.LocalErr, a.SettingsErr),
 		"correct it and restart the app: until then it makes no calls", "valid, with "+config.FilesInForce(dir))
-	for _, warning := range a.Settings.Warnings {
-		report(Line{State: Warning, Check: "settings", Text: warning, Next: "rename it in the settings of the app"})
-	}
 	for _, v := range a.Settings.Variables {
 		report.ok("variable", v.String())
 	}
@@ -71,18 +69,8 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 			queues = a.Functions.QueueNames()
 		}
 	}
-	isReachable := report.proxies(ctx, config.Getenv(a.Environ), a.Connection.Endpoint)
 	report.problems("connection", a.ConnectionErr, "correct the setting, in the app and in this environment", "valid")
-	address, ignored := azure.Overridden(a.Environ, storage.ConnectionName)
-	if len(ignored) > 0 {
-		report.items(ignored, Line{
-			State: Warning,
-			Check: "connection",
-			Text:  address + " takes precedence, so the host ignores",
-			Next:  "remove them; or remove " + address + ", if they are right",
-		}, "")
-	}
-	if a.ConnectionErr != nil || !isReachable {
+	if a.ConnectionErr != nil {
 		report.skip("storage, clock, permissions, queues, encoding and heartbeats")
 		return
 	}

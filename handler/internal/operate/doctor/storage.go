@@ -13,7 +13,6 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/heartbeat"
-	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/observers/sight"
@@ -242,18 +241,13 @@ func isWrapped(content []byte) bool {
 func (report Reporter) tables(ctx context.Context, conn azure.Connection, a config.App, now time.Time) {
 	const check = "table access"
 	tables, err := azure.OpenTables(conn)
-	hasLimits := a.Settings.Rules.Profiles.NeedTable()
 	if err != nil || a.Settings.Tables == config.Off {
-		line := Line{
+		report(Line{
 			State: Warning,
 			Check: check,
 			Text:  "scheduled messages and heartbeats are not recorded",
 			Next:  "set " + config.Prefix + "TABLES to on, and add TableEndpoint to the connection string",
-		}
-		if hasLimits {
-			line.Text += ", and " + limit.CountsAlone
-		}
-		report(line)
+		})
 		return
 	}
 	defer tables.Close()
@@ -278,11 +272,6 @@ func (report Reporter) tables(ctx context.Context, conn azure.Connection, a conf
 	}
 	if !slices.Contains(failed, storage.AppTable) {
 		report.pauses(ctx, tables.Table(storage.AppTable), now)
-	} else if hasLimits {
-		report(Line{
-			State: Warning, Check: "limits", Text: "without permission to use the table, " + limit.CountsAlone,
-			Next: "see " + check,
-		})
 	}
 }
 
@@ -397,6 +386,7 @@ func (report Reporter) pauses(ctx context.Context, table storage.Table, now time
 // failed reports an error of storage. Roles are those that the operation needs.
 func (report Reporter) failed(check string, err error, roles string) {
 	next := cmp.Or(azure.Advice(err, roles),
-		"try again; then check the account's name in "+storage.ConnectionName+", its firewall, the network and its DNS")
+		"try again; then check the account's name in "+storage.ConnectionName+", its firewall, the network, its DNS "+
+			"and proxies")
 	report(Line{State: Broken, Check: check, Text: err.Error(), Next: next})
 }

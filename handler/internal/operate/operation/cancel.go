@@ -22,8 +22,10 @@ func (op *Operations) PlanCancel(ctx context.Context, s account.Source, callback
 	now := time.Now()
 	var seconds map[message.RequestKey]bool
 	if callback {
-		var err error
-		seconds, err = op.findSeconds(ctx, s)
+		_, err := op.Account.Reach(ctx)
+		if err == nil {
+			seconds, err = op.findSeconds(ctx, s)
+		}
 		if err != nil {
 			return nil, err
 		}

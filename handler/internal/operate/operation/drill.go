@@ -5,17 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/operate/send"
-	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/targets"
@@ -70,8 +67,8 @@ type DrillResult struct {
 func (r *DrillResult) Pending() int { return r.Sent - r.Delivered - r.Failed }
 
 // Drill sends calls through the app and waits for their outcomes, until all are known or the deadlines have passed. The
-// observer learns of each outcome. With an [ErrNoOutcomes] or an [ErrNoCall] it has sent nothing. With another error, or if ctx ends, the result has
-// what is known.
+// observer learns of each outcome. With an [ErrNoOutcomes] or an [ErrNoCall] it has sent nothing. With another error,
+// or if ctx ends, the result has what is known.
 func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err error) {
 	r = DrillResult{
 		Account: op.Account.Name, Queue: envelope.QueueFor(d.Priority),
@@ -102,14 +99,12 @@ func (op *Operations) Drill(ctx context.Context, d Drill) (r DrillResult, err er
 	until := r.Until.Add(drillGrace)
 	op.observer().Note(fmt.Sprintf("sent %d calls for %s to %s; waiting for their outcomes, at most until %s",
 		r.Sent, text.Line(r.Host, maxShown), r.Queue, until.Format(time.TimeOnly+" UTC")))
-	said, silentUntil := map[string]string{}, time.Now().Add(drillSilence)
+	silentUntil := time.Now().Add(drillSilence)
 	err = w.poll(ctx, func() (bool, error) {
-		now := time.Now()
-		news := r.count(w, said)
-		for _, text := range slices.Sorted(maps.Keys(news)) {
-			op.observer().Note(format.Plural(news[text], "call") + ": " + text)
-		}
-		if len(said) == 0 && now.After(silentUntil) {
+		now, c := time.Now(), w.count()
+		r.Delivered, r.Failed, r.Failures = c.delivered, c.over, c.reasons
+		w.noteNews()
+		if len(w.said) == 0 && now.After(silentUntil) {
 			op.observer().Note(noOutcome)
 			silentUntil = until
 		}
@@ -189,24 +184,4 @@ func (op *Operations) sendDrill(ctx context.Context, d Drill, r *DrillResult, w 
 		r.Until = deadline
 	}
 	return nil
-}
-
-// count counts the calls by what is known of them, and those of which something else was said before by what it is now.
-func (r *DrillResult) count(w *watch, said map[string]string) (news map[string]int) {
-	r.Delivered, r.Failed, r.Failures, news = 0, 0, map[string]int{}, map[string]int{}
-	for id := range w.sent {
-		state := w.of(id)
-		if text := state.text(); text != said[id] {
-			said[id] = text
-			news[text]++
-		}
-		switch {
-		case state.delivered:
-			r.Delivered++
-		case state.isOver():
-			r.Failed++
-			r.Failures[outcomeText(state.failure())]++
-		}
-	}
-	return news
 }

@@ -23,8 +23,8 @@ import (
 
 const drillURL = "https://t.example/health?key=C4nary"
 
-// TestDrill checks that a drill says of each call how it ended, with the reason of its latest failure, or that its end is
-// not known, within the time that it states, and each outcome when it is recorded.
+// TestDrill checks that a drill says of each call how it ended, with the reason of its latest failure, or that its end
+// is not known, within the time that it states, and each outcome when it is recorded.
 func TestDrill(t *testing.T) {
 	const calls, soon = 20, 5 * time.Second
 	const end = operation.DrillDeadline + 30*time.Second

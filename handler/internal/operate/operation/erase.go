@@ -73,9 +73,9 @@ type ErasedPlace struct {
 // Left is how many were found and not deleted.
 func (p ErasedPlace) Left() int { return p.Found - p.Deleted }
 
-// Erase deletes what an erasure selects on the account, for good: it keeps no journal, and publishes who has deleted how
-// many messages. Without remove it only counts. An error means that the account cannot be reached, and that nothing was
-// deleted.
+// Erase deletes what an erasure selects on the account, for good: it keeps no journal, and publishes who has deleted
+// how many messages. Without remove it only counts. An error means that the account cannot be reached, and that nothing
+// was deleted.
 func (op *Operations) Erase(ctx context.Context, e Erasure, remove bool) ([]ErasedPlace, error) {
 	if _, err := op.Account.Reach(ctx); err != nil {
 		return nil, err

@@ -69,8 +69,8 @@ func newErasable(t *testing.T) (*operation.Operations, *memory.Queues, *memory.T
 	return a, store, table
 }
 
-// TestErase: a request id and its callback are erased everywhere, and nothing else. There is no journal, and the list of
-// runs has who erased how many messages, and when, but not what.
+// TestErase: a request id and its callback are erased everywhere, and nothing else. There is no journal, and the list
+// of runs has who erased how many messages, and when, but not what.
 func TestErase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newErasable(t)

@@ -15,8 +15,8 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 )
 
-// PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are paused:
-// their calls are not made then.
+// PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are paused: their
+// calls are not made then.
 func (op *Operations) PlanExpedite(ctx context.Context, s account.Source, pace journal.Pace) (*Plan, error) {
 	return op.planExpedite(ctx, s, paced("expedite", pace), op.settingsInForce(ctx), asItIs)
 }

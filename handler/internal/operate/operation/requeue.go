@@ -97,7 +97,7 @@ func (op *Operations) requeue(
 ) (change, error) {
 	now := time.Now()
 	send := func(ctx context.Context, f account.Found) (journal.Step, error) {
-		to, err := Target(f.Queue, r.To)
+		to, err := RequeueTo(f.Queue, r.To)
 		if err == nil {
 			err = op.Account.Rules.CheckRaw(f.Raw, to)
 		}
@@ -135,9 +135,9 @@ func (op *Operations) requeue(
 	}, nil
 }
 
-// Target returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The
+// RequeueTo returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The
 // queue that a dead letter names does not count, because any sender can have written it.
-func Target(from, to string) (string, error) {
+func RequeueTo(from, to string) (string, error) {
 	main := account.MainQueue(from)
 	if to == "" && main == from {
 		return "", fmt.Errorf("%s is not a poison queue, so its main queue is unknown: "+

@@ -26,7 +26,8 @@ import (
 	"asynccaller/handler/internal/storage/rows"
 )
 
-// scheduledChange returns the step of a scheduled message. The error is the reason to refuse the message, or errLeftOut.
+// scheduledChange returns the step of a scheduled message. The error is the reason to refuse the message, or
+// errLeftOut.
 type scheduledChange func(p *Plan, in decision.Intake, row record.Scheduled) (journal.Step, error)
 
 // errLeftOut means that a message is not selected after all, as its content shows.

@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 )
@@ -37,6 +40,8 @@ type watch struct {
 	// mu guards sent, the request ids of the messages that were sent.
 	mu   sync.Mutex
 	sent map[string]bool
+	// said has what was said of messages, by request id.
+	said map[string]string
 }
 
 // newWatch returns the watch of a run with a token, or one that notes nothing.
@@ -45,6 +50,7 @@ func newWatch(op *Operations, token string) *watch {
 		operations: op,
 		outcomes:   outcomes{table: op.Outcomes, token: token, messages: map[string]*messageState{}},
 		sent:       map[string]bool{},
+		said:       map[string]string{},
 	}
 }
 
@@ -131,45 +137,54 @@ func (w *watch) Failures(ctx context.Context, share float64) error {
 // Canaries implements [run.Hooks].
 func (w *watch) Canaries(ctx context.Context) error {
 	total := len(w.sent)
-	note := w.operations.observer().Note
-	note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", total, canaryWait))
+	w.operations.observer().Note(
+		fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", total, canaryWait))
 	deadline := time.Now().Add(canaryWait)
-	noted := ""
 	return w.poll(ctx, func() (bool, error) {
+		w.noteNews()
 		c := w.count()
-		why := ""
-		if c.refused > 0 {
-			why = refusedText(c.lastRefused)
-		}
+		why := noOutcome
 		switch {
 		case c.failed > 0:
 			return false, run.StopError("a first message is not delivered: " + failedText(c.lastFailed))
 		case c.delivered == total:
-			note(fmt.Sprintf("%d delivered", total))
 			return true, nil
 		case time.Now().Before(deadline):
-			if why != "" && why != noted {
-				note(why)
-				noted = why
-			}
 			return false, nil
-		case why == "":
-			why = noOutcome
+		case c.refused > 0:
+			why = refusedText(c.lastRefused)
 		}
 		return false, run.StopError(fmt.Sprintf("%d of %d first messages are delivered; %s", c.delivered, total, why))
 	})
 }
 
-// counts are the numbers of messages that were delivered, whose call has failed, and that were refused without a call.
-// The latest rows say why.
-type counts struct {
-	delivered, failed, refused int
-	lastFailed, lastRefused    record.Outcome
+// noteNews notes the outcomes that were not said before, each with the number of its calls.
+func (w *watch) noteNews() {
+	news := map[string]int{}
+	for id := range w.sent {
+		if text := w.of(id).text(); text != w.said[id] {
+			w.said[id] = text
+			news[text]++
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(news)) {
+		w.operations.observer().Note(format.Plural(news[text], "call") + ": " + text)
+	}
 }
 
-func (w *watch) count() (c counts) {
+// counts are the numbers of messages that were delivered, whose call has failed, whose call has failed for good, and
+// that were refused without a call. Reasons counts those that have failed for good by their latest failures; the latest
+// rows say why.
+type counts struct {
+	delivered, failed, over, refused int
+	reasons                          map[string]int
+	lastFailed, lastRefused          record.Outcome
+}
+
+func (w *watch) count() counts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	c := counts{reasons: map[string]int{}}
 	for id := range w.sent {
 		outcome := w.of(id)
 		switch {
@@ -177,7 +192,12 @@ func (w *watch) count() (c counts) {
 			c.delivered++
 		case outcome.hasFailed():
 			c.failed++
-			c.lastFailed = laterOutcome(c.lastFailed, outcome.failure())
+			row := outcome.failure()
+			c.lastFailed = laterOutcome(c.lastFailed, row)
+			if outcome.isOver() {
+				c.over++
+				c.reasons[outcomeText(row)]++
+			}
 		case !outcome.refused.WrittenAt.IsZero():
 			c.refused++
 			c.lastRefused = laterOutcome(c.lastRefused, outcome.refused)

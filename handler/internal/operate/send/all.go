@@ -9,7 +9,7 @@ import (
 )
 
 // parallelSends is how many envelopes are sent at once. Storage takes some milliseconds for each.
-const parallelSends = 16
+const parallelSends = 8
 
 // Sending is one of several envelopes that are being sent.
 type Sending struct {
@@ -31,16 +31,24 @@ func (s *Sending) Wait() (Message, Receipt, error) {
 
 // SendAll reads envelopes, JSON one after the other, and starts to send each, until the input or ctx ends. What it has
 // started is completed even then, so that the result of each envelope is known. An invalid envelope does not keep the
-// others from being sent. Without a Store, the envelopes are only prepared.
+// others from being sent. Without a Store, the envelopes are only prepared. When ctx ends first, a read of the input
+// goes on until the program ends.
 func (s *Sender) SendAll(ctx context.Context, input io.Reader) <-chan *Sending {
-	all := make(chan *Sending, parallelSends-1)
+	all := make(chan *Sending, parallelSends-2) // one more is awaited, and one is begun before there is room
+	from, to := io.Pipe()
+	go func() {
+		_, err := io.Copy(to, input)
+		_ = to.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { _ = to.Close() })
 	go func() {
 		defer close(all)
-		reader := json.NewDecoder(input)
-		for number := 1; ctx.Err() == nil; number++ {
+		defer from.Close()
+		reader := json.NewDecoder(from)
+		for number := 1; ; number++ {
 			var content json.RawMessage
 			err := reader.Decode(&content)
-			if errors.Is(err, io.EOF) {
+			if errors.Is(err, io.EOF) || ctx.Err() != nil {
 				return
 			}
 			sending := &Sending{Number: number, done: make(chan struct{})}

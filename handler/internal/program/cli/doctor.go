@@ -19,9 +19,9 @@ func newDoctor(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   shared.group,
 		Short: "Find out why an app delivers nothing, and what to do",
-		Long: `Check the settings, host.json, every function.json, the executable, the log levels, the proxies, the
-storage account and each permission on it, the clock, the queues that functions read, the encoding
-of their first messages, and whether the apps on the account run. Each line is ok, warning or
+		Long: `Check the settings, host.json, every function.json, the executable, the log levels, the storage
+account and each permission on it, the clock, the queues that functions read, the encoding of their
+first messages, and whether the apps on the account run. Each line is ok, warning or
 broken, and says what to do next; with --json it has the members state, check, text and next. The
 exit code is 1 if something is broken. A check that depends on a broken one is left out. Without
 host.json it checks the queues that we ship. In the project's folder it checks dist.

@@ -45,13 +45,17 @@ func TestEraseExitCode(t *testing.T) {
 			operation.ErasedPlace{Place: poison}, operation.ErasedPlace{Place: poison}, nil, exitNothing, "in test",
 		},
 		"only_journal": {
-			operation.ErasedPlace{Place: poison}, operation.ErasedPlace{Place: poison}, []string{"ONE", "TWO"}, exitPartly,
+			operation.ErasedPlace{Place: poison},
+			operation.ErasedPlace{Place: poison},
+			[]string{"ONE", "TWO"},
+			exitPartly,
 			"have copies, or cannot be searched: ONE, TWO; `async-caller runs delete RUN`",
 		},
 		"journal": {
 			operation.ErasedPlace{Place: poison, Found: 2},
 			operation.ErasedPlace{Place: poison, Found: 2, Deleted: 2},
-			[]string{"ONE"}, exitPartly, "ONE",
+			[]string{"ONE"},
+			exitPartly, "ONE",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,26 +2,21 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/app/config"
-	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/deliver/outbound"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/call"
-	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/program/terminal"
@@ -34,14 +29,14 @@ import (
 // explainOptions are the flags of explain.
 type explainOptions struct {
 	explain.Question
-	outcome                  decision.Outcome
-	requestID, bodyFile, app string
-	json                     bool
+	outcome       decision.Outcome
+	bodyFile, app string
+	json          bool
 }
 
 func newExplain(env Env) *cobra.Command {
 	command := &cobra.Command{
-		Use:   "explain [FILE]",
+		Use:   "explain FILE",
 		Short: "Show how the handler would process an envelope, and why",
 		Long: `Run the handler's rules on one envelope, without a call and without changing a queue, and show the
 decisions. With --status or --failure, also show what would follow that result of the call: the rule
@@ -51,13 +46,12 @@ With the --queue of a route, the content is not an envelope, but the body of the
 routes.json states. The explanation shows that call, and where its envelope goes if it fails.
 
 The exit code is 1 if no call is made, whatever the result would be, and no callback reports that to
-the sender: the message is malformed, the host cannot decode it or has delivered it too often, the
-target is refused, or the deadline passes before a call is allowed.
+the sender: the message is malformed, the target is refused, or the deadline passes before a call is
+allowed.
 
-The envelope comes from FILE, or standard input for "-", as JSON or base64; or, with --queue and
---request-id, from the first 32 visible messages of a queue or of its poison queue. Only then does
-the explanation know whether the target is paused, which limits are set in the place of those of
-targets.json, and when the token of its credential ends.
+The envelope comes from FILE, or standard input for "-", as JSON or base64. Nothing in the account
+is read, so pauses and limits that operators have set do not count. "show ID" finds a message on the
+queues, and says what the handler does with it.
 
 Settings come from the environment and from local.settings.json, host.json, retry.json, targets.json
 and routes.json in the app folder. The explanation begins with the values that these files have by
@@ -66,26 +60,25 @@ context are not shown otherwise.`,
 		Example: `  async-caller explain order.json --status 503 --header 'Retry-After: 120'
   async-caller send --dry-run --url https://example.com/ping | async-caller explain - --failure dns
   async-caller explain --queue orders-in order.xml --status 503
-  async-caller explain --queue async-caller --request-id 42 --at 2026-12-24T18:00:00Z --json`,
-		Args: cobra.MaximumNArgs(1),
+  async-caller explain order.json --at 2026-12-24T18:00:00Z --json`,
+		Args: cobra.ExactArgs(1),
 	}
 	var o explainOptions
 	flags := flagsOf(command)
 	o.addTo(flags)
 	command.MarkFlagsMutuallyExclusive("status", "failure")
 	command.MarkFlagsMutuallyExclusive("body", "body-file")
-	command.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := o.check(flags, args); err != nil {
+	command.RunE = func(_ *cobra.Command, args []string) error {
+		if err := o.check(flags); err != nil {
 			return err
 		}
-		return o.run(cmd.Context(), env, args)
+		return o.run(env, args[0])
 	}
 	return command
 }
 
 func (o *explainOptions) addTo(flags *flagSet) {
 	flags.StringVar(&o.Queue, "queue", "", "`queue` of the envelope, or of a route")
-	flags.StringVar(&o.requestID, "request-id", "", "request `id`, or message id, of the envelope on the queue")
 	parsed(flags, &o.outcome.Status, "status", "assume that the target answers with this `status`", parseFinalStatus)
 	headerFlag(flags, &o.outcome.Header, http.Header.Add, "with --status: `header` of the answer "+headerUsage)
 	parsed(flags, &o.outcome.Body, "body", "with --status: body of the answer as `text`",
@@ -123,11 +116,7 @@ func parseFinalStatus(text string) (int, error) {
 	return status, err
 }
 
-func (o *explainOptions) check(flags *flagSet, args []string) error {
-	hasFile := len(args) == 1
-	isOnQueue := o.Queue != "" && o.requestID != ""
-	flags.refuse(hasFile && o.requestID != "", "FILE and --request-id exclude each other")
-	flags.refuse(!hasFile && !isOnQueue, `give a FILE ("-" is standard input), or --queue and --request-id`)
+func (o *explainOptions) check(flags *flagSet) error {
 	describesAnswer := o.outcome.Header != nil || o.outcome.Body != nil || o.bodyFile != ""
 	hasAnswer := o.outcome.Status != 0 || o.outcome.Failure == decision.FailureRedirected
 	flags.refuse(describesAnswer && !hasAnswer,
@@ -135,7 +124,7 @@ func (o *explainOptions) check(flags *flagSet, args []string) error {
 	return flags.err()
 }
 
-func (o *explainOptions) run(ctx context.Context, env Env, args []string) error {
+func (o *explainOptions) run(env Env, file string) error {
 	if err := o.readBody(env); err != nil {
 		return usageError(fmt.Errorf("--body-file: %w", err))
 	}
@@ -155,22 +144,12 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	o.InsertedAt, o.Deliveries = o.Now, 1
 	main := account.MainQueue(o.Queue)
 	if to, hasRoute := a.Settings.Routes[main]; hasRoute {
 		o.Queue, o.Route = main, &to
 	}
-	var source string
-	if len(args) == 1 {
-		err = o.readFile(env, a, args[0])
-	} else {
-		source, err = o.peek(ctx, a)
-	}
-	if err != nil {
+	if err := o.readFile(env, a, file); err != nil {
 		return err
-	}
-	if o.requestID != "" { // otherwise nothing in the account is read
-		o.readTable(ctx, env, a)
 	}
 	explanation := explain.About(a.Settings.Rules, o.Question)
 	if o.json {
@@ -179,7 +158,6 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 			Variables []config.Variable `json:"variables,omitempty"`
 		}{explanation, a.Settings.Variables})
 	} else {
-		terminal.PrintField(env.out, "found", source)
 		for _, v := range a.Settings.Variables {
 			terminal.PrintField(env.out, "variable", v.String())
 		}
@@ -232,98 +210,6 @@ func (o *explainOptions) readFile(env Env, a config.App, path string) error {
 		o.Queue = envelope.QueueFor(received.Priority)
 	}
 	return nil
-}
-
-// peek finds the envelope on the queue or its poison queue, and describes where.
-func (o *explainOptions) peek(ctx context.Context, a config.App) (source string, err error) {
-	if _, err := parseQueue(o.Queue); err != nil {
-		return "", usageError(fmt.Errorf("--queue: %w", err))
-	}
-	store, err := openStore(a)
-	if err != nil {
-		return "", err
-	}
-	defer store.Close()
-	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
-	defer cancel()
-	return o.find(ctx, store, a)
-}
-
-// readTable reads the live settings of targets. If they are not known, it says so, and the explanation does not depend
-// on them.
-func (o *explainOptions) readTable(ctx context.Context, env Env, a config.App) {
-	app := &account.Account{AppTable: operation.OpenTables(a).App}
-	app.Rules.Decision = a.Settings.Rules
-	settings, err := app.Settings(ctx)
-	if err != nil && !errors.Is(err, account.ErrNoSettings) {
-		why := text.Printable(err.Error())
-		fmt.Fprintf(env.Stderr, "whether the target is paused or has other limits is unknown: %s\n", why)
-	}
-	o.Live = call.LiveSettings(app, settings, o.Now)
-}
-
-func (o *explainOptions) find(ctx context.Context, store storage.Queues, a config.App) (source string, err error) {
-	names := []string{o.Queue}
-	if poison, ok := storage.PoisonName(o.Queue); ok {
-		names = append(names, poison)
-	}
-	rules := message.Rules{Encoding: a.Host.Queues.MessageEncoding}
-	read := &account.Account{Store: store, Rules: rules, Reached: new(atomic.Bool)}
-	for i, name := range names {
-		front, first := read.Front(ctx, name)
-		if front.Missing {
-			names[i] += " (does not exist)"
-		}
-		for _, m := range first {
-			o.MessageID, o.Undelivered = m.ID, whyUndelivered(a.Host.Queues, o.Queue, name, m)
-			o.Content = rules.Content(m.Text)
-			if o.requestID != m.ID && o.requestID != o.Open(a.Settings.Rules).RequestID {
-				continue
-			}
-			source = fmt.Sprintf("message %s on %s, dequeue count %d", m.ID, name, m.DequeueCount)
-			if name == o.Queue {
-				o.InsertedAt, o.Deliveries = m.InsertedAt, m.DequeueCount+1
-			} else {
-				source += "; the explanation applies once it is moved back to " + o.Queue
-			}
-			return source, nil
-		}
-		if front.Problem != nil {
-			return "", front.Problem
-		}
-	}
-	return "", &codeError{exitNothing, fmt.Errorf("no visible message with request id %.128q on %s: "+
-		"only the first %d visible messages can be read, and a scheduled message is invisible",
-		o.requestID, strings.Join(names, " and "), storage.MaxBatch)}
-}
-
-// whyUndelivered returns why the host moves a message to the poison queue instead of delivering it, or nil. The message
-// is on the queue, or on its poison queue, from where it would be moved back.
-func whyUndelivered(options functionapp.QueueOptions, queue, name string, m storage.Message) *explain.Undelivered {
-	poison := queue + storage.PoisonSuffix
-	_, undecodable := options.MessageEncoding.Decode(m.Text)
-	u := explain.Undelivered{Reason: message.Undecodable}
-	id := m.ID
-	if !storage.ValidID(id) { // the account may be somebody else's
-		id = "ID"
-	}
-	switch {
-	case undecodable != nil && name == queue:
-		u.Detail = fmt.Sprintf("the text is %v: the host moves it to %s as it is; then encode it: "+
-			"`async-caller poison requeue --queue %s --reason %s --fix-encoding`, and correct the sender",
-			undecodable, poison, poison, u.Reason)
-	case undecodable != nil:
-		u.Detail = fmt.Sprintf("the text is %v: the host would move it to this queue again; encode it: "+
-			"`async-caller poison requeue --queue %s %s --fix-encoding`, and correct the sender",
-			undecodable, poison, id)
-	case name == queue && options.MaxDequeueCount > 0 && m.DequeueCount >= options.MaxDequeueCount:
-		u.Reason = message.HostGaveUp
-		u.Detail = fmt.Sprintf("its dequeue count has reached maxDequeueCount %d: the host moves it to %s; then: "+
-			"`async-caller poison requeue --queue %s --reason %s`", options.MaxDequeueCount, poison, poison, u.Reason)
-	default:
-		return nil
-	}
-	return &u
 }
 
 // printExplanation prints an explanation as text.
@@ -387,10 +273,6 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	terminal.PrintLine(out, "call", "%s %s", e.Method, e.Target)
 	if e.RefusedIfShort != "" {
 		terminal.PrintLine(out, "", "if only the handler's search list knows the host, %s", e.RefusedIfShort)
-	}
-	terminal.PrintField(out, "paused", e.Paused)
-	for _, set := range e.Set {
-		terminal.PrintLine(out, "set", "%s", set)
 	}
 	terminal.PrintField(out, "credential", e.Credential)
 	terminal.PrintField(out, "headers", strings.Join(e.Headers, ", "))

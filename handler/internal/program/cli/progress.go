@@ -110,7 +110,7 @@ func (s *progress) erase() {
 	}
 }
 
-// output is standard output. It removes the line of progress before it writes. After an error it writes nothing more,
+// output is standard output. On a terminal, it removes the line of progress before it writes. After an error it writes nothing more,
 // and stops the command as Ctrl-C does: nobody would see the rest.
 type output struct {
 	io.Writer
@@ -145,7 +145,7 @@ func (o *output) Write(p []byte) (int, error) {
 	if o.err != nil {
 		return 0, o.err
 	}
-	if o.progress != nil {
+	if o.progress != nil && terminal.Is(o.Writer) {
 		o.progress.clear()
 	}
 	n, err := o.Writer.Write(p)

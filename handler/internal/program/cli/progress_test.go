@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -68,6 +69,16 @@ func TestStatus(t *testing.T) {
 		shows("read 2 of 10, 0/s, 32s left", func() { s.Scanned("a-poison", 2, 10) })
 		shows("\r"+strings.Repeat(" ", 27)+"\r", func() { s.Scanned("b-poison", 1, 10) })
 	})
+}
+
+// TestOutputKeepsProgress: output that is redirected does not remove the line of progress from the terminal.
+func TestOutputKeepsProgress(t *testing.T) {
+	var shown, redirected bytes.Buffer
+	s := &progress{out: &shown, terminal: true, width: 10}
+	fmt.Fprintln(&output{Writer: &redirected, progress: s}, "id")
+	if shown.Len() > 0 || redirected.String() != "id\n" {
+		t.Errorf("%q, %q", &shown, &redirected)
+	}
 }
 
 // TestStatusOnPipe checks that progress is shown only on a terminal.

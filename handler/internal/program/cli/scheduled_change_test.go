@@ -91,7 +91,8 @@ func TestChangeScheduled(t *testing.T) {
 	}
 }
 
-// TestWarnings checks that a dry run and a run say of which messages a second one may exist, and why no callback is sent.
+// TestWarnings checks that a dry run and a run say of which messages a second one may exist, and why no callback is
+// sent.
 func TestWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 2, 0)

@@ -23,6 +23,7 @@ import (
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/nearest"
 	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/storage/azure"
 )
 
 // sendOptions are the flags of send.
@@ -266,47 +267,60 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	defer status.clear()
 	out := env.out
 	out.progress = status
-	sent, perhapsSent, warned, latest := 0, 0, 0, 0
-	var problems []error
+	sent, failed, perhapsSent, warned, latest := 0, 0, 0, 0, 0
+	advice := ""
 	for sending := range sender.SendAll(ctx, bom.NewReader(input)) {
 		message, receipt, err := sending.Wait()
+		latest = sending.Number
 		for _, warning := range message.Warnings {
 			warned++
 			if warned <= mostWarnings {
-				status.printf("warning: envelope %d: %s", sending.Number, warning)
+				status.printf("warning: envelope %d: %s", latest, warning)
 			}
 		}
-		latest = sending.Number
-		if receipt.PerhapsSent {
-			perhapsSent++
-		}
 		err = o.report(out, message, receipt, err)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("envelope %d: %w", sending.Number, err))
+		switch {
+		case err == nil:
+			sent++
+			status.count("", "sent", sent, 0)
 			continue
+		case receipt.PerhapsSent:
+			perhapsSent++
+		default:
+			failed++
 		}
-		sent++
-		status.count("", "sent", sent, 0)
+		status.printf("%s: envelope %d: %v", programName, latest, err)
+		advice = cmp.Or(advice, azure.Advice(err, azure.Roles))
 	}
 	if warned > mostWarnings {
 		status.printf("%s not shown", format.Plural(warned-mostWarnings, "more warning"))
 	}
 	o.summarize(status, sent, sender.Account)
-	if perhapsSent > 0 {
-		problems = append(problems, errors.New("to send an envelope again that was perhaps sent, "+
-			"give it the same request id: the Idempotency-Key of both calls is this id"))
-	}
 	if sent+perhapsSent > 0 && !o.dryRun {
 		out.changed = fmt.Sprintf("no envelope after number %d was sent", latest)
 	}
+	var problems []string
+	if failed > 0 {
+		problems = append(problems, format.Plural(failed, "envelope")+" not sent")
+	}
+	if perhapsSent > 0 {
+		problems = append(problems, format.Plural(perhapsSent, "envelope")+" perhaps sent: to send it again, "+
+			"give it the same request id: the Idempotency-Key of both calls is this id")
+	}
 	if ctx.Err() != nil && out.err == nil {
-		problems = append(problems, fmt.Errorf("interrupted after %d envelopes", sent))
+		problems = append(problems, fmt.Sprintf("interrupted after %s: none after number %d was sent",
+			format.Plural(sent, "envelope"), latest))
 	}
-	err = errors.Join(problems...)
-	if err != nil && sent > 0 {
-		return &codeError{exitPartly, err}
+	if advice != "" {
+		problems = append(problems, advice)
 	}
-	return err
+	switch {
+	case problems == nil:
+		return nil
+	case sent+perhapsSent > 0:
+		return &codeError{exitPartly, errors.New(strings.Join(problems, "\n"))}
+	}
+	return errors.New(strings.Join(problems, "\n"))
 }
 
 // print prints the receipt of a message, or the message for --dry-run.

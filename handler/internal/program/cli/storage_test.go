@@ -89,9 +89,9 @@ func TestStorageErrors(t *testing.T) {
 			var commands sync.WaitGroup
 			defer commands.Wait()
 			for _, command := range []string{
-				"send --url https://t.example/", "explain --queue async-caller --request-id r1",
-				"poison queues", "poison list", "poison requeue --all --yes", "poison move --to aside --all --yes",
-				"show 01234567", "poison keep --yes", "status", "status --watch",
+				"send --url https://t.example/", "poison queues", "poison list", "poison requeue --all --yes",
+				"poison move --to aside --all --yes", "show 01234567", "poison keep --yes",
+				"status", "status --watch",
 			} {
 				args := append(strings.Fields(command), "--app", t.TempDir())
 				commands.Go(func() {

@@ -103,7 +103,7 @@ func TestTokensStayWithAzure(t *testing.T) {
 	host := strings.TrimPrefix(trap.url, "https://")
 	commands := []string{
 		"poison queues", "poison list", "status", "doctor", "scheduled list", "send --url https://t.example/",
-		"explain --queue async-caller --request-id r1",
+		"show r1",
 	}
 	const azure, file = "https://acct.queue.core.windows.net", functionapp.LocalSettings
 	type values map[string]string

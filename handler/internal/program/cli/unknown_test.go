@@ -84,7 +84,6 @@ func TestUnknownIsNeverNone(t *testing.T) {
 		for command, code := range map[string]int{
 			"status": test.code, "status --json": test.code, "poison queues": exitFailed, "poison list": exitFailed,
 			"poison requeue --all --yes": exitFailed, "show 01234567": test.code, "doctor": exitFailed,
-			"explain --queue async-caller --request-id r1": exitFailed,
 			"scheduled list": exitFailed, "targets list": exitPartly, "runs list": exitPartly,
 			"erase --request-id r1 --yes": test.code,
 		} {

@@ -36,11 +36,8 @@ type Question struct {
 	// MessageID identifies the call if the envelope has no request id.
 	MessageID string
 	Content   []byte
-	// Route, unless nil, is that of the queue, so that Content is the body of its call. InsertedAt is when the message
-	// was written, and Deliveries how often the host will have received it.
-	Route      *route.Route
-	InsertedAt time.Time
-	Deliveries int64
+	// Route, unless nil, is that of the queue, so that Content is the body of its call. The message is new then.
+	Route *route.Route
 	// Now is when the host would deliver the message.
 	Now time.Time
 	// MaxContentBytes is the size of the largest content that the queue accepts; see storage.Encoding.
@@ -49,22 +46,17 @@ type Question struct {
 	Guard guard.Rules
 	// Live returns the live settings of a target, or the zero value. It is nil if they are not known.
 	Live func(target *url.URL) Live
-	// Undelivered, unless nil, is why the host moves the message to the poison queue instead of delivering it.
-	Undelivered *Undelivered
 	// Outcome is the assumed outcome of the call, or nil. It does not matter if the target is refused.
 	Outcome *decision.Outcome
 }
-
-// Undelivered is why the host does not deliver a message. Reason is that of a poison message.
-type Undelivered struct{ Reason, Detail string }
 
 // Open opens the message under the operator's rules, as the handler does.
 func (q Question) Open(rules decision.Rules) decision.Intake {
 	if q.Route == nil {
 		return rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)
 	}
-	arrival := route.Arrival{Content: q.Content, MessageID: q.MessageID, InsertedAt: q.InsertedAt}
-	return rules.OpenRouted(*q.Route, arrival, q.Deliveries, q.MaxContentBytes, q.Now)
+	arrival := route.Arrival{Content: q.Content, MessageID: q.MessageID, InsertedAt: q.Now}
+	return rules.OpenRouted(*q.Route, arrival, 1, q.MaxContentBytes, q.Now)
 }
 
 // Live is what operators have set for a target.
@@ -145,12 +137,6 @@ func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Durati
 
 // About explains a message under the operator's rules.
 func About(rules decision.Rules, q Question) Explanation {
-	if u := q.Undelivered; u != nil {
-		arrival := Step{
-			At: q.Now, Action: decision.DeadLetter, Reason: decision.Reason(u.Reason), Detail: u.Detail, GivenUp: true,
-		}
-		return Explanation{Arrival: arrival, NoCall: noCall(arrival)}
-	}
 	m := message{Question: q, rules: rules, in: q.Open(rules)}
 	m.findLive()
 	arrivals := []decision.Decision{rules.Decide(&m.in, nil, world(q.Now, 0))}

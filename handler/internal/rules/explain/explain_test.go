@@ -310,11 +310,6 @@ func TestNoCall(t *testing.T) {
 			fmt.Sprintf(form, "http://127.0.0.1/", `,"notBefore":"2000-01-03T00:00:00Z"`), nil,
 			"dead_letter (target_refused)",
 		},
-		"undelivered": {
-			fmt.Sprintf(form, "https://t.example/", callback), func(q *explain.Question, _ *decision.Rules) {
-				q.Undelivered = &explain.Undelivered{Reason: "undecodable", Detail: "why"}
-			}, "dead_letter (undecodable): why",
-		},
 		"paused": {
 			content: fmt.Sprintf(form, "https://t.example/", ""), change: func(q *explain.Question, _ *decision.Rules) {
 				q.Live = func(*url.URL) explain.Live { return explain.Live{Paused: "since"} }

@@ -133,24 +133,6 @@ func UntrustedHosts(environ, trusted []string, name string) (untrusted []string)
 	return untrusted
 }
 
-// Overridden returns the setting that addresses the account of the connection with the given name, and those settings
-// of the connection that have no effect beside it.
-func Overridden(environ []string, name string) (address string, ignored []string) {
-	s := newSettings(environ, name)
-	inOrder := []string{"", accountNameKey, queueServiceURIKey, serviceURIKey}
-	address = s.first(inOrder...)
-	if address == name {
-		inOrder = append(inOrder, tableServiceURIKey, blobServiceURIKey, credentialKey, clientIDKey, tenantIDKey,
-			clientSecretKey, managedClientIDKey, resourceIDKey, objectIDKey)
-	}
-	for _, key := range inOrder {
-		if name+key != address && s.get(name+key) != "" {
-			ignored = append(ignored, name+key)
-		}
-	}
-	return address, ignored
-}
-
 // Sets reports whether a variable, in the form of os.Environ, has a value and belongs to the connection with the given
 // name.
 func Sets(variable, name string) bool {

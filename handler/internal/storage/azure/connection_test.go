@@ -539,39 +539,6 @@ func TestAccountName(t *testing.T) {
 	}
 }
 
-func TestOverridden(t *testing.T) {
-	for _, test := range []struct {
-		environ       []string
-		address, want string
-	}{
-		{nil, "", ""},
-		{[]string{name + "__accountName=acct", name + "__credential=managedidentity"}, "__accountName", ""},
-		{[]string{name + "=x", name + "__retry__maxRetries=5"}, "", ""},
-		{[]string{name + "=", name + "__accountName=acct"}, "__accountName", ""},
-		{
-			[]string{name + "=x", name + "__accountName=acct", name + ":CLIENTID=id", name + "__credential= "},
-			"",
-			"__accountName __clientId",
-		},
-		{
-			[]string{name + "__queueServiceUri=q", name + "__accountName=acct", name + "__blobServiceUri=b"},
-			"__accountName", "__queueServiceUri",
-		},
-		{[]string{name + "__serviceUri=https://s", name + "__accountName=acct"}, "__accountName", "__serviceUri"},
-		{
-			[]string{name + "__serviceUri=https://s", name + "__queueServiceUri=https://q"},
-			"__queueServiceUri",
-			"__serviceUri",
-		},
-	} {
-		address, ignored := azure.Overridden(test.environ, name)
-		got := strings.ReplaceAll(strings.Join(ignored, " "), name, "")
-		if strings.TrimPrefix(address, name) != test.address || got != test.want {
-			t.Errorf("%q: %s overrides %q, want %s and %q", test.environ, address, got, test.address, test.want)
-		}
-	}
-}
-
 // TestConnectionStringSiblings: the host refuses these strings, or cannot use them, and an error names the part.
 func TestConnectionStringSiblings(t *testing.T) {
 	const (

@@ -288,20 +288,13 @@ func sameText(a, b json.RawMessage) bool {
 // Edit is a change to an envelope of either format. A function for each flag reads it from the flag's argument. Several
 // goroutines may apply the same Edit.
 type Edit struct {
-	flag  string   // one of flags
+	flag  string   // such as --set, for errors
 	name  string   // the edited member, for errors; may be empty
 	path  []string // of --set
 	apply func(ctx context.Context, content []byte) ([]byte, error)
 }
 
-// jqFlag is the flag of [ParseJQ].
-const jqFlag = "--jq"
-
-// flags are in the order in which edits are applied.
-var flags = []string{jqFlag, "--replace-host", "--set", "--set-header", "--delete-header"}
-
-// Edits are changes to an envelope. They apply by kind: jq, hosts, values, headers, removed headers. Edits of one kind
-// apply in the order of the list.
+// Edits are changes to an envelope, which apply in this order.
 type Edits []Edit
 
 // Apply returns the edited content. Members that no edit names keep their bytes and their order, and unchanged content
@@ -315,8 +308,7 @@ func (e Edits) Apply(ctx context.Context, content []byte) ([]byte, error) {
 		return nil, fmt.Errorf("flags cannot edit the message: %w: fix it with --edit", err)
 	}
 	edited := bytes.TrimSpace(content)
-	byFlag := func(a, b Edit) int { return slices.Index(flags, a.flag) - slices.Index(flags, b.flag) }
-	for _, edit := range slices.SortedStableFunc(slices.Values(e), byFlag) {
+	for _, edit := range e {
 		var err error
 		edited, err = edit.apply(ctx, edited)
 		if err != nil {

@@ -201,15 +201,14 @@ func TestNexusStateEdits(t *testing.T) {
 	}
 }
 
-// TestEditsInOrder checks the order: jq, hosts, values, headers. Each edit sees the result of the one before.
+// TestEditsInOrder checks that each edit sees the result of the one before.
 func TestEditsInOrder(t *testing.T) {
 	edits := flags(t,
-		"--set-header", "X-A: last", "--set", "call.headers.X-A=third", "--set", "call.url=http://b.example/set",
-		"--replace-host", "a.example=b.example", "--jq",
-		`.call.url = "http://a.example/" | .call.headers["X-A"] = "first"`,
+		"--set-header", "X-A: first", "--set", "call.headers.X-A=second", "--set", "call.url=http://a.example/set",
+		"--replace-host", "a.example=b.example", "--jq", `.call.url += "/" | .call.headers["X-A"] += " third"`,
 		"--replace-host", "b.example=c.example", "--set-header", "X-B: 1", "--delete-header", "X-B")
 	got, err := edits.Apply(t.Context(), []byte(`{"asyncCaller":1,"call":{}}`))
-	const want = `{"asyncCaller":1,"call":{"headers":{"X-A":"last"},"url":"http://b.example/set"}}`
+	const want = `{"asyncCaller":1,"call":{"headers":{"X-A":"second third"},"url":"http://c.example/set/"}}`
 	if err != nil || string(got) != want {
 		t.Errorf("got %s, %v, want %s", got, err, want)
 	}

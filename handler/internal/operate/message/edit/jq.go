@@ -48,7 +48,7 @@ func ParseJQ(expression string) (Edit, error) {
 	if err != nil {
 		return Edit{}, errors.New(withoutValues(err))
 	}
-	return Edit{flag: jqFlag, apply: func(ctx context.Context, content []byte) ([]byte, error) {
+	return Edit{flag: "--jq", apply: func(ctx context.Context, content []byte) ([]byte, error) {
 		if envelope.IsNexus(content) {
 			return nil, errNexusJQ
 		}
