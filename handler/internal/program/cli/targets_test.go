@@ -384,7 +384,7 @@ ignored        =2A_pause pause: its key is not that of a host and a member
 			if err := json.Unmarshal([]byte(line), &all); err != nil {
 				t.Fatal(err)
 			}
-			for _, member := range []string{"host", "member", "since", "until", "source"} {
+			for _, member := range []string{"host", "member", "value", "since", "until", "by", "reason", "source"} {
 				if _, has := all[member]; !has {
 					t.Errorf("no %s in %s", member, line)
 				}
