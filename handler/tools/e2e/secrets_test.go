@@ -22,7 +22,6 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/freeport"
 )
 
@@ -305,8 +304,6 @@ func TestSecrets(t *testing.T) {
 // checkCommands runs commands with the same messages.
 func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]string, malformed []string) {
 	t.Helper()
-	const other = "async-caller-9" // the app has no function for it
-	f.must(f.store.Create(t.Context(), other))
 	outcomes := [][]string{
 		nil,
 		{"--status", "503", "--header", "Retry-After: " + c.at("supposed header"), "--body", c.at("supposed body")},
@@ -331,19 +328,13 @@ func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]s
 		}
 		file := filepath.Join(t.TempDir(), "envelope.json")
 		f.must(os.WriteFile(file, []byte(content), 0o600))
-		message, err := f.store.Put(t.Context(), other, storage.Item{Text: storage.Base64.Encode([]byte(content))})
-		f.must(err)
 		outcome := outcomes[n%len(outcomes)]
 		n++
 		run(slices.Concat([]string{"explain", file}, outcome)...)
 		run(slices.Concat([]string{"explain", file, "--json"}, outcome)...)
-		run("show", message.ID, "--json")
-		run("show", message.ID)
 		if i >= len(envelopes) {
 			run("send", file)
 		}
-		_, err = f.store.Receive(t.Context(), other, storage.MaxBatch, time.Hour) // show sees the first 32 only
-		f.must(err)
 	}
 	secret := c.at("flag")
 	for _, args := range [][]string{
