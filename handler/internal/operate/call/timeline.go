@@ -38,8 +38,8 @@ func newEvent(at time.Time, kind, layout string, args ...any) Event {
 }
 
 // inOrder sets the order of events of which each one follows from the one before it, and the first one from an event
-// with the order after. The times alone do not say that: the clocks of the sender, of the handler and of storage differ,
-// and that of storage has whole seconds.
+// with the order after. The times alone do not say that: the clocks of the sender, of the handler and of storage
+// differ, and that of storage has whole seconds.
 func inOrder(after time.Time, events ...Event) []Event {
 	for i, e := range events {
 		at := e.At
