@@ -288,6 +288,7 @@ func TestLimitedAttacks(t *testing.T) {
 	}
 	attacks["contents"] = []burst{{interval: time.Second, count: 300, size: 40 << 10, isRouted: true}}
 	attacks["duplicates"] = []burst{{at: 10 * time.Second, interval: time.Second, count: 60, same: "d"}}
+	attacks["short"] = []burst{{interval: 100 * time.Millisecond, count: 3000, lasts: 5 * time.Second}}
 	attacks["ticket_1_at_once"] = []burst{{at: 10 * time.Second, count: 20, members: `,"reserved":1`}}
 	for name, others := range attacks {
 		for _, d := range []demand{
@@ -298,7 +299,7 @@ func TestLimitedAttacks(t *testing.T) {
 			t.Run(name+d.limit, func(t *testing.T) {
 				d.others, d.history, d.deadline, d.length = others, name == "duplicates", time.Hour, 5*time.Minute
 				d.run(t, 5).must(t, figures{
-					peak: d.concurrency, window: 1.1, use: 0.8, reschedules: 20, missing: 300, twice: 5,
+					peak: d.concurrency, window: 1.1, use: 0.8, reschedules: 20, missing: 3000, twice: 5,
 				})
 			})
 		}
