@@ -67,7 +67,7 @@ func TestShowAnswer(t *testing.T) {
 			if diff := cmp.Diff(want, mask.ShowAnswer(e, mask.Hidden)); diff != "" {
 				t.Errorf("masked (-want +got):\n%s", diff)
 			}
-			if got := mask.ShowAnswer(e, mask.Revealed).Body.Text; got != test.revealed {
+			if got := mask.ShowAnswer(e, mask.Revealed).Text; got != test.revealed {
 				t.Errorf("revealed %q\nwant %q", got, test.revealed)
 			}
 		})
@@ -106,7 +106,7 @@ func TestAnswerLine(t *testing.T) {
 		"json_cut_early":  {"", `["` + long, "(unreadable answer)"},
 		"json_broken":     {"", `{"password":"hunter2`, "(unreadable answer)"},
 		"xml": {
-			"text/xml", "<error>\n <password>hunter2</password> <text>down</text></error>",
+			"text/xml", "<error>\n <password>hunter2</password> <message>down</message></error>",
 			"down",
 		},
 		"xml_broken": {"text/xml", "<error><password>hunter2", "(unreadable answer)"},

@@ -197,9 +197,10 @@ Array
 	"html_attribute": {"text/html", `<p title='a>canary'>No order<input type="password" value="canary>canary">`,
 		"No order"},
 	"html_cut":  {"text/html", `<h1>Bad Gateway</h1><input value="canary`, "Bad Gateway"},
-	"xml_cut":   {"application/xml", `<error><token>canary</token><text>Order 17 is closed</text><pin>canary`, "Order 17 is closed"},
+	"xml_cut":   {"application/xml", `<error><token>canary</token><message>Order 17 is closed</message><pin>canary`, "Order 17 is closed"},
 	"xml_none":  {"application/xml", `<error code="17"><password>canary</password></error>`, "(unreadable answer)"},
-	"xml_items": {"application/xml", `<list><item name="password">canary</item><item>no order</item></list>`, "no order"},
+	"xml_items": {"application/xml", `<list><item>no order</item><item name="password">canary</item><item>canary</item></list>`, "no order"},
+	"plist":     {"application/xml", `<dict><key>password</key><string>canary</string></dict>`, "(unreadable answer)"},
 	"xml_dtd":   {"application/xml", `<!DOCTYPE a [<!ENTITY x "a>canary">]><a>no order</a>`, "(unreadable answer)"},
 	"json_text": {"text/plain", `{"error":"no order","data":{"password":{"a":"canary"}}}`, `{"error":"no order",` +
 		`"data":{"password":"***"}}`},

@@ -218,4 +218,4 @@ func (m *masker) http(where string, message []byte) []string {
 }
 
 // startLine matches the parts of a request line.
-var startLine = regexp.MustCompile(`^([A-Za-z]+ )([^ ]+)( HTTP/[0-9.]+)$`)
+var startLine = regexp.MustCompile(`^([A-Za-z-]+ )([^ ]+)( HTTP/[0-9.]+)$`)
