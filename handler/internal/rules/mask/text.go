@@ -10,7 +10,6 @@ import (
 	"golang.org/x/net/html"
 
 	"asynccaller/handler/internal/plain/secret"
-	"asynccaller/handler/internal/plain/text"
 )
 
 // text returns what may be shown of a text, such as the string of a JSON member: JSON and URLs by their parts, of any
@@ -19,8 +18,8 @@ func (m *masker) text(where, text string) string {
 	if m.secrets == Revealed {
 		return text
 	}
-	end := untilAny(text, " \t\r\n")
-	isURL := schemeLength(text) > 0
+	link := urlStart.FindString(text)
+	isPath := strings.HasPrefix(text, "/") && !strings.ContainsAny(text, " \t\r\n")
 	switch {
 	case looksLikeJSON(text):
 		before := m.count
@@ -31,15 +30,18 @@ func (m *masker) text(where, text string) string {
 		return shown
 	case looksLikeMarkup(text):
 		return m.markup(where, text)
-	case end == len(text) && (isURL || strings.HasPrefix(text, "/")):
+	case text == link, isPath:
 		return m.url(where, text)
-	case isURL: // what follows may belong to its query
-		return m.url(where, text[:end]) + text[end:end+1] + m.hide(where, text[end+1:])
+	case link != "": // what follows may belong to its query
+		return m.url(where, link) + " " + m.hide(where, text[len(link)+1:])
 	case !strings.ContainsFunc(text, isWord):
 		return text
 	}
 	line := firstLine(text)
-	if line == strings.TrimSpace(text) {
+	switch line {
+	case "":
+		return m.hide(where, text)
+	case strings.TrimSpace(text):
 		return m.line(where, text)
 	}
 	return m.line(where, line) + m.rest(where, text)
@@ -58,7 +60,8 @@ func (m *masker) markup(where, text string) string {
 var (
 	// pieces matches the URLs and the names in a text, and where a URL begins in escaped JSON. Quotes and brackets may
 	// be part of a URL.
-	pieces = regexp.MustCompile(`[0-9A-Za-z_.-]+:\\*/\\*/[^ \t\r\n"<>]*|[0-9A-Za-z_.-]+`)
+	pieces   = regexp.MustCompile(`[0-9A-Za-z_.-]+:\\*/\\*/[^ \t\r\n"<>]*|[0-9A-Za-z_.-]+`)
+	urlStart = regexp.MustCompile(`^[0-9A-Za-z_.-]+://[^ \t\r\n]*`)
 	// harmless matches what may follow the name of a secret: words that are no secret, the end of the text, or what
 	// stands before a value.
 	harmless = regexp.MustCompile(`^(?:[.,;]? (?i:` + harmlessWords + `)\b)*` +
@@ -110,13 +113,18 @@ func (m *masker) hideOpaque(where, line string) string {
 	})
 }
 
-// firstLine returns the first line of a text that has a letter or a digit, without the spaces around it. It has at most
-// maxLine bytes.
+// firstLine returns the first line of a text that has a letter or a digit, without the spaces around it. Of a longer
+// line it returns the words within maxLine bytes.
 func firstLine(s string) string {
 	isEnd := func(r rune) bool { return strings.ContainsRune("\n\v\f\r\u0085\u2028\u2029", r) }
 	for line := range strings.FieldsFuncSeq(s, isEnd) {
-		if strings.ContainsFunc(line, isWord) {
-			return text.Clip(strings.TrimSpace(line), maxLine)
+		line = strings.TrimSpace(line)
+		switch {
+		case !strings.ContainsFunc(line, isWord):
+		case len(line) > maxLine: // a part of a word can be a part of a secret
+			return strings.TrimSpace(line[:strings.LastIndexByte(line[:maxLine], ' ')+1])
+		default:
+			return line
 		}
 	}
 	return ""
@@ -157,7 +165,7 @@ func headline(markup string) string {
 		case kind == html.TextToken:
 			words := strings.Join(strings.Fields(token.Data), " ")
 			if p.isTitle(words) {
-				return text.Clip(words, maxLine)
+				return firstLine(words)
 			}
 			p.addText(token.Data)
 		case kind == html.DoctypeToken && strings.Contains(token.Data, "["),
@@ -273,18 +281,4 @@ func completeJSON(text string) string {
 		}
 	}
 	return text[:length] + string(ends)
-}
-
-// nameChars are the characters of names.
-const nameChars = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_."
-
-// span returns how many bytes at the beginning of a text are in a set.
-func span(text, set string) int { return len(text) - len(strings.TrimLeft(text, set)) }
-
-// untilAny returns the length of a text up to the first of some characters.
-func untilAny(text, ends string) int {
-	if end := strings.IndexAny(text, ends); end >= 0 {
-		return end
-	}
-	return len(text)
 }
