@@ -188,7 +188,8 @@ func (m *masker) wholeBody(where, contentType string, body []byte) Body {
 	return b
 }
 
-// body returns what may be shown of a body in lines, and its kind. Of a binary body that is a note if secrets are masked.
+// body returns what may be shown of a body in lines, and its kind. Of a binary body that is a note if secrets are
+// masked.
 func (m *masker) body(where, contentType string, body []byte) (string, BodyKind) {
 	if len(body) == 0 {
 		return "", BodyNone

@@ -64,7 +64,8 @@ func TestShowCall(t *testing.T) {
 			{Name: "Cookie", Value: "***", Masked: true},
 			{Name: "X-Link", Value: "https://l.example/?x=***", Masked: true},
 		},
-		Body: mask.Body{Text: `{
+		Body: mask.Body{
+			Text: `{
   "n": 1.50,
   "big": 12345678901234567890,
   "Password": "***",
@@ -76,7 +77,8 @@ func TestShowCall(t *testing.T) {
   ],
   "empty": {}
 }`,
-			Kind: mask.BodyJSON, Bytes: 142},
+			Kind: mask.BodyJSON, Bytes: 142,
+		},
 		Callback: "https://s.example/cb?code=***",
 		Context:  "{\n  \"sessionId\": \"***\",\n  \"ok\": true\n}",
 	}

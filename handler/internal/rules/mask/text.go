@@ -72,12 +72,13 @@ var (
 	opaque = regexp.MustCompile(`[0-9A-Za-z_+]{20,}=*`)
 )
 
-const harmlessWords = `is|are|was|were|has|have|had|been|be|do|does|did|not|no|and|or|but|for|from|in|into|of|on|to|by|` +
-	`at|as|with|without|only|must|may|can|cannot|could|should|too|out|already|missing|required|expected|invalid|valid|` +
-	`expired|incorrect|wrong|unknown|failed|failure|errors?|exception|denied|rejected|revoked|refused|given|provided|` +
-	`supplied|found|present|malformed|mismatch|exists?|constraint|fails|value|violates|unique|unexpected|unavailable|` +
-	`unreachable|gone|timed|timeout|headers?|tokens?|keys?|cookies?|credentials?|signature|auth|authentication|` +
-	`authorization|schemes?|realm|format|type|method|server|service|session|request|user|client|account`
+const harmlessWords = `is|are|was|were|has|have|had|been|be|do|does|did|not|no|and|or|but|for|from|in|into|of|` +
+	`on|to|by|at|as|with|without|only|must|may|can|cannot|could|should|too|out|already|missing|required|expected|` +
+	`invalid|valid|expired|incorrect|wrong|unknown|failed|failure|errors?|exception|denied|rejected|` +
+	`revoked|refused|given|provided|supplied|found|present|malformed|mismatch|exists?|constraint|fails|` +
+	`value|violates|unique|unexpected|unavailable|unreachable|gone|timed|timeout|headers?|tokens?|keys?|` +
+	`cookies?|credentials?|signature|auth|authentication|authorization|schemes?|realm|format|type|method|` +
+	`server|service|session|request|user|client|account`
 
 // line returns a line with its URLs masked, cut after the first name of a secret that something other than harmless
 // words follows.
