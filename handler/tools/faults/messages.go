@@ -18,28 +18,27 @@ import (
 )
 
 // content returns a message as its sender writes it.
-func (s *system) content(m schedule.Message, now time.Time) ([]byte, error) {
+func (s *system) content(m schedule.Message, now time.Time) []byte {
 	if m.Outcome == schedule.Malformed {
 		if m.Nexus {
-			return fmt.Appendf(nil, `{"OriginalRequestId":%q,"RawRequest":{"Id":%q,"CallOut":null}}`, m.ID, m.ID), nil
+			return fmt.Appendf(nil, `{"OriginalRequestId":%q,"RawRequest":{"Id":%q,"CallOut":null}}`, m.ID, m.ID)
 		}
-		return fmt.Appendf(nil, `{"asyncCaller":2,"requestId":%q}`, m.ID), nil
-	}
-	callback := ""
-	if m.Callbacks != nil {
-		callback = fmt.Sprintf(`,"callback":{"url":%q},"context":{"n":%q}`, s.url("callback", m.ID), m.ID)
+		return fmt.Appendf(nil, `{"asyncCaller":2,"requestId":%q}`, m.ID)
 	}
 	deadline := now.Add(24 * time.Hour)
 	if m.Deadline > 0 {
 		deadline = now.Add(m.Deadline)
 	}
-	content := fmt.Appendf(nil,
+	if m.Nexus {
+		return s.nexus(m, now, deadline)
+	}
+	callback := ""
+	if m.Callbacks != nil {
+		callback = fmt.Sprintf(`,"callback":{"url":%q},"context":{"n":%q}`, s.url("callback", m.ID), m.ID)
+	}
+	return fmt.Appendf(nil,
 		`{"asyncCaller":1,"requestId":%q,"call":{"url":%q,"method":"POST","body":"order å %s"}%s,"deadline":%q}`,
 		m.ID, s.url("call", m.ID), m.ID, callback, deadline.UTC().Format(time.RFC3339Nano))
-	if !m.Nexus {
-		return content, nil
-	}
-	return s.nexus(m, now, deadline), nil
 }
 
 // nexus returns a message as the C# SDK writes it.
@@ -64,16 +63,13 @@ func (s *system) nexus(m schedule.Message, createdAt, deadline time.Time) []byte
 
 // send puts a message on its queue, visible after a delay. It tries once: a second try could make two messages of one.
 func (s *system) send(ctx context.Context, m schedule.Message, delay time.Duration) error {
-	content, err := s.content(m, time.Now())
-	if err != nil {
-		return fmt.Errorf("writing message %s: %w", m.ID, err)
-	}
+	content := s.content(m, time.Now())
 	s.script.add(m, content)
 	name := mainQueue
 	if m.Priority {
 		name = priorityQueue
 	}
-	_, err = s.store.Put(ctx, name, storage.Item{Text: storage.Base64.Encode(content), Delay: delay})
+	_, err := s.store.Put(ctx, name, storage.Item{Text: storage.Base64.Encode(content), Delay: delay})
 	if err != nil {
 		return fmt.Errorf("sending message %s: %w", m.ID, err)
 	}

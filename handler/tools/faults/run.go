@@ -35,9 +35,9 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 	for i := range systems {
 		running.Go(func() {
 			mode, table := modes[i%len(modes)], o.tables[i%len(o.tables)]
-			profile := perOne
-			if table == healthy {
-				profile = limited
+			profile := limited
+			if table == stopped || table == slow {
+				profile = unlimited
 			}
 			c := setup{
 				executable: o.executable, localHost: o.localHost, setting: "ASYNC_CALLER_RESCHEDULE=" + mode,

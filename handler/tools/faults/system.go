@@ -50,12 +50,11 @@ var settings = [...]string{
 	"AzureFunctionsJobHost__extensions__queues__maxPollingInterval=00:00:00.2500000",
 }
 
-// The profile of all targets: limits so tight that they refuse many calls, or none for a long run. The waits are as
-// short as the others. Without a table, the limits of the app would leave almost no calls, so each instance counts.
+// The profile of all targets: limits so tight that they refuse many calls, or none for a long run and while the table
+// does not answer, because limits would leave almost no calls then. The waits are as short as the others.
 const (
 	limits    = `"concurrency": 4, "rate": {"limit": "200/s", "burst": 8}, `
 	limited   = `{"*": {` + limits + breaker + `}}`
-	perOne    = `{"*": {"per": "instance", ` + limits + breaker + `}}`
 	unlimited = `{"*": {` + breaker + `}}`
 	breaker   = `"breaker": {"failures": 2, "minDelay": "1s", "maxDelay": "3s"}`
 )

@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -475,6 +476,24 @@ func (w *limited) rewrite(change func(l map[string]json.RawMessage)) {
 	}
 }
 
+// copyTickets gives the messages that are created soon, and claim the ticket 1, one of the line: the latest, or one as
+// old as its front and more.
+func (w *limited) copyTickets(isOld bool) {
+	ticket := int64(1)
+	w.rewrite(func(l map[string]json.RawMessage) {
+		ticket, _ = strconv.ParseInt(string(l["issued"]), 10, 64)
+		if front, err := strconv.ParseFloat(string(l["front"]), 64); isOld && err == nil {
+			ticket = int64(front) - 1000
+		}
+	})
+	for _, e := range w.queue.entries {
+		if e.at < w.now()+20*time.Second {
+			claim := fmt.Appendf(nil, `"reserved":%d}`, ticket)
+			e.value.content = bytes.Replace(e.value.content, []byte(`"reserved":1}`), claim, 1)
+		}
+	}
+}
+
 func idOf(content []byte) string {
 	_, rest, _ := strings.Cut(string(content), `"requestId":"`)
 	id, _, _ := strings.Cut(rest, `"`)
@@ -505,13 +524,15 @@ type figures struct {
 	reschedules, operations float64
 	// missing is how many calls of other senders were not made, twice how many calls were made again.
 	missing, twice int
+	// waited is how long a call of another sender waited at most.
+	waited time.Duration
 }
 
 func (f figures) String() string {
 	const format = "peak %d, window %.2f, use %.3f, expired %.2f%%, excess %.2f, overtaken %.1f s, " +
-		"reschedules %.2f, operations %.2f, missing %d, twice %d"
+		"reschedules %.2f, operations %.2f, missing %d, twice %d, waited %.0f s"
 	return fmt.Sprintf(format, f.peak, f.window, f.use, 100*f.expired, 100*f.excess, f.inversion.Seconds(),
-		f.reschedules, f.operations, f.missing, f.twice)
+		f.reschedules, f.operations, f.missing, f.twice, f.waited.Seconds())
 }
 
 // run sends the messages of a load to a number of instances.
@@ -660,6 +681,7 @@ func (w *limited) judge(sent []*limitedCall) (f figures) {
 		case c.isOther && !isCalled:
 			f.missing++
 		case c.isOther:
+			f.waited = max(f.waited, c.began-c.created)
 		case !isCalled:
 			n++
 			f.expired++
@@ -684,7 +706,7 @@ func (w *limited) judge(sent []*limitedCall) (f figures) {
 		}
 	}
 	f.use = float64(calledInTime) / float64(max(idealInTime, 1))
-	f.expired, f.excess = f.expired/float64(n), excess/float64(n)
+	f.expired, f.excess = f.expired/float64(max(n, 1)), excess/float64(max(n, 1))
 	f.peak, f.twice = w.peak, w.twice
 	f.reschedules, f.operations = float64(w.busy)/float64(len(sent)), float64(w.table.operations)/float64(len(sent))
 	var latest time.Duration

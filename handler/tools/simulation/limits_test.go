@@ -41,9 +41,8 @@ func TestLimitedLowRate(t *testing.T) {
 		for _, load := range []float64{0.9, 1.5} {
 			for _, instances := range instanceCounts {
 				t.Run(fmt.Sprintf("%d_a_minute_%g_%d_instances", perMinute, load, instances), func(t *testing.T) {
-					d := limitedRate(1, load, 100*time.Hour)
-					d.limit, d.rate = fmt.Sprintf(`{"rate":"%d/m"}`, perMinute), float64(perMinute)/60
-					d.length = time.Duration(200/perMinute) * time.Minute
+					d := limitedPerMinute(perMinute, load)
+					d.deadline, d.length = 100*time.Hour, time.Duration(200/perMinute)*time.Minute
 					d.run(t, instances).must(t, figures{window: 1.1, use: 0.92, reschedules: 10})
 				})
 			}
@@ -64,6 +63,11 @@ func TestLimitedRateBurst(t *testing.T) {
 			})
 		}
 	}
+	t.Run("20000_waiting", func(t *testing.T) {
+		d := limitedRate(1, 0.2, 24*time.Hour)
+		d.backlog, d.length = 20_000/divisor, 20_000*time.Second/divisor
+		d.run(t, 5).must(t, figures{window: 1.1, use: 0.97, reschedules: 11})
+	})
 }
 
 // TestLimitedRateOverload: 50,000 messages at once, of which five instances receive 1,500 a second.
@@ -94,6 +98,12 @@ func limitedRate(rate int, part float64, deadline time.Duration) demand {
 		call: 100 * time.Millisecond, load: part, deadline: deadline, skew: 500 * time.Millisecond,
 		length: seconds(max(30, 2000/float64(rate)/divisor)),
 	}
+}
+
+func limitedPerMinute(rate int, part float64) demand {
+	d := limitedRate(1, part, time.Hour)
+	d.limit, d.rate = fmt.Sprintf(`{"rate":"%d/m"}`, rate), float64(rate)/60
+	return d
 }
 
 // TestLimitedConcurrency: never more calls in flight than the limit, and the permits are in use.
@@ -207,7 +217,7 @@ func (f figures) must(t *testing.T, worst figures) {
 	if f.peak > worst.peak && worst.peak > 0 || f.window > worst.window && worst.window > 0 || f.use < worst.use ||
 		f.excess > worst.excess || worst.inversion > 0 && f.inversion > worst.inversion ||
 		f.reschedules > worst.reschedules || worst.operations > 0 && f.operations > worst.operations ||
-		f.missing > worst.missing || f.twice > worst.twice {
+		f.missing > worst.missing || f.twice > worst.twice || worst.waited > 0 && f.waited > worst.waited {
 		t.Errorf("%v\nwant no worse than %v", f, worst)
 	}
 }
@@ -277,6 +287,7 @@ func TestLimitedAttacks(t *testing.T) {
 	}
 	attacks["contents"] = []burst{{interval: time.Second, count: 300, size: 40 << 10, isRouted: true}}
 	attacks["duplicates"] = []burst{{at: 10 * time.Second, interval: time.Second, count: 60, same: "d"}}
+	attacks["ticket_1_at_once"] = []burst{{at: 10 * time.Second, count: 20, members: `,"reserved":1`}}
 	for name, others := range attacks {
 		for _, d := range []demand{
 			limitedRate(1, 0.5, time.Hour),
@@ -293,6 +304,40 @@ func TestLimitedAttacks(t *testing.T) {
 	}
 }
 
+// TestLimitedCopiedTickets: a sender who knows tickets of the line, such as those of copies of his messages, takes no more
+// from others than that many honest calls. With old ones he comes before others, but few of them hold up nobody else.
+func TestLimitedCopiedTickets(t *testing.T) {
+	for _, isOld := range []bool{false, true} {
+		for _, count := range []int{20, 300} {
+			if isOld && count == 300 {
+				continue
+			}
+			for _, d := range []demand{
+				limitedRate(1, 0.5, time.Hour),
+				limitedConcurrency(2, 2*time.Second, 0.5),
+				limitedBoth(1, 2, time.Second, 0.5),
+			} {
+				t.Run(fmt.Sprint(isOld, count, d.limit), func(t *testing.T) {
+					d.others = []burst{{
+						at: time.Minute, interval: 300 * time.Second / time.Duration(count), count: count,
+						members: `,"reserved":1`,
+					}}
+					if count == 20 { // all at once, beside a load of 0.8
+						d.others[0].interval, d.load = 10*time.Millisecond, 0.8
+					}
+					d.events, d.deadline, d.length = map[time.Duration]func(*limited){}, time.Hour, 6*time.Minute
+					for at := 50 * time.Second; at < d.length; at += 10 * time.Second {
+						d.events[at] = func(w *limited) { w.copyTickets(isOld) }
+					}
+					d.run(t, 5).must(t, figures{
+						peak: d.concurrency, window: 1.1, use: 0.8, reschedules: 20, missing: 300,
+					})
+				})
+			}
+		}
+	}
+}
+
 // TestLimitedDamagedRow: one write to the row of a limit, by somebody who may write to the table, stops no target, and
 // lets no more calls be made than the limit.
 func TestLimitedDamagedRow(t *testing.T) {
@@ -300,7 +345,7 @@ func TestLimitedDamagedRow(t *testing.T) {
 	far := map[string]string{"freeSince": never, "leftAt": never, "movedAt": never}
 	behind := func(l map[string]json.RawMessage) {
 		issued, _ := strconv.ParseInt(string(l["issued"]), 10, 64)
-		l["front"] = fmt.Append(nil, issued-999_999_999)
+		l["front"] = fmt.Append(nil, issued-999_999)
 	}
 	for name, damage := range map[string]func(l map[string]json.RawMessage){
 		"times": func(map[string]json.RawMessage) {},
@@ -359,14 +404,49 @@ func TestLimitedCancelled(t *testing.T) {
 	}
 }
 
+// TestLimitedCancelledLine: after all calls of a line were cancelled, the next ones of a slow target wait for no more
+// than some turns, or some calls.
+func TestLimitedCancelledLine(t *testing.T) {
+	for _, row := range []struct {
+		demand
+		unit time.Duration
+	}{
+		{limitedPerMinute(1, 0), time.Minute},
+		{limitedPerMinute(6, 0), 10 * time.Second},
+		{limitedRate(1, 0, time.Hour), time.Second},
+		{limitedConcurrency(1, 2*time.Second, 0), 2 * time.Second},
+		{limitedConcurrency(1, 30*time.Second, 0), 30 * time.Second},
+		{limitedBoth(1, 2, 2*time.Second, 0), 2 * time.Second},
+	} {
+		for _, backlog := range []int{100, 5000} {
+			for _, next := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute} {
+				t.Run(fmt.Sprint(row.limit, row.call, backlog, next), func(t *testing.T) {
+					const cancelled = 10 * time.Minute
+					d := row.demand
+					d.backlog, d.deadline, d.from, d.length = backlog, 24*time.Hour, cancelled, time.Hour
+					d.events = map[time.Duration]func(*limited){cancelled: (*limited).cancel}
+					d.others = []burst{
+						{at: cancelled + next, interval: 3 * row.unit, count: 3},
+						{at: cancelled + time.Hour, interval: 3 * row.unit, count: 3},
+					}
+					d.run(t, 5).must(t, figures{
+						peak: d.concurrency, window: 1.1, reschedules: 1e9, waited: 30*time.Second + 10*row.unit,
+					})
+				})
+			}
+		}
+	}
+}
+
 // TestLimitedInPlace: contents of a route without room for a ticket are called.
 func TestLimitedInPlace(t *testing.T) {
 	for _, d := range []demand{
 		limitedRate(1, 0.8, time.Hour),
 		limitedConcurrency(1, 2*time.Second, 0.8),
 		limitedBoth(1, 2, 2*time.Second, 0.8),
+		limitedPerMinute(6, 0.5),
 	} {
-		for _, count := range []int{5, 30} {
+		for _, count := range []int{5, 30, 100} {
 			t.Run(fmt.Sprint(d.limit, count), func(t *testing.T) {
 				d.others = []burst{{
 					at: time.Minute, interval: time.Millisecond, count: count, size: 40 << 10, isRouted: true,

@@ -103,7 +103,7 @@ func (t *trust) ended(took time.Duration, s state, now time.Time) {
 
 // held counts the slots of the targets of a class and of all worse classes.
 type held struct {
-	// calls are those of a function, bytes the memory of those of all functions. The longest has lasted so many seconds.
+	// calls are those of a function, bytes the memory of all calls. The longest has lasted so many seconds.
 	calls, bytes int
 	longest      float64
 }

@@ -1,9 +1,8 @@
 // Package limit keeps the limits of targets.json, `rate` and `concurrency`. Each limited target has a row in the table
-// of the app, which its instances change by conditional updates: see [line] for what the row counts, and [row] for how.
+// of the app, which its instances change by conditional updates: see [state] for what the row has, and [target] for how.
 // A message that may not be called yet is refused with a delay and carries its place in the line.
 //
-// Without a table, and for targets whose profile says so, each instance counts on its own, with a row in memory. While
-// the table does not answer, calls wait.
+// Without a table, each instance counts on its own, with a row in memory. While the table does not answer, calls wait.
 package limit
 
 import (
@@ -29,10 +28,9 @@ const Partition = "limit"
 const (
 	// maxPlaces is how many messages of an instance wait in the handler at most: each occupies a slot of the host.
 	maxPlaces = 32
-	// maxRows bounds the rows that an instance remembers. To make room for one, maxLooks of them are looked at. Targets
-	// of a profile that find no room in memory share rows by so many bytes of a hash, as long as there is room for
-	// these, and then one.
-	maxRows     = 4096
+	// maxTargets bounds the targets that an instance remembers. To make room for one, maxLooks of them are looked at.
+	// If limits count in the instance, the targets of a profile that find no room share some, by so many bytes of a hash.
+	maxTargets  = 4096
 	maxLooks    = 64
 	sharedBytes = 1
 	// deniedTime is how long limits count in each instance after the table has refused access.
@@ -48,22 +46,23 @@ type Limits struct {
 	random   func() float64
 	log      zerolog.Logger
 
-	// mu protects rows. Whoever holds it may lock a row, and not the other way round.
-	mu   sync.Mutex
-	rows map[string]*row
-	// updates are the goroutines of rows, which end when stopping does.
+	// mu protects targets. Whoever holds it may lock a target, and not the other way round.
+	mu      sync.Mutex
+	targets map[string]*target
+	// updates are the goroutines of targets, which end when stopping does.
 	updates  sync.WaitGroup
 	stopping context.Context //nolint:containedctx // the life of the limits
 	stop     context.CancelFunc
 
-	// stateMu protects what follows. Whoever holds it locks nothing else.
-	stateMu sync.Mutex
-	// places is how many messages wait in the handler.
-	places int
+	// places has an element for each message that waits in the handler.
+	places chan struct{}
+
+	// tableMu protects what follows. Whoever holds it locks nothing else.
+	tableMu sync.Mutex
 	// hasFailed says that the table did not answer the latest time, and awaySince since when it has not answered more
-	// than once; zero if it has. Until awayUntil it is not asked again.
-	hasFailed            bool
-	awaySince, awayUntil time.Time
+	// than once; zero if it has.
+	hasFailed bool
+	awaySince time.Time
 	// deniedUntil is until when there is no table, because it has refused access; zero if it has not.
 	deniedUntil time.Time
 }
@@ -91,7 +90,7 @@ type Config struct {
 func New(c Config) *Limits {
 	l := &Limits{
 		table: c.Table, app: c.App, instance: c.Instance[:min(len(c.Instance), nameBytes)], clock: c.Now,
-		random: c.Random, log: c.Log, rows: map[string]*row{},
+		random: c.Random, log: c.Log, targets: map[string]*target{}, places: make(chan struct{}, maxPlaces),
 	}
 	l.stopping, l.stop = context.WithCancel(context.Background())
 	return l
@@ -106,8 +105,8 @@ func (l *Limits) Close(timeout time.Duration) {
 	timer := time.AfterFunc(timeout, l.stop)
 	defer timer.Stop()
 	l.mu.Lock()
-	for _, r := range l.rows {
-		r.close()
+	for _, t := range l.targets {
+		t.close()
 	}
 	l.mu.Unlock()
 	l.updates.Wait()
@@ -135,50 +134,57 @@ func (l *Limits) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *
 		return nil, nil
 	}
 	e := due.Intake.Envelope
-	m := &waiter{deadline: due.Deadline, since: l.now(), ticket: e.Ticket, answer: make(chan answer, 1)}
-	m.lag = due.Arrived.Sub(bounds.Later(e.BeginsAt(), e.DueAt()))
-	if due.Intake.NoRoom { // it carries nothing; its attempts are its visits
-		m.visits, m.ticket = e.Attempts+1, 0
+	m := &waiter{
+		deadline: due.Deadline, since: l.now(), ticket: e.Ticket, answer: make(chan answer, 1),
+		age: max(0, due.Arrived.Sub(bounds.Later(e.BeginsAt(), e.LatestAttemptAt))),
 	}
-	r := l.ask(due.Intake.Profile, m)
+	if due.Intake.NoRoom { // its attempts are its deliveries
+		m.ticket, m.deliveries = 0, e.Attempts+1
+	}
+	select {
+	case l.places <- struct{}{}:
+		m.hasPlace = true
+		defer func() { <-l.places }()
+	default:
+	}
+	t := l.ask(due.Intake.Profile, m)
 	var a answer
 	select {
 	case a = <-m.answer:
 	case <-ctx.Done():
-		a = r.forget(m) // or its answer came at the same moment
+		a = t.forget(m) // or its answer came at the same moment
 	}
 	if a.granted {
 		storage.Sleep(ctx, a.ahead)
-		l.leavePlace(m)
+	}
+	switch {
+	case a.granted && ctx.Err() == nil:
+		return &pass{target: t, began: l.now(), got: a}, nil
+	case a.granted:
+		t.leave(-1, a)
 	}
 	if ctx.Err() != nil {
-		if a.granted {
-			r.leave(-1, a)
-		}
 		return nil, &decision.Verdict{Outcome: &decision.Outcome{Failure: decision.FailureInterrupted}}
 	}
-	if !a.granted {
-		return nil, &decision.Verdict{Refusal: &decision.Refusal{
-			Reason: decision.Busy, Detail: a.detail, Delay: max(a.delay, time.Second), Ticket: a.ticket,
-		}}
-	}
-	return &pass{row: r, began: l.now(), got: a}, nil
+	return nil, &decision.Verdict{Refusal: &decision.Refusal{
+		Reason: decision.Busy, Detail: a.detail, Delay: max(a.delay, time.Second), Ticket: a.ticket,
+	}}
 }
 
 // pass is a permit and a turn, as far as the target has limits.
 type pass struct {
-	row   *row
-	began time.Time
-	got   answer
+	target *target
+	began  time.Time
+	got    answer
 }
 
 // Ended implements [decision.Pass].
 func (p *pass) Ended(o *decision.Outcome, _ time.Time) {
-	took := p.row.limits.now().Sub(p.began)
+	took := p.target.limits.now().Sub(p.began)
 	if o == nil {
 		took = -1
 	}
-	p.row.leave(took, p.got)
+	p.target.leave(took, p.got)
 }
 
 // Released implements [decision.Pass].
@@ -187,105 +193,80 @@ func (*pass) Released(time.Time) {}
 // now returns the time of this machine, by which all is measured that is not in a row.
 func (l *Limits) now() time.Time { return l.clock().UTC() }
 
-// ask adds a message to the row of its target.
-func (l *Limits) ask(p targets.Profile, m *waiter) *row {
+// ask adds a message to those of its target.
+func (l *Limits) ask(p targets.Profile, m *waiter) *target {
 	l.mu.Lock()
-	r := l.rowOf(p)
-	r.mu.Lock()
+	t := l.targetOf(p)
+	t.mu.Lock()
 	l.mu.Unlock()
-	defer r.mu.Unlock()
-	r.profile = p
-	r.add(m)
-	return r
+	defer t.mu.Unlock()
+	t.profile = p
+	t.add(m)
+	return t
 }
 
-// rowOf returns the row of a target. If the limits count in this instance, and there is no room for another row that
-// must not be forgotten, the targets of a profile share some. One of them leaves its row only for one that is as new.
-func (l *Limits) rowOf(p targets.Profile) *row {
-	if r := l.rows[p.Scope]; r != nil {
-		return r
+// targetOf returns a target. If the limits count in this instance, and there is no room for another one that must not be
+// forgotten, the targets of a profile share some. One of them leaves what it shares only if that is as new.
+func (l *Limits) targetOf(p targets.Profile) *target {
+	if t := l.targets[p.Scope]; t != nil {
+		return t
 	}
-	key, sum := p.Scope, sha256.Sum256(fmt.Appendf(nil, "%q %q", l.app, p.Scope))
-	if l.isAlone(p) {
+	key, sum, hasRoom := p.Scope, sha256.Sum256(fmt.Appendf(nil, "%q %q", l.app, p.Scope)), l.hasRoom()
+	if l.isAlone() {
 		shared := p.Pattern + " " + hex.EncodeToString(sum[:sharedBytes])
-		if len(l.rows) >= 2*maxRows {
-			shared = p.Pattern + " "
-		}
-		r := l.rows[shared]
+		t := l.targets[shared]
 		switch {
-		case r != nil && !r.canForget():
-			return r
-		case !l.hasRoom():
+		case t != nil && !t.canForget():
+			return t
+		case !hasRoom:
 			key = shared
 		}
-	} else {
-		l.hasRoom()
 	}
-	r := &row{limits: l, unchanged: quietReadings, wake: make(chan struct{}, 1)}
-	r.stored = stored{
+	t := &target{limits: l, wake: make(chan struct{}, 1)}
+	t.row = row{
 		Key: storage.Key{Partition: Partition, ID: hex.EncodeToString(sum[:16])}, App: l.app,
 		TargetHost: targets.HostOf(p.Scope),
 	}
-	l.rows[key] = r
-	return r
+	l.targets[key] = t
+	return t
 }
 
-// hasRoom reports whether there is room for another row. It forgets some that are not in use, if necessary.
+// hasRoom reports whether there is room for another target. It forgets some that are not in use, if necessary.
 func (l *Limits) hasRoom() bool {
 	looks := 0
-	for key, r := range l.rows {
-		if len(l.rows) < maxRows || looks == maxLooks {
+	for key, t := range l.targets {
+		if len(l.targets) < maxTargets || looks == maxLooks {
 			break
 		}
 		looks++
-		if r.canForget() {
-			delete(l.rows, key)
+		if t.canForget() {
+			delete(l.targets, key)
 		}
 	}
-	return len(l.rows) < maxRows
+	return len(l.targets) < maxTargets
 }
 
-// isAlone reports whether this instance counts the limits of a target on its own.
-func (l *Limits) isAlone(p targets.Profile) bool {
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
-	return p.PerInstance || l.table == nil || l.now().Before(l.deniedUntil)
+// isAlone reports whether this instance counts the limits on its own.
+func (l *Limits) isAlone() bool {
+	l.tableMu.Lock()
+	defer l.tableMu.Unlock()
+	return l.table == nil || l.now().Before(l.deniedUntil)
 }
 
-// takePlace takes a place for a message to wait in the handler, if one is free.
-func (l *Limits) takePlace(m *waiter) {
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
-	if !m.hasPlace && l.places < maxPlaces {
-		m.hasPlace = true
-		l.places++
-	}
-}
-
-func (l *Limits) leavePlace(m *waiter) {
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
-	if m.hasPlace {
-		m.hasPlace = false
-		l.places--
-	}
-}
-
-// away reports whether the table does not answer, how long it has not, and after which time it is asked again.
-func (l *Limits) away() (since, again time.Duration, isAway bool) {
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
+// awayFor returns for how long the table has not answered; 0 if it does.
+func (l *Limits) awayFor() time.Duration {
+	l.tableMu.Lock()
+	defer l.tableMu.Unlock()
 	if l.awaySince.IsZero() {
-		return 0, 0, false
+		return 0
 	}
-	now := l.now()
-	return now.Sub(l.awaySince), max(0, l.awayUntil.Sub(now)), true
+	return max(1, l.now().Sub(l.awaySince))
 }
 
 // lost notes that the table has not answered, or has refused access.
 func (l *Limits) lost(err error) {
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
+	l.tableMu.Lock()
+	defer l.tableMu.Unlock()
 	now := l.now()
 	if errors.Is(err, storage.ErrDenied) {
 		if l.deniedUntil.IsZero() {
@@ -298,7 +279,6 @@ func (l *Limits) lost(err error) {
 		l.hasFailed = true
 		return
 	}
-	l.awayUntil = now.Add(awayTime)
 	if l.awaySince.IsZero() {
 		l.awaySince = now
 		l.log.Warn().Err(err).Msg("calls to targets with limits wait, because the table of limits does not answer")
@@ -306,12 +286,12 @@ func (l *Limits) lost(err error) {
 }
 
 // CountsAlone says that there is no table.
-const CountsAlone = "each instance counts the limits of targets.json on its own"
+const CountsAlone = "limits of targets.json now hold for each instance, not for all together"
 
 // reached notes that the table has answered.
 func (l *Limits) reached() {
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
+	l.tableMu.Lock()
+	defer l.tableMu.Unlock()
 	if !l.awaySince.IsZero() || !l.deniedUntil.IsZero() {
 		l.log.Info().Msg("limits of targets.json hold for all instances together again")
 	}

@@ -273,8 +273,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestTableAway: while the table does not answer, calls wait, contents in place for longer with each visit. At most 32
-// wait in the handler. The log says so once.
+// TestTableAway: while the table does not answer, calls wait, those without room for a ticket for longer with each
+// delivery. At most 32 wait in the handler. The log says so once.
 func TestTableAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -306,11 +306,11 @@ func TestTableAway(t *testing.T) {
 		if refusal := mustRefuse(t, l, due(p, 0)); refusal.Delay < 30*time.Second || refusal.Delay > time.Minute {
 			t.Errorf("refused %+v after an hour", refusal)
 		}
-		for visits, least := range []time.Duration{5 * time.Minute, 20 * time.Minute, 80 * time.Minute} {
+		for attempts, least := range []time.Duration{5 * time.Minute, 20 * time.Minute, 80 * time.Minute} {
 			content := due(p, 0)
-			content.Intake.NoRoom, content.Intake.Envelope.Attempts = true, visits
+			content.Intake.NoRoom, content.Intake.Envelope.Attempts = true, attempts
 			if refusal := mustRefuse(t, l, content); refusal.Delay < least {
-				t.Errorf("a content in place comes back after %v, want %v", refusal.Delay, least)
+				t.Errorf("a message without room for a ticket comes back after %v, want %v", refusal.Delay, least)
 			}
 		}
 		table.isCut.Store(false)
@@ -327,30 +327,21 @@ func TestTableAway(t *testing.T) {
 func TestNoTable(t *testing.T) {
 	denied := &cuttable{table: &memory.Table{}, err: fmt.Errorf("403: %w", storage.ErrDenied)}
 	denied.isCut.Store(true)
-	mine := targets.Profile{Scope: "t.example", Concurrency: 1, Rate: rate.Limit(1.0 / 60), Burst: 2, PerInstance: true}
-	all := mine
-	all.PerInstance = false
-	for name, c := range map[string]struct {
-		table   storage.Table
-		profile targets.Profile
-	}{
-		"none":         {nil, all},
-		"denied":       {denied, all},
-		"per_instance": {&memory.Table{}, mine},
-	} {
+	p := targets.Profile{Scope: "t.example", Concurrency: 1, Rate: rate.Limit(1.0 / 60), Burst: 2}
+	for name, table := range map[string]storage.Table{"none": nil, "denied": denied} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
-				a, b := instance(t, c.table, "a", &log), instance(t, c.table, "b", &log)
+				a, b := instance(t, table, "a", &log), instance(t, table, "b", &log)
 				for _, l := range []*limit.Limits{a, b} {
-					end := mustEnter(t, l, due(c.profile, 0))
-					refusal := mustRefuse(t, l, due(c.profile, 0))
+					end := mustEnter(t, l, due(p, 0))
+					refusal := mustRefuse(t, l, due(p, 0))
 					end()
-					mustEnter(t, l, due(c.profile, refusal.Ticket))()
-					mustRefuse(t, l, due(c.profile, 0))
+					mustEnter(t, l, due(p, refusal.Ticket))()
+					mustRefuse(t, l, due(p, 0))
 				}
-				isLogged := strings.Count(log.String(), "on its own") == 2
-				if isLogged != (c.table == denied) {
+				isLogged := strings.Count(log.String(), "now hold for each instance") == 2
+				if isLogged != (table == denied) {
 					t.Errorf("log %s", log.String())
 				}
 			})
@@ -592,7 +583,7 @@ func TestConflictKeepsPermit(t *testing.T) {
 		end := mustEnter(t, l, due(p, 0))
 		table.conflicts.Store(1)
 		end()
-		<-time.After(105 * time.Millisecond) // the write was refused, and the next one is due soon
+		<-time.After(100*time.Millisecond + time.Microsecond) // the write was refused, and the next one is due soon
 		began := time.Now()
 		mustEnter(t, l, due(p, 0))()
 		if waited := time.Since(began); waited > 0 {

@@ -110,20 +110,15 @@ func CheckValue(member, value string) error {
 	return errors.New("unknown member")
 }
 
-// ValueOf returns the value of a member of a profile, and that each instance counts on its own. It is empty if there is
-// none.
+// ValueOf returns the value of a member of a profile; empty if there is none.
 func ValueOf(p targets.Profile, member string) string {
-	value := ""
 	switch {
 	case member == Rate:
-		value = p.RateText
+		return p.RateText
 	case member == Concurrency && p.Concurrency > 0:
-		value = strconv.Itoa(p.Concurrency)
+		return strconv.Itoa(p.Concurrency)
 	}
-	if value != "" && p.PerInstance {
-		value += " per instance"
-	}
-	return value
+	return ""
 }
 
 // checked returns the setting of a row, which anyone who can write to the table may have written.

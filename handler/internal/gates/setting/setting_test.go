@@ -413,7 +413,7 @@ func limitOf(host, member, value string, since time.Time) Setting {
 func TestProfileInForce(t *testing.T) {
 	now := time.Now()
 	const file = `{"*.example":{"rate":"1/s","concurrency":3,"timeout":"3m"},"port.example:443":{"rate":"9/s"},
-		"own.example":{"per":"instance","rate":{"limit":"50/s","burst":7}}}`
+		"own.example":{"rate":{"limit":"50/s","burst":7}}}`
 	profiles, err := targets.Parse([]byte(file), nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -439,7 +439,7 @@ func TestProfileInForce(t *testing.T) {
 		"https://both.example/":    "6/s, burst 6, 4 at a time, of both.example:443, timeout 3m0s",
 		"http://both.example/":     "5/s, burst 5, 4 at a time, of both.example, timeout 3m0s",
 		"https://port.example/":    "5/m, burst 1, 0 at a time, of port.example:443, timeout 0s",
-		"https://own.example/":     "5/s, burst 5, 0 at a time, of own.example, timeout 0s, per instance",
+		"https://own.example/":     "5/s, burst 5, 0 at a time, of own.example, timeout 0s",
 		"https://new.test/":        ", burst 0, 1 at a time, of new.test, timeout 0s",
 		"https://sub.a.example/":   "1/s, burst 1, 3 at a time, of sub.a.example, timeout 3m0s",
 		"https://unlimited.test/x": ", burst 0, 0 at a time, of unlimited.test, timeout 0s",
@@ -448,9 +448,6 @@ func TestProfileInForce(t *testing.T) {
 		p := inForce.Of(u, now).Profile(profiles.For(u))
 		got := fmt.Sprintf("%s, burst %d, %d at a time, of %s, timeout %v",
 			p.RateText, p.Burst, p.Concurrency, p.Scope, p.Timeout)
-		if p.PerInstance {
-			got += ", per instance"
-		}
 		if got != want {
 			t.Errorf("%s: %s, want %s", url, got, want)
 		}

@@ -23,6 +23,8 @@ const (
 	maxMethod  = 32
 	maxTenant  = 128
 	maxRowText = 300
+	// MaxAnswer is the length of the longest answer in a row, in bytes.
+	MaxAnswer = 256
 )
 
 // ScheduledObserver keeps the record of scheduled messages.
@@ -69,7 +71,7 @@ func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
 		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
 		Organization: text.Clip(r.Tenant.Organization, maxTenant),
 		Environment:  text.Clip(r.Tenant.Environment, maxTenant),
-		Answer:       mask.AnswerText(r.State.Latest), Content: r.Write.Content,
+		Answer:       text.Line(mask.AnswerLine(r.State.Latest.Excerpt()), MaxAnswer), Content: r.Write.Content,
 	}
 	switch {
 	case r.Verdict != nil && r.Verdict.Outcome != nil:

@@ -25,7 +25,7 @@ import (
 // message comes when storage has its successor, that of the message that came back goes in any case, a target that
 // fails is kept whether its message is settled or not, and so is a success.
 func TestObservers(t *testing.T) {
-	failed := &decision.Verdict{Outcome: &decision.Outcome{Status: 503, Body: []byte("down\r\nfor now")}}
+	failed := &decision.Verdict{Outcome: &decision.Outcome{Status: 503, Body: []byte("down  for now\r\nsecret")}}
 	delivered := &decision.Verdict{Outcome: &decision.Outcome{Status: 200}}
 	interrupted := &decision.Verdict{Outcome: &decision.Outcome{Failure: decision.FailureInterrupted}}
 	noAnswer := errors.New("no answer")

@@ -203,7 +203,7 @@ func (s *Sight) failure(r *delivery.Report) Target {
 		App: s.app, Host: r.Identity.TargetHost,
 		Reason: string(cmp.Or(r.Judged, decision.Reason(o.Failure))), Cause: short(o.Cause(), maxText),
 		Status: envelope.StatusCode(o.Status), Since: arrived, Latest: arrived,
-		Answer: short(mask.AnswerText(o.Answer()), maxAnswer),
+		Answer: short(mask.AnswerLine(o.Answer().Excerpt()), maxAnswer),
 	}
 	if s.IsOpen(r.Intake.Envelope.Call.Target) {
 		failed.OpenAt = r.World.Now.UTC().Truncate(time.Millisecond)

@@ -111,11 +111,6 @@ type Call struct {
 	ends []finding
 }
 
-// NewPoison returns the call of a message on a poison queue, without its callbacks and what the history has of it.
-func NewPoison(rules message.Rules, f account.Found, now time.Time) Call {
-	return Call{finding: newQueued(rules, f, StatePoison, now)}
-}
-
 // group is what was found with the same tenant and trace. What has no trace is a group of its own.
 type group struct {
 	// ends are in the order of those of a [Call].

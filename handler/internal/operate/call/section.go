@@ -196,11 +196,11 @@ func callLines(c mask.Call) []Line {
 		l.add(label, "%s: %s", h.Name, h.Value)
 		label = ""
 	}
-	body := bodyText(c.BodyKind, c.BodyBytes, c.Body)
+	body := bodyText(c.Body)
 	if c.Truncated {
 		body += ", truncated here"
 	}
-	l = append(l, Line{"body", body, c.Body})
+	l = append(l, Line{"body", body, c.Text})
 	l.addField("callback", c.Callback)
 	if c.Context != "" {
 		l = append(l, Line{"context", "json", c.Context})
@@ -212,14 +212,14 @@ func answerLines(a mask.Answer) []Line {
 	var l lines
 	l.add("status", "%d", a.Status)
 	l.addField("media type", a.MediaType)
-	body := bodyText(a.BodyKind, a.BodyBytes, a.Body)
+	body := bodyText(a.Body)
 	switch {
-	case a.Truncated && a.BodyBytes == 0:
+	case a.Truncated && a.Bytes == 0:
 		body = "not kept: it broke off, or its encoding is not supported"
 	case a.Truncated:
 		body += ", only the beginning"
 	}
-	return append(l, Line{"body", body, a.Body})
+	return append(l, Line{"body", body, a.Text})
 }
 
 func (r Preview) lines() []Line {

@@ -21,7 +21,7 @@ const (
 )
 
 // Summary says where a message is or, in the state ended, what was the last one of a call. Lists of scheduled messages
-// print it as JSON. Its Since is when it came there: of a scheduled message, the same as CreatedAt.
+// print it as JSON. Its Since is CreatedAt of a scheduled message, and of an ended call the time of its end.
 type Summary struct {
 	message.Message
 

@@ -95,14 +95,16 @@ func Consequence(a decision.Action) string {
 	}[a]
 }
 
-// bodyText describes a body, of which shown is shown.
-func bodyText(kind mask.BodyKind, length int, shown string) string {
-	if kind == mask.BodyNone {
+// bodyText describes a body.
+func bodyText(b mask.Body) string {
+	text := fmt.Sprintf("%s, %d bytes", b.Kind, b.Bytes)
+	switch {
+	case b.Kind == mask.BodyNone:
 		return "none"
-	}
-	text := fmt.Sprintf("%s, %d bytes", kind, length)
-	if shown == "" {
+	case b.Text == "":
 		text += ", not shown without --reveal"
+	case b.Partial:
+		text += ", the rest only with --reveal"
 	}
 	return text
 }

@@ -30,17 +30,18 @@ func TestAnswerKeys(t *testing.T) {
 	}
 	for name, test := range map[string]struct{ contentType, body, want string }{
 		"form":        {"application/x-www-form-urlencoded", "a=b&client_secret=SECRET", "a=b&client_secret=***"},
-		"broken_form": {"application/x-www-form-urlencoded", "a=%zz&client_secret=SECRET", "***"},
-		"html":        {"text/html", "<p>Order 17<br>not found", "Order {n} not found"},
-		"html_secret": {"text/html", "<p><x:token>SECRET<br>", "(unreadable XML answer)"},
-		"xml":         {"text/xml", "<p>SECRET<br>", "(unreadable XML answer)"},
-		"cut_json":    {"application/json", `{"x":"` + strings.Repeat("y", 3000), "(unreadable JSON answer)"},
+		"broken_form": {"application/x-www-form-urlencoded", "a=%zz&client_secret=SECRET", "(unreadable answer)"},
+		"html":        {"text/html", "<p>Order <b>17</b> not found<br>SECRET", "Order {n} not found"},
+		"html_secret": {"text/html", "<p><x:token>SECRET<br>", "(unreadable answer)"},
+		"xml":         {"text/xml", "<p>Order 17<br>SECRET", "Order {n}"},
+		"cut_json":    {"application/json", `{"x":"` + strings.Repeat("y", 3000), "(unreadable answer)"},
+		"cut_text":    {"application/json", `{"x":"` + strings.Repeat("y ", 3000), `{"x":"` + strings.Repeat("y ", 95) + "…"},
 		"large_json": {
 			"application/json", `{"x":"` + strings.Repeat("y ", 1000) + `"}`,
 			`{"x":"` + strings.Repeat("y ", 95) + "…",
 		},
 		"no_json":   {"application/json", "Internal error", "Internal error"},
-		"json_text": {"text/plain", `token: {"a":`, "***"},
+		"json_text": {"text/plain", `token: {"a":`, "token: ***"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := message.ByAnswer.Key(read(answered(t, test.contentType, test.body))); got != test.want {
@@ -59,7 +60,7 @@ func TestHostileAnswers(t *testing.T) {
 		"large": {`{"status":-9223372036854775808,"mediaType":"` + strings.Repeat("x", 10_000) + `","text":"` +
 			strings.Repeat("<", 25_000) + `"}`, strings.Repeat("<", 197) + "…"},
 		"not_kept": {`{"status":503,"text":"","truncated":true}`, "(unreadable answer)"},
-		"nested":   {`{"text":"` + strings.Repeat("[", 30_000) + `"}`, "(unreadable JSON answer)"},
+		"nested":   {`{"text":"` + strings.Repeat("[", 30_000) + `"}`, "(unreadable answer)"},
 		"escapes": {
 			`{"mediaType":"\u001b[2J","text":"\u001b]0;x\u0007 is what the target says"}`,
 			"\ufffd]{n};x\ufffd is what the target says",

@@ -212,9 +212,15 @@ func (m *Message) describe(e *envelope.Envelope) {
 	if n := len(e.Trail); n > 0 {
 		m.Error = text.Line(e.Trail[n-1].Error, maxError)
 	}
-	m.Answer = mask.AnswerLine(e)
+	m.Answer = answerKey(e.LatestAnswer())
 	m.Host = targets.Host(e.Call.Target)
 	m.describePath(e)
+}
+
+// answerKey folds what an answer says. It cuts JSON as if it had spaces after colons, because earlier versions did.
+func answerKey(x *envelope.Excerpt) string {
+	line := strings.ReplaceAll(mask.AnswerLine(x), `":`, `": `)
+	return strings.ReplaceAll(fold.Text(line), `": `, `":`)
 }
 
 // describePath adds the method and the path of the call.

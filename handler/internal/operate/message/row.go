@@ -6,7 +6,6 @@ import (
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/envelope"
-	"asynccaller/handler/internal/rules/mask"
 	"asynccaller/handler/internal/rules/targets"
 )
 
@@ -22,7 +21,7 @@ type Scheduled struct {
 // Since is when the call was created, so that filters by time select by age. Anyone who can write to the table can have
 // written the row.
 func FromRow(r record.Scheduled) Scheduled {
-	return Scheduled{Row: r, Answered: text.Line(r.Answer, mask.MaxAnswerText), Message: Message{
+	return Scheduled{Row: r, Answered: text.Line(r.Answer, record.MaxAnswer), Message: Message{
 		Queue: text.Line(r.Partition, maxHost), ID: text.Line(r.ID, maxReason), Main: text.Line(r.Partition, maxHost),
 		Reason: text.Line(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: text.Line(r.RequestID, maxTenant),
 		Organization: text.Line(r.Organization, maxTenant), Environment: text.Line(r.Environment, maxTenant),

@@ -43,7 +43,7 @@ func (s *Sender) SendAll(ctx context.Context, input io.Reader) <-chan *Sending {
 	context.AfterFunc(ctx, func() { _ = to.Close() })
 	go func() {
 		defer close(all)
-		defer from.Close()
+		defer func() { _ = from.Close() }()
 		reader := json.NewDecoder(from)
 		for number := 1; ; number++ {
 			var content json.RawMessage

@@ -97,15 +97,18 @@ func TestPrepareRefuses(t *testing.T) {
 // TestPrepareNexus checks that a Nexus message is sent as it is, with a time of creation and a deadline if it has none:
 // the C# app would drop it.
 func TestPrepareNexus(t *testing.T) {
-	const raw = `"RawRequest":{"Id":"r1","CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGgNCkRhdGU6IG5vDQoNCg==","mine":[1.0]}}`
+	const raw = `"RawRequest":{"Id":"r1",` +
+		`"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGgNCkRhdGU6IG5vDQoNCg==","mine":[1.0]}}`
 	synctest.Test(t, func(t *testing.T) {
 		sender, _ := newSender()
 		created, deadline := dotnet.FormatTime(time.Now()), dotnet.FormatTime(time.Now().Add(sender.Rules.Expiration))
 		for before, after := range map[string]string{
 			`{"organization":"acme",` + raw: `{"organization":"acme",` + strings.TrimSuffix(raw, "}") +
 				`,"OriginalRequestId":"r1","Attempts":0,"CreatedAt":"` + created + `","DeadlineAt":"` + deadline + `"}`,
-			`{"Attempts":0,"CreatedAt":null,"DeadlineAt":"0001-01-01T00:00:00+00:00","OriginalRequestId":"o",` + raw: `{` +
-				`"Attempts":0,"CreatedAt":"` + created + `","DeadlineAt":"` + deadline + `","OriginalRequestId":"o",` + raw,
+			`{"Attempts":0,"CreatedAt":null,"DeadlineAt":"0001-01-01T00:00:00+00:00",` +
+				`"OriginalRequestId":"o",` + raw: "" +
+				`{"Attempts":0,"CreatedAt":"` + created + `","DeadlineAt":"` + deadline + `",` +
+				`"OriginalRequestId":"o",` + raw,
 			`{"Attempts":2,"CreatedAt":"1999-12-31T23:00:00Z","DeadlineAt":"2999-12-31T23:00:00.1234567+01:00",` +
 				`"OriginalRequestId":"o",` + raw: "",
 		} {

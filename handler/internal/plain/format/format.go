@@ -44,17 +44,17 @@ func Duration[D ~int64](duration D) string {
 	if d < time.Minute {
 		return d.String() // 0s, 300ms, 1.5s
 	}
-	text := ""
+	var text strings.Builder
 	for _, unit := range []struct {
 		size time.Duration
 		name string
 	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
 		if n := int(d / unit.size); n > 0 {
-			text += strconv.Itoa(n) + unit.name
+			text.WriteString(strconv.Itoa(n) + unit.name)
 		}
 		d %= unit.size
 	}
-	return text
+	return text.String()
 }
 
 const (

@@ -19,8 +19,8 @@ func TestDuration(t *testing.T) {
 		day - 31*time.Second: "23h59m", day - 30*time.Second: "1d", 25*time.Hour + 3*time.Minute: "1d1h",
 		day + 29*time.Minute: "1d", 3*day + 4*time.Hour: "3d4h", 7*day - time.Minute: "7d", 730 * day: "730d",
 		-time.Hour: "-1h", -1: "-<100ms",
-		math.MaxInt64: "over 292 years", math.MaxInt64 - time.Minute: "over 292 years", math.MinInt64: "-over 292 years",
-		-math.MaxInt64: "-over 292 years", math.MaxInt64 - time.Hour: "106751d23h",
+		math.MaxInt64: "over 292 years", math.MaxInt64 - time.Minute: "over 292 years",
+		math.MinInt64: "-over 292 years", -math.MaxInt64: "-over 292 years", math.MaxInt64 - time.Hour: "106751d23h",
 	} {
 		if got := Duration(d); got != want {
 			t.Errorf("%v is written %s, want %s", d, got, want)

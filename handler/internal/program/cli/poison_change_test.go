@@ -154,7 +154,7 @@ func TestResultError(t *testing.T) {
 			t.Context(),
 			operation.Result{Result: run.Result{Total: 2, Done: 2, Stopped: "they wait"}},
 			nil, exitPartly,
-			"stopped: they wait\nwait again: `async-caller runs resume RUN`",
+			"stopped: they wait",
 		},
 		"interrupted": {
 			ended,

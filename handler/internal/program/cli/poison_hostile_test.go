@@ -2,19 +2,17 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"asynccaller/handler/internal/operate/account"
-	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/program/terminal"
-	"asynccaller/handler/internal/rules/mask"
 )
 
 // hostile is text that manipulates a terminal: it clears it, writes backwards and begins a new line.
@@ -38,11 +36,13 @@ func hostileMessages() []string {
 	}
 }
 
-// pageOf returns the page of a poison message.
-func (d *testSession) pageOf(ctx context.Context, f account.Found) call.Page {
-	now := time.Now()
-	page, _ := call.Describe(ctx, d.operations, call.NewPoison(d.account.Rules, f, now), nil, mask.Hidden, now)
-	return page
+// showAll shows each poison message.
+func (d *testSession) showAll(ctx context.Context) error {
+	var shown []error
+	_, err := d.account.List(ctx, account.Source{}, func(f account.Found) {
+		shown = append(shown, d.show(ctx, f.ID, showOptions{}))
+	})
+	return errors.Join(append(shown, err)...)
 }
 
 // TestHostileMessagesAreShownHarmless checks that the output for any message is printable and has no secrets,
@@ -57,15 +57,10 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 		"errors": func(d *testSession, ctx context.Context) error {
 			return d.listGroups(ctx, account.Source{}, message.ByError)
 		},
-		"show": func(d *testSession, ctx context.Context) error {
-			_, err := d.account.List(ctx, account.Source{},
-				func(f account.Found) { printPage(d.out, d.pageOf(ctx, f), time.Now()) })
-			return err
-		},
+		"show": func(d *testSession, ctx context.Context) error { return d.showAll(ctx) },
 		"show_json": func(d *testSession, ctx context.Context) error {
-			_, err := d.account.List(ctx, account.Source{},
-				func(f account.Found) { _ = printJSON(d.out, d.pageOf(ctx, f)) })
-			return err
+			d.json = true
+			return d.showAll(ctx)
 		},
 		"dry_run": func(d *testSession, ctx context.Context) error {
 			return d.dryRun(ctx, account.Source{}, operation.Requeue{}, false)

@@ -110,8 +110,8 @@ func (s *progress) erase() {
 	}
 }
 
-// output is standard output. On a terminal, it removes the line of progress before it writes. After an error it writes nothing more,
-// and stops the command as Ctrl-C does: nobody would see the rest.
+// output is standard output. On a terminal, it removes the line of progress before it writes. After an error it writes
+// nothing more, and stops the command as Ctrl-C does: nobody would see the rest.
 type output struct {
 	io.Writer
 	// progress is nil as long as the command shows none.

@@ -141,7 +141,9 @@ func TestSendLost(t *testing.T) {
 		},
 		"some_of_a_file": {
 			isFile: true, lost: func(n int64) bool { return n == 2 },
-			stderr: []string{"sent 2 envelopes to", "perhaps sent: request id r", "1 envelope perhaps sent: to send it again"},
+			stderr: []string{
+				"sent 2 envelopes to", "perhaps sent: request id r", "1 envelope perhaps sent: to send it again",
+			},
 		},
 		"all_of_a_file": {
 			isFile: true, stderr: []string{"perhaps sent: request id r0", "request id r1", "request id r2"},

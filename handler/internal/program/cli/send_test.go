@@ -79,7 +79,8 @@ func TestSendFailures(t *testing.T) {
 		_ = writer.Close()
 	}()
 	stderr := writerFunc(func(line []byte) {
-		want := fmt.Sprintf("async-caller: envelope %d: asyncCaller: want 1, the only version there is\n", 2*lines.Add(1))
+		want := fmt.Sprintf("async-caller: envelope %d: asyncCaller: want 1, the only version there is\n",
+			2*lines.Add(1))
 		if string(line) != want {
 			t.Errorf("printed %s, want %s", line, want)
 		}
@@ -122,7 +123,7 @@ func TestSendInterrupted(t *testing.T) {
 // TestSendInterruptedInput: Ctrl-C does not wait for more input.
 func TestSendInterruptedInput(t *testing.T) {
 	reader, writer := io.Pipe()
-	defer writer.Close()
+	defer func() { _ = writer.Close() }()
 	ctx, interrupt := context.WithCancel(t.Context())
 	printed := writerFunc(func([]byte) { interrupt() })
 	env := Env{Stdin: reader, Stderr: io.Discard, out: &output{Writer: printed}}

@@ -34,10 +34,10 @@ If the ID is nowhere, the exit code is 3. If it is not found, and a part could n
 exit code is 4. The history knows calls by their request ids only; those of a Nexus tenant need both
 --organization and --environment, unless another message of the call is found.
 
-Values with secret names, user info and query values are masked unless you give --reveal. A body
-that is neither JSON nor XML nor a form is shown only with --reveal. Secrets in other places are not
-recognized: check the output before you share it. A warning says where the row of a scheduled
-message contradicts the content that the handler will process.`,
+Values with secret names, user info and query values are masked unless you give --reveal. Of a text
+that is neither JSON nor a form only the first line or the title is shown, cut after the name of a
+secret. Secrets in other places are not recognized: check the output before you share it. A warning
+says where the row of a scheduled message contradicts the content that the handler will process.`,
 		Example: `  async-caller show order-4711
   async-caller show 4f1c2a9e --queue async-caller-poison --reveal
   async-caller show 4711 --organization acme --environment prd --json`,

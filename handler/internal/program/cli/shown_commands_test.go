@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/storage"
 )
 
 // badIDs are not ids of messages. As words of a command they would do something else.
@@ -59,12 +61,28 @@ func TestShownCommandsOfRows(t *testing.T) {
 	})
 }
 
+// renaming is storage that gives each message an id.
+type renaming struct {
+	storage.Queues
+	id string
+}
+
+func (r renaming) Peek(ctx context.Context, queue string, limit int) ([]storage.Message, error) {
+	messages, err := r.Queues.Peek(ctx, queue, limit)
+	for i := range messages {
+		messages[i].ID = r.id
+	}
+	return messages, err
+}
+
 // TestShownCommandsOfMessages is the same for what storage says, because the account may be somebody else's.
 func TestShownCommandsOfMessages(t *testing.T) {
 	for _, id := range append(badIDs(), "8a1b") {
-		d := newTestSession(t)
-		found := account.Found{Message: message.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
-		printPage(d.out, d.pageOf(t.Context(), found), time.Now())
+		d := newTestSession(t, dead(1)[0])
+		d.account.Store = renaming{d.store, id}
+		if err := d.show(t.Context(), "r0", showOptions{}); err != nil {
+			t.Fatal(err)
+		}
 		printed := d.stdout.String()
 		isValid := id == "8a1b"
 		hasCommands := strings.Contains(printed, "  async-caller poison ")
@@ -74,7 +92,7 @@ func TestShownCommandsOfMessages(t *testing.T) {
 		}
 		rows := newMessageTable(d.out)
 		d.stdout.Reset()
-		printMessage(rows, found.Message, "")
+		printMessage(rows, message.Message{Queue: "async-caller-poison", ID: id}, "")
 		if strings.HasPrefix(d.stdout.String(), "invalid ") == isValid {
 			t.Errorf("%q is listed as %s", id, d.stdout.String())
 		}

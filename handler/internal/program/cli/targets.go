@@ -205,8 +205,8 @@ func newTargetsSet(shared *sharedFlags) *cobra.Command {
 		Use:   "set HOST",
 		Short: "Set the rate or the concurrency of a target",
 		Long: `Set the rate of a target, or its concurrency, or both, within 20 s and for all apps of the account.
-The other members of its profile in targets.json apply as before, "per" included. A rate has the
-burst of its calls of a second, also if the file states another.
+The other members of its profile in targets.json apply as before. A rate has the burst of its calls
+of a second, also if the file states another.
 
 The messages that wait keep their places and their next attempts. After a limit is raised,
 "scheduled expedite --host HOST --reason busy" makes them due. The command prints what "targets

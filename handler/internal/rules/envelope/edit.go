@@ -39,8 +39,8 @@ type HostReplacer func(scheme, host string) (newScheme, newHost string)
 // an id, a time) take any text but null as a string, quoted or not; call.body and call.headers.NAME take the text
 // itself. Null removes a member that can only be a string.
 //
-// Setting one kind of body removes the others. In a Nexus envelope only call.url, call.body, call.bodyBase64, call.json,
-// requestId and deadline (RFC 3339) can be set, and its Title does not change with the call.
+// Setting one kind of body removes the others. In a Nexus envelope only call.url, call.body, call.bodyBase64,
+// call.json, requestId and deadline (RFC 3339) can be set, and its Title does not change with the call.
 func Set(content []byte, path []string, text string) ([]byte, error) {
 	return editorOf(content).setPath(content, path, text)
 }

@@ -236,6 +236,15 @@ func (e *Envelope) LatestStatus() int {
 	return 0
 }
 
+// LatestAnswer returns the beginning of the target's latest answer, or nil: that of the dead letter or, in a Nexus
+// envelope, of the latest response.
+func (e *Envelope) LatestAnswer() *Excerpt {
+	if e.DeadLetter != nil && e.DeadLetter.Answer != nil {
+		return e.DeadLetter.Answer
+	}
+	return e.Latest.Excerpt()
+}
+
 // Accept prepares an envelope that has arrived. It sets the request id, the trace and the creation time if the sender
 // did not, or if that time is in the future. It resets an envelope that a person moved back from a poison queue:
 // attempt 0, a new deadline, no run. And it checks that every content that we may have to write later fits into limit

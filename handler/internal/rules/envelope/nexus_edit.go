@@ -181,8 +181,8 @@ func inBase64(content []byte) json.RawMessage {
 // textMembers are the members of a RawRequest that hold text in base64.
 var textMembers = []string{rawCallOut, rawCallBack, rawContext}
 
-// DecodeTexts returns an envelope for a person to edit. Each text that a Nexus envelope has in base64, such as a call, is
-// an array of its lines. The content may be any JSON object, and need not be a valid envelope.
+// DecodeTexts returns an envelope for a person to edit. Each text that a Nexus envelope has in base64, such as a call,
+// is an array of its lines. The content may be any JSON object, and need not be a valid envelope.
 func DecodeTexts(content []byte) []byte {
 	if !IsNexus(content) {
 		return content
@@ -210,7 +210,7 @@ func asLines(value json.RawMessage) (json.RawMessage, error) {
 }
 
 // EncodeTexts is the inverse of [DecodeTexts]. A text that is the same as in the original keeps its bytes, and the
-// Content-Length of an edited call is corrected. The error names a call that .NET could not read.
+// Content-Length of an edited call is corrected. The error names a text that .NET could not read.
 func EncodeTexts(original, edited []byte) (encoded []byte, err error) {
 	if !IsNexus(original) {
 		return edited, nil
@@ -229,6 +229,8 @@ func EncodeTexts(original, edited []byte) (encoded []byte, err error) {
 				return old, nil // base64 has more than one way to write the same bytes
 			case name != rawContext:
 				text, err = dotnet.CorrectLength(text)
+			case len(text) > 0 && !json.Valid(text):
+				err = errors.New("want lines of JSON")
 			}
 			return inBase64(text), err
 		})

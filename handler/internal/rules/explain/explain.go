@@ -389,7 +389,6 @@ func profileText(p targets.Profile) string {
 	}
 	add(p.Concurrency > 0, "%d calls at a time", p.Concurrency)
 	add(p.RateText != "", "%s in bursts of %d", p.RateText, p.Burst)
-	add(p.PerInstance, "limits per instance")
 	add(p.History != "", "history %s", p.History)
 	add(p.Timeout > 0, "timeout %s", p.Timeout)
 	if p.Retry != nil {

@@ -14,56 +14,45 @@ import (
 func TestShowAnswer(t *testing.T) {
 	const asJSON = "application/json"
 	long := strings.Repeat("word ", 500)
+	cut := strings.TrimSpace(long[:1024])
 	for name, test := range map[string]struct {
 		contentType, body string
-		masked            mask.Answer
+		masked            mask.Body
+		isCut             bool
 		revealed          string
 	}{
 		"text": {
-			"text/plain", "no\r\norder",
-			mask.Answer{MediaType: "text/plain", BodyKind: mask.BodyText, BodyBytes: 9},
+			"text/plain", "no\r\norder", mask.Body{Text: "no …", Kind: mask.BodyText, Bytes: 9, Partial: true}, false,
 			"no\norder",
 		},
-		"empty":   {"text/plain", "", mask.Answer{MediaType: "text/plain", BodyKind: mask.BodyNone}, ""},
-		"no_type": {"", "x", mask.Answer{BodyKind: mask.BodyText, BodyBytes: 1}, "x"},
+		"line":  {"text/plain", "no order", mask.Body{Text: "no order", Kind: mask.BodyText, Bytes: 8}, false, "no order"},
+		"empty": {"text/plain", "", mask.Body{Kind: mask.BodyNone}, false, ""},
 		"json": {
 			asJSON, `{"error":"x","token":"SECRET"}`,
-			mask.Answer{
-				MediaType: asJSON, Body: "{\n  \"error\": \"x\",\n  \"token\": \"***\"\n}",
-				BodyKind: mask.BodyJSON, BodyBytes: 30,
-			},
+			mask.Body{Text: "{\n  \"error\": \"x\",\n  \"token\": \"***\"\n}", Kind: mask.BodyJSON, Bytes: 30}, false,
 			"{\n  \"error\": \"x\",\n  \"token\": \"SECRET\"\n}",
 		},
 		"cut_json": {
 			asJSON, `{"token":"SECRET","x":"` + strings.Repeat("y", 3000),
-			mask.Answer{MediaType: asJSON, BodyKind: mask.BodyText, BodyBytes: 2048, Truncated: true},
+			mask.Body{Text: "{\n  \"token\": \"***\"\n} …", Kind: mask.BodyText, Bytes: 2048, Partial: true}, true,
 			`{"token":"SECRET","x":"` + strings.Repeat("y", 2048-23),
 		},
-		"well_formed_html": {
-			"text/html; charset=utf-8", "<html>\n<h1>No order</h1>\n</html>",
-			mask.Answer{
-				MediaType: "text/html", Body: "<html>\n<h1>No order</h1>\n</html>",
-				BodyKind: mask.BodyText, BodyBytes: 32,
-			},
-			"<html>\n<h1>No order</h1>\n</html>",
-		},
 		"html": {
-			"text/html", "<html>\n<h1>No order</h1><hr>\n</html>",
-			mask.Answer{MediaType: "text/html", BodyKind: mask.BodyText, BodyBytes: 36},
+			"text/html; charset=utf-8", "<html>\n<h1>No order</h1><hr>\n</html>",
+			mask.Body{Text: "No order …", Kind: mask.BodyText, Bytes: 36, Partial: true}, false,
 			"<html>\n<h1>No order</h1><hr>\n</html>",
 		},
 		"control": {
 			"text/plain", "a\x1b[2J\x07 \u202e \u009b and more of the same text",
-			mask.Answer{MediaType: "text/plain", BodyKind: mask.BodyText, BodyBytes: 39},
-			"a\ufffd[2J\ufffd \ufffd \ufffd and more of the same text",
+			mask.Body{Text: "a\ufffd[2J\ufffd \ufffd \ufffd and more of the same text", Kind: mask.BodyText, Bytes: 39},
+			false, "a\ufffd[2J\ufffd \ufffd \ufffd and more of the same text",
 		},
-		"long": {"text/plain", long, mask.Answer{
-			MediaType: "text/plain", BodyKind: mask.BodyText,
-			BodyBytes: 2048, Truncated: true,
-		}, long[:2048]},
+		"long": {
+			"text/plain", long, mask.Body{Text: cut + " …", Kind: mask.BodyText, Bytes: 2048, Partial: true}, true,
+			long[:2048],
+		},
 		"binary": {
-			"image/png", "\x89PNG\x00\x00\x00",
-			mask.Answer{MediaType: "image/png", BodyKind: mask.BodyBinary, BodyBytes: 9},
+			"image/png", "\x89PNG\x00\x00\x00", mask.Body{Kind: mask.BodyBinary, Bytes: 9}, false,
 			"00000000  ef bf bd 50 4e 47 00 00  00                       |...PNG...|\n",
 		},
 	} {
@@ -72,11 +61,13 @@ func TestShowAnswer(t *testing.T) {
 				Status: 422, Header: http.Header{"Content-Type": {test.contentType}}, Body: []byte(test.body),
 			}
 			e := &envelope.Envelope{DeadLetter: &envelope.DeadLetter{Answer: answer.Excerpt()}}
-			test.masked.Status = 422
-			if diff := cmp.Diff(&test.masked, mask.ShowAnswer(e, mask.Hidden)); diff != "" {
+			test.masked.Truncated = test.isCut
+			mediaType, _, _ := strings.Cut(test.contentType, ";")
+			want := &mask.Answer{Status: 422, MediaType: mediaType, Body: test.masked}
+			if diff := cmp.Diff(want, mask.ShowAnswer(e, mask.Hidden)); diff != "" {
 				t.Errorf("masked (-want +got):\n%s", diff)
 			}
-			if got := mask.ShowAnswer(e, mask.Revealed).Body; got != test.revealed {
+			if got := mask.ShowAnswer(e, mask.Revealed).Body.Text; got != test.revealed {
 				t.Errorf("revealed %q\nwant %q", got, test.revealed)
 			}
 		})
@@ -89,11 +80,67 @@ func TestShowAnswerNexus(t *testing.T) {
 	request := `"RawRequest":{"Id":"order-42","CallOut":"` +
 		inBase64("GET / HTTP/1.1\r\nHost: t.example\r\n\r\n") + `"}}`
 	e := mustParse(t, `{"LatestResponse":"`+latest+`",`+request)
-	want := mask.Answer{Status: 500, MediaType: "text/plain", BodyKind: mask.BodyText, BodyBytes: 11}
+	want := mask.Answer{Status: 500, MediaType: "text/plain", Body: mask.Body{Text: "no order 17", Kind: mask.BodyText, Bytes: 11}}
 	if diff := cmp.Diff(&want, mask.ShowAnswer(e, mask.Hidden)); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
 	}
 	if got := mask.ShowAnswer(mustParse(t, "{"+request), mask.Hidden); got != nil {
 		t.Errorf("answer %+v, want none", got)
+	}
+}
+
+// TestAnswerLine: what a target said is readable in one line, whatever it sent, and without secrets.
+func TestAnswerLine(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	for name, row := range map[string]struct{ mediaType, body, want string }{
+		"json": {"application/json", "{\"error\": \"down\",\n \"code\": 7}", `{"error":"down","code":7}`},
+		"json_secret": {
+			"application/json", `{"error":"down","password":"hunter2"}`, `{"error":"down","password":"***"}`,
+		},
+		"json_cut": {"application/json", `{"error":{"code":7,"text":"` + long + `"}}`, `{"error":{"code":7}}`},
+		"json_cut_secret": {
+			"", `{"apiKey":"s3cr3t","list":[1,2,{"a":true,"b":"` + long, `{"apiKey":"***","list":[1,2,{"a":true}]}`,
+		},
+		"json_cut_name":   {"", `{"a":{}, "b"` + strings.Repeat(" ", 5000), `{"a":{}}`},
+		"json_cut_number": {"", `[[1],2` + strings.Repeat("0", 5000), `[[1]]`},
+		"json_cut_early":  {"", `["` + long, "(unreadable answer)"},
+		"json_broken":     {"", `{"password":"hunter2`, "(unreadable answer)"},
+		"xml": {
+			"text/xml", "<error>\n <password>hunter2</password> <text>down</text></error>",
+			"down",
+		},
+		"xml_broken": {"text/xml", "<error><password>hunter2", "(unreadable answer)"},
+		"html": {
+			"text/html", "<html><head><title>503 Service Unavailable</title><body><h1>Sorry</h1><br>",
+			"503 Service Unavailable",
+		},
+		"text":        {"text/plain", "\r\n Down for \x1b[2J\r\n maintenance", "Down for \ufffd[2J"},
+		"text_secret": {"text/plain", "cannot connect, password=hunter2\nbye", "cannot connect, password=***"},
+		"binary":      {"", "\x00\x01\x02\x03", "(binary answer)"},
+		"empty":       {"text/plain", " \n", "(empty answer)"},
+		"none":        {"", "", "(empty answer)"},
+		"long":        {"", long, strings.Repeat("x", 1024)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := &envelope.Answer{
+				Status: 503, Header: http.Header{"Content-Type": {row.mediaType}}, Body: []byte(row.body),
+			}
+			if got := mask.AnswerLine(answer.Excerpt()); got != row.want {
+				t.Errorf("got %q, want %q", got, row.want)
+			}
+		})
+	}
+	encoded := &envelope.Answer{
+		Status: 503, Header: http.Header{"Content-Encoding": {"br"}}, Body: []byte("\x8b\x00\x80x\x03"),
+	}
+	if got := mask.AnswerLine(encoded.Excerpt()); got != "(unreadable answer)" {
+		t.Errorf("an encoded answer: %q", got)
+	}
+	deep := &envelope.Answer{Status: 503, Body: []byte(strings.Repeat("[", 5000))}
+	if got := mask.AnswerLine(deep.Excerpt()); got != "(unreadable answer)" {
+		t.Errorf("nested arrays: %q", got)
+	}
+	if got := mask.AnswerLine(nil); got != "" {
+		t.Errorf("without an answer: %q", got)
 	}
 }

@@ -48,20 +48,24 @@ func TestDiff(t *testing.T) {
 		},
 		"broken_json": {
 			`{"token":"CANARY1",}`, `{"token":"CANARY2",}`,
-			"-(not shown without --reveal: text, 20 bytes)\n+(not shown without --reveal: text, 20 bytes, changed)\n",
+			"-  \"token\": \"***\"\n-} …\n+  \"token\": \"*** (changed)\"\n+} … (changed)\n",
 		},
 		"no_json": {
 			"token: CANARY1\nb", "b",
-			"-(not shown without --reveal: text, 16 bytes)\n+(not shown without --reveal: text, 1 bytes, changed)\n",
+			"-token: *** …\n+b\n",
 		},
 		"fixed": {
 			`{"token":"CANARY1",`, `{"token":"CANARY1"}`,
-			"-(not shown without --reveal: text, 19 bytes)\n+{\n+  \"token\": \"***",
+			"   \"token\": \"***\"\n-} …\n+}\n",
+		},
+		"rest": {"a\nCANARY1", "a\nCANARY2", "-a …\n+a … (changed)\n"},
+		"binary": {
+			"\x00\x01\x02", "\x00\x01\x03",
+			"-(not shown without --reveal: binary, 3 bytes)\n+(not shown without --reveal: binary, 3 bytes) (changed)\n",
 		},
 		"broken_body": {
 			`{"call":{"body":"{\"a\":\"CANARY1"}}`, `{"call":{"body":"{\"a\":\"CANARY2"}}`,
-			`-    "body": "(not shown without --reveal: text, 13 bytes)"` + "\n" +
-				`+    "body": "(not shown without --reveal: text, 13 bytes, changed)"`,
+			`-    "body": "***"` + "\n" + `+    "body": "*** (changed)"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,17 +20,34 @@ import (
 // maxDepth is deeper than any JSON that people read. It limits the indentation.
 const maxDepth = 100
 
-// layOut returns valid JSON in lines with its secrets masked. It keeps the order of members, members that appear twice,
-// and the spelling of numbers.
-func (m *masker) layOut(where string, value []byte) string {
+// layOut returns JSON in lines with its secrets masked. It keeps the order of members, members that appear twice, and
+// the spelling of numbers. Of JSON that is broken or cut off it returns the beginning, and a mark.
+func (m *masker) layOut(where, text string) string {
+	shown, mark := m.json(where, text)
 	var w bytes.Buffer
-	_ = json.Indent(&w, []byte(m.compact(where, value)), "", "  ") // of valid JSON
-	return w.String()
+	_ = json.Indent(&w, shown, "", "  ") // of valid JSON
+	return w.String() + mark
 }
 
 // compact is layOut in one line.
-func (m *masker) compact(where string, value []byte) string {
-	return string(strictjson.EscapeUnprintable(m.value(where, bytes.TrimSpace(value), 0)))
+func (m *masker) compact(where, text string) string {
+	shown, mark := m.json(where, text)
+	return string(shown) + mark
+}
+
+func (m *masker) json(where, text string) (shown []byte, mark string) {
+	text = strings.TrimPrefix(text, byteOrderMark)
+	if !json.Valid([]byte(text)) {
+		beginning := completeJSON(text)
+		if !json.Valid([]byte(beginning)) || strings.Trim(beginning, "[]{} \t\r\n") == "" {
+			return nil, m.hide(where, text)
+		}
+		mark = m.rest(where, text)
+		defer func(was bool) { m.isBeginning = was }(m.isBeginning)
+		m.isBeginning = true
+		text = beginning
+	}
+	return strictjson.EscapeUnprintable(m.value(where, []byte(strings.TrimSpace(text)), 0)), mark
 }
 
 func (m *masker) value(where string, value json.RawMessage, depth int) json.RawMessage {
@@ -41,36 +59,40 @@ func (m *masker) value(where string, value json.RawMessage, depth int) json.RawM
 		if depth >= maxDepth && len(members) > 0 {
 			return quote("… (nested deeper)")
 		}
-		pair := pairName(members)
+		const ofPair = "secret"
+		isPair := m.isBeginning || slices.ContainsFunc(members, namesPair)
+		previous := ""
 		for i, member := range members {
-			if value[0] == '[' {
-				members[i].Value = m.value(where+"["+strconv.Itoa(i)+"]", member.Value, depth+1)
-				continue
-			}
-			name := member.Name
-			if strings.EqualFold(name, "value") && pair != "" {
-				name = pair
+			at, name := where+"."+member.Name, member.Name
+			switch {
+			case value[0] == '[':
+				at, name = where+"["+strconv.Itoa(i)+"]", previous
+				previous = ""
+				if wholeName.Match(member.Value) {
+					previous = string(member.Value)
+				}
+			case isPair && valueNames.MatchString(name):
+				name = ofPair
 			}
 			members[i].Name = m.text(where+".", member.Name) // "Authorization: Bearer ..." as a name is a mistake
-			members[i].Value = m.member(where+"."+member.Name, name, member.Value, depth+1)
+			members[i].Value = m.member(at, name, member.Value, depth+1)
 		}
 		return strictjson.Pack(value[0], members)
 	}
 	return value
 }
 
-// pairName returns the secret name in an object with the members "name" or "key", and "value".
-func pairName(members []strictjson.Member) string {
-	for _, m := range members {
-		isName := strings.EqualFold(m.Name, "name") || strings.EqualFold(m.Name, "key")
-		if !isName || m.Value[0] != '"' {
-			continue
-		}
-		if name := unquote(string(m.Value)); secret.Is(name) {
-			return name
-		}
-	}
-	return ""
+var (
+	// pairNames and valueNames are the names of members that have the name of a field, and its value.
+	pairNames  = regexp.MustCompile(`(?i)(?:name|key|field|property|path|param|loc)$`)
+	valueNames = regexp.MustCompile(`(?i)value$|^input$`)
+	// wholeName matches a JSON string that is one word.
+	wholeName = regexp.MustCompile(`^"[\w.-]+"$`)
+)
+
+// namesPair reports whether a member has the name of a secret, as in {"field": "password", "value": "x"}.
+func namesPair(m strictjson.Member) bool {
+	return pairNames.MatchString(m.Name) && strings.ContainsRune(`"[`, rune(m.Value[0])) && secret.Is(string(m.Value))
 }
 
 // membersOf lists the members of an object or the elements of an array. Unlike strictjson, it accepts members that
@@ -126,8 +148,6 @@ func (m *masker) decoded(where string, e envelope.Embedded, text string, depth i
 		lines = m.http(where, content)
 	case e.Kind == envelope.EmbeddedJSON && json.Valid(content):
 		return m.value(where, bytes.TrimSpace(content), depth)
-	case e.Kind == envelope.EmbeddedJSON:
-		lines = strings.Split(m.shownBody(where, "", content), "\n")
 	default:
 		contentType, _ := strictjson.String(strictjson.FoldNames.Get(m.root, e.ContentType...))
 		lines = strings.Split(m.shownBody(where, contentType, content), "\n")
@@ -150,18 +170,13 @@ func unquote(literal string) (text string) {
 	return text
 }
 
-// bodyOrNote returns a body in lines or, if nothing of it may be shown, a note that says so.
-func (m *masker) bodyOrNote(where, contentType string, body []byte) string {
-	text, kind := m.body(where, contentType, body)
-	if text == "" && kind != BodyNone {
-		return m.conceal(where, kind, body)
-	}
-	return text
-}
-
-// shownBody is bodyOrNote, limited to maxBody.
+// shownBody returns a body in lines, of at most maxBody bytes or, if nothing of it may be shown, a note that says so.
 func (m *masker) shownBody(where, contentType string, body []byte) string {
-	text, cut := clip(strings.TrimSuffix(m.bodyOrNote(where, contentType, body), "\n"), maxBody)
+	text, kind := m.body(where, contentType, body)
+	if kind == BodyBinary && m.secrets == Hidden {
+		return m.note(where, body)
+	}
+	text, cut := clip(strings.TrimSuffix(text, "\n"), maxBody)
 	if cut {
 		text += "\n… (cut)"
 	}
@@ -174,9 +189,6 @@ func (m *masker) http(where string, message []byte) []string {
 	if !ok {
 		head, body, _ = strings.Cut(head, "\n\n")
 	}
-	if isBinary([]byte(head)) {
-		return []string{m.shownBody(where, "", message)}
-	}
 	contentType := ""
 	var lines []string
 	for i, line := range strings.Split(strings.TrimRight(head, "\r\n"), "\n") {
@@ -184,8 +196,11 @@ func (m *masker) http(where string, message []byte) []string {
 		name, value, ok := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		switch {
-		case i == 0 && (strings.HasPrefix(line, "HTTP/") || strings.Contains(line, " HTTP/")):
-			line = m.startLine(where, line)
+		case i == 0 && startLine.MatchString(line):
+			part := startLine.FindStringSubmatch(line)
+			line = part[1] + m.url(where, part[2]) + part[3]
+		case i == 0 && strings.HasPrefix(line, "HTTP/"):
+			line = m.text(where, line)
 		case !ok || !httpguts.ValidHeaderFieldName(name):
 			line = m.hide(where+".line", line) // it may continue a header's value, or lack a colon
 		default:
@@ -202,16 +217,5 @@ func (m *masker) http(where string, message []byte) []string {
 	return append(append(lines, ""), strings.Split(m.shownBody(where+".body", contentType, []byte(body)), "\n")...)
 }
 
-// startLine masks the target of a request line, and the reason phrase of a status line like any text.
-func (m *masker) startLine(where, line string) string {
-	first, rest, _ := strings.Cut(line, " ")
-	if strings.HasPrefix(line, "HTTP/") {
-		status, phrase, _ := strings.Cut(rest, " ")
-		return strings.TrimSpace(first + " " + m.text(where, status) + " " + m.text(where, phrase))
-	}
-	end := strings.LastIndex(rest, " HTTP/")
-	if end < 0 {
-		return m.hide(where, line)
-	}
-	return m.text(where, first) + " " + m.url(where, rest[:end]) + " " + m.text(where, rest[end+1:])
-}
+// startLine matches the parts of a request line.
+var startLine = regexp.MustCompile(`^([A-Za-z]+ )([^ ]+)( HTTP/[0-9.]+)$`)

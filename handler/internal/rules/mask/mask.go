@@ -1,11 +1,10 @@
-// Package mask shows the content of messages and answers, and masks their secrets unless the caller reveals them: the
-// values of headers, JSON members, XML elements and attributes, and form fields with secret names, user info, and the
-// values in the queries of URLs. It is pure.
+// Package mask shows the content of messages and answers, and masks their secrets unless the caller reveals them. It
+// shows only what is known to be safe, and is pure.
 //
-// It masks only what parses. A body that is neither JSON nor XML nor a form is not shown, and a text within one that
-// names a secret is hidden as a whole; in other texts, credentials after the name of their scheme are masked. It does
-// not find secrets without a telling name, such as a password in a sentence or an id in a path. All results are
-// printable: other characters become U+FFFD or, in JSON, an escape.
+// In headers, JSON and forms it hides the values that belong to secret names; of URLs user info, and the values in the
+// query. Of any other text, such as HTML, XML, YAML or a stack trace, it shows the first line, or the title, up to the
+// name of a secret. It does not find secrets without a telling name, such as a password in a sentence or an id in a
+// path. All results are printable: other characters become U+FFFD or, in JSON, an escape.
 package mask
 
 import (
@@ -35,6 +34,8 @@ type masker struct {
 	// is none.
 	hidden, before map[string][]string
 	count          int
+	// isPart says that only a part of a text is shown, and isBeginning that JSON is only the beginning of a text.
+	isPart, isBeginning bool
 	// embedded are the members that embed content, by their path in lower case.
 	embedded map[string]envelope.Embedded
 	// root is the content of the whole message, if that is shown.
@@ -50,32 +51,32 @@ func newMasker(secrets Secrets) *masker {
 }
 
 // hide returns the text to show instead of a secret.
-func (m *masker) hide(where, value string) string {
+func (m *masker) hide(where, value string) string { return m.mark(where, "***", value) }
+
+// rest returns the mark for what is left out of a text.
+func (m *masker) rest(where, whole string) string {
+	m.isPart = true
+	return " " + m.mark(where+"…", "…", whole)
+}
+
+// note returns a note to show instead of binary content.
+func (m *masker) note(where string, content []byte) string {
+	return m.mark(where, fmt.Sprintf("(not shown without --reveal: binary, %d bytes)", len(content)), string(content))
+}
+
+// mark returns a mark to show instead of a value. It says whether the value differs from that of the content to compare
+// with.
+func (m *masker) mark(where, mark, value string) string {
 	if m.secrets == Revealed || value == "" {
 		return value
 	}
-	if m.remember(where, value) {
-		return "*** (changed)"
-	}
-	return "***"
-}
-
-// conceal returns a note to show instead of a body or a content of which nothing is shown.
-func (m *masker) conceal(where string, kind BodyKind, body []byte) string {
-	note := fmt.Sprintf("not shown without --reveal: %s, %d bytes", kind, len(body))
-	if m.remember(where, string(body)) {
-		note += ", changed"
-	}
-	return "(" + note + ")"
-}
-
-// remember records a hidden value, and reports whether it differs from that of the content to compare with.
-func (m *masker) remember(where, value string) (changed bool) {
 	n := len(m.hidden[where])
 	m.hidden[where] = append(m.hidden[where], value)
 	m.count++
-	before := m.before[where]
-	return n < len(before) && before[n] != value
+	if before := m.before[where]; n < len(before) && before[n] != value {
+		mark += " (changed)"
+	}
+	return mark
 }
 
 // schemes are the authorization schemes that come before a credential. Any other first word may be part of the secret.
@@ -144,18 +145,14 @@ func (m *masker) query(where, query string) string {
 	return strings.Join(parts, "&")
 }
 
-// path hides what follows a secret name in each part of a path, as in "/a;session=x".
+// path hides what follows the first secret name and its separator, as in "/a;session=x".
 func (m *masker) path(where, path string) string {
-	parts := strings.Split(path, ";")
-	for i, part := range parts {
-		for _, at := range nameEnds.FindAllStringIndex(part, -1) {
-			if name := part[at[0] : at[1]-1]; secret.Is(name) {
-				parts[i] = part[:at[1]] + m.hide(where+";"+name, part[at[1]:])
-				break
-			}
+	for _, at := range nameEnds.FindAllStringIndex(path, -1) {
+		if secret.Is(path[at[0] : at[1]-1]) {
+			return path[:at[1]] + m.hide(where+";", path[at[1]:])
 		}
 	}
-	return strings.Join(parts, ";")
+	return path
 }
 
 // nameEnds matches the names in a path, with the character between name and value.
@@ -171,11 +168,10 @@ func schemeLength(text string) int {
 	return scheme + len(separator)
 }
 
-// form returns an encoded HTML form with its secrets masked. If the body is no form, it returns nothing and reports
-// false.
-func (m *masker) form(where, body string) (masked string, ok bool) {
+// form returns an encoded HTML form with its secrets masked. It hides a body that is no form.
+func (m *masker) form(where, body string) string {
 	if _, err := url.ParseQuery(body); err != nil {
-		return "", false
+		return m.hide(where, body)
 	}
 	parts := strings.Split(body, "&")
 	for i, part := range parts {
@@ -190,7 +186,7 @@ func (m *masker) form(where, body string) (masked string, ok bool) {
 		}
 		parts[i] = masked
 	}
-	return strings.Join(parts, "&"), true
+	return strings.Join(parts, "&")
 }
 
 // encoded returns a valid part of a form as it is or, if it holds secrets, decoded and masked.

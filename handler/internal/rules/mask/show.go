@@ -2,6 +2,7 @@ package mask
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"maps"
@@ -21,6 +22,7 @@ import (
 const (
 	maxBody    = 16 << 10
 	maxContent = 256 << 10 // usually enough for the largest message
+	maxLine    = 1 << 10
 	maxDump    = 512
 	// maxMediaType limits the media type of an answer.
 	maxMediaType = 300
@@ -32,17 +34,25 @@ type Call struct {
 	URL    string `json:"url"`
 	// Headers are sorted by name. A header with several values appears several times.
 	Headers []Header `json:"headers,omitempty"`
-	// Body has at most 16 KiB; Truncated says that there is more. It is empty unless the body is JSON, well-formed XML
-	// or a form, or secrets are revealed. A revealed binary body is a dump of its first 512 bytes. BodyBytes is the
-	// size of the body itself.
-	Body      string   `json:"body,omitempty"`
-	BodyKind  BodyKind `json:"bodyKind"`
-	BodyBytes int      `json:"bodyBytes"`
-	Truncated bool     `json:"truncated,omitempty"`
+	Body
 	// Callback is the URL of the callback, or empty.
 	Callback string `json:"callback,omitempty"`
-	// Context is the sender's JSON in lines, of at most 16 KiB, or empty. If it is not JSON, a note takes its place.
+	// Context is the sender's JSON in lines, of at most 16 KiB, or empty.
 	Context string `json:"context,omitempty"`
+}
+
+// Body is the part of a body that may be shown.
+type Body struct {
+	// Text has at most 16 KiB. It is empty if the body is binary, unless secrets are revealed: then it is a dump of the
+	// first 512 bytes.
+	Text string   `json:"body,omitempty"`
+	Kind BodyKind `json:"bodyKind"`
+	// Bytes is the size of the body itself.
+	Bytes int `json:"bodyBytes"`
+	// Partial says that more of the body is shown if secrets are revealed, beside what is masked. Truncated says that
+	// there is more in any case.
+	Partial   bool `json:"partial,omitempty"`
+	Truncated bool `json:"truncated,omitempty"`
 }
 
 // Header is one value of a header.
@@ -68,7 +78,8 @@ const (
 func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 	m := newMasker(secrets)
 	call := Call{
-		Method: text.Lines(e.Call.Method), URL: text.Lines(m.url("url", e.Call.URL)), BodyBytes: len(e.Call.Body),
+		Method: text.Lines(e.Call.Method), URL: text.Lines(m.url("url", e.Call.URL)),
+		Body: m.wholeBody("body", e.Call.Header.Get("Content-Type"), e.Call.Body),
 	}
 	add := func(name, value string) {
 		shown := m.header("header."+name, name, value)
@@ -83,23 +94,71 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 			add(e.Call.Spelling.Of(name), value)
 		}
 	}
-	body, kind := m.body("body", e.Call.Header.Get("Content-Type"), e.Call.Body)
-	call.Body, call.Truncated = clip(body, maxBody)
-	call.BodyKind = kind
 	if e.Callback != nil {
 		call.Callback = text.Lines(m.url("callback", e.Callback.URL))
 	}
 	if e.Context != nil {
-		call.Context = text.Clip(m.bodyOrNote("context", "application/json", e.Context), maxBody)
+		call.Context = text.Clip(m.shownBody("context", "application/json", e.Context), maxBody)
 	}
 	return call
 }
 
+// Answer is the part of a target's latest answer that may be shown.
+type Answer struct {
+	Status    int    `json:"status"`
+	MediaType string `json:"mediaType,omitempty"`
+	// Body is the beginning of the body, as text.
+	Body
+}
+
+// ShowAnswer returns the part of the target's latest answer that may be shown, or nil if the envelope holds none.
+func ShowAnswer(e *envelope.Envelope, secrets Secrets) *Answer {
+	x := e.LatestAnswer()
+	if x == nil {
+		return nil
+	}
+	body := newMasker(secrets).wholeBody("answer", x.MediaType, []byte(x.Text))
+	body.Truncated = body.Truncated || x.Truncated
+	return &Answer{Status: x.Status, MediaType: text.Line(x.MediaType, maxMediaType), Body: body}
+}
+
+// What [AnswerLine] returns for an answer without a line of text. Groups of messages have these texts as their keys, so
+// they must not change from version to version.
+const (
+	emptyAnswer  = "(empty answer)"
+	binaryAnswer = "(binary answer)"
+	// unreadableAnswer is for an answer of which nothing is kept, or may be shown: it broke off, its coding cannot be
+	// decoded, or it is no more than the beginning of a secret.
+	unreadableAnswer = "(unreadable answer)"
+)
+
+// AnswerLine returns what an answer says in one printable line: JSON, a form or, of any other text, its title or first
+// line. Its secrets are masked. It is empty if there is no answer.
+func AnswerLine(x *envelope.Excerpt) string {
+	if x == nil {
+		return ""
+	}
+	const longest = 4 << 10 // exceeds the excerpts that the handler writes
+	beginning := text.Clip(x.Text, longest)
+	m := newMasker(Hidden)
+	shown, kind := m.body("answer", x.MediaType, []byte(beginning))
+	switch {
+	case kind == BodyBinary:
+		return binaryAnswer
+	case x.Text == "" && x.Truncated, shown == "***":
+		return unreadableAnswer
+	case kind == BodyJSON || looksLikeJSON(beginning):
+		shown = newMasker(Hidden).compact("answer", beginning)
+	default:
+		shown = strings.Join(strings.Fields(shown), " ")
+	}
+	return cmp.Or(text.Printable(strings.TrimSuffix(shown, " …")), emptyAnswer)
+}
+
 // ShowContent returns a whole message in lines for a person to read, not for a program to parse. JSON has its embedded
 // content decoded (the calls, the context and the latest answer of a Nexus envelope, a native body), with one string
-// for each line, and a note where it is cut, at 256 KiB. Well-formed XML is shown as text. Other content is shown if
-// secrets are revealed, binary content as a dump of its first 512 bytes; otherwise a note says its kind and length. The
-// result ends with a line feed unless the content is empty.
+// for each line, and a note where it is cut, at 256 KiB. Other content is shown as a body. The result ends with a line
+// feed unless the content is empty.
 func ShowContent(content []byte, secrets Secrets) []byte {
 	return newMasker(secrets).content(content)
 }
@@ -109,21 +168,33 @@ func (m *masker) content(content []byte) []byte {
 		return nil
 	}
 	m.root = content
-	text := ""
+	shown, kind := "", BodyJSON
 	if json.Valid(content) {
-		text = m.layOut("", content)
+		shown = m.layOut("", string(content))
 	} else {
-		text = m.bodyOrNote("", "", content)
+		shown, kind = m.body("", "", content)
 	}
-	text, cut := clip(text, maxContent)
+	if kind == BodyBinary && m.secrets == Hidden {
+		shown = m.note("", content)
+	}
+	shown, cut := clip(shown, maxContent)
 	if cut {
-		text += "\n… (cut)"
+		shown += "\n… (cut)"
 	}
-	return []byte(strings.TrimSuffix(text, "\n") + "\n")
+	return []byte(strings.TrimSuffix(shown, "\n") + "\n")
 }
 
-// body returns a body in lines, and its kind. It is empty if secrets are masked and the body is neither JSON nor XML
-// nor a form, because it is unknown where it holds some.
+// wholeBody returns a body with what is known about it.
+func (m *masker) wholeBody(where, contentType string, body []byte) Body {
+	m.isPart = false
+	shown, kind := m.body(where, contentType, body)
+	b := Body{Kind: kind, Bytes: len(body), Partial: m.isPart}
+	b.Text, b.Truncated = clip(shown, maxBody)
+	return b
+}
+
+// body returns what may be shown of a body in lines, and its kind. It is empty if the body is binary and secrets are
+// masked.
 func (m *masker) body(where, contentType string, body []byte) (string, BodyKind) {
 	if len(body) == 0 {
 		return "", BodyNone
@@ -133,11 +204,11 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 		mediaType = strings.ToLower(contentType)
 	}
 	plain := string(body)
-	claimsJSON := strings.Contains(mediaType, "json") || looksLikeJSON(plain)
-	if claimsJSON && json.Valid(body) {
-		return m.layOut(where, body), BodyJSON
-	}
+	isValid := json.Valid(body)
+	isMarkup := strings.Contains(mediaType, "html") || strings.Contains(mediaType, "xml")
 	switch {
+	case isValid && (strings.Contains(mediaType, "json") || looksLikeJSON(plain)):
+		return m.layOut(where, plain), BodyJSON
 	case isBinary(body) && m.secrets == Revealed:
 		return dump(body), BodyBinary
 	case isBinary(body):
@@ -145,13 +216,13 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 	case m.secrets == Revealed:
 		return text.Lines(plain), BodyText
 	case strings.Contains(mediaType, "form-urlencoded"):
-		masked, _ := m.form(where, plain)
-		return text.Lines(masked), BodyText
-	case looksLikeXML(plain):
-		masked, _ := m.xml(where, plain)
-		return text.Lines(masked), BodyText
+		return text.Lines(m.form(where, plain)), BodyText
+	case looksLikeJSON(plain):
+		return m.layOut(where, plain), BodyText
+	case isMarkup:
+		return text.Lines(m.hideOpaque(where, m.markup(where, plain))), BodyText
 	}
-	return "", BodyText
+	return text.Lines(m.hideOpaque(where, m.text(where, strings.TrimSpace(plain)))), BodyText
 }
 
 // isBinary reports whether more than a tenth of the content is not text. A few bad bytes are an error in a text.

@@ -15,18 +15,18 @@ func TestShowContentCallOut(t *testing.T) {
 	for name, test := range map[string]struct{ message, want string }{
 		"no_body": {"GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "GET /a HTTP/1.1|Host: h"},
 		"line_feeds_only": {
-			"GET /a?b=CANARY HTTP/1.1\nHost: h\nCookie: CANARY\n\nCANARY",
-			"GET /a?b=*** HTTP/1.1|Host: h|Cookie: ***||(not shown without --reveal: text, 6 bytes)",
+			"GET /a?b=CANARY HTTP/1.1\nHost: h\nCookie: CANARY\n\na\nCANARY",
+			"GET /a?b=*** HTTP/1.1|Host: h|Cookie: ***||a …",
 		},
 		"absolute_target": {
 			"GET https://u:CANARY@h/?a=CANARY HTTP/1.1\r\nHost: h",
 			"GET https://***@h/?a=*** HTTP/1.1|Host: h",
 		},
-		"spaces":        {"GET /?a=CANARY b=CANARY HTTP/1.1\r\nHost:   h  ", "GET /?a=*** HTTP/1.1|Host: h"},
+		"spaces":        {"GET /?a=CANARY b=CANARY HTTP/1.1\r\nHost:   h  ", "***|Host: h"},
 		"no_version":    {"GET /?a=CANARY\r\nHost: h", "***|Host: h"},
-		"status_line":   {"HTTP/1.1 500 token=CANARY\r\nServer: a, b", "HTTP/1.1 500 ***|Server: a, b"},
+		"status_line":   {"HTTP/1.1 500 token=CANARY\r\nServer: a, b", "HTTP/1.1 500 token=***|Server: a, b"},
 		"no_target":     {"POST HTTP/1.1 CANARY\r\nHost: h", "***|Host: h"},
-		"after_version": {"GET / HTTP/1.1 token=CANARY\r\nHost: h", "GET / ***|Host: h"},
+		"after_version": {"GET / HTTP/1.1 token=CANARY\r\nHost: h", "***|Host: h"},
 		"no_header":     {"GET / HTTP/1.1\r\nmy password: CANARY", "GET / HTTP/1.1|***"},
 		"link": {
 			"HTTP/1.1 302 Found\r\nLocation: https://h/?code=CANARY",
@@ -54,11 +54,11 @@ func TestShowContentCallOut(t *testing.T) {
 			"POST / HTTP/1.1\r\nContent-Type: image/png\r\n\r\n\x89PNG\x00\x00\x00\x00",
 			"POST / HTTP/1.1|Content-Type: image/png||(not shown without --reveal: binary, 8 bytes)",
 		},
-		"binary":  {strings.Repeat("\x00", 100), "(not shown without --reveal: binary, 100 bytes)"},
+		"binary":  {strings.Repeat("\x00", 100), "***"},
 		"control": {"GET / HTTP/1.1\r\nX-A: \x1b[2J", "GET / HTTP/1.1|X-A: \ufffd[2J"},
 		"long": {
-			"POST / HTTP/1.1\r\nA: b\r\n\r\n<a>" + strings.Repeat("x y ", 5_000) + "</a>",
-			"POST / HTTP/1.1|A: b||<a>" + strings.Repeat("x y ", 4_095) + "x|… (cut)",
+			"POST / HTTP/1.1\r\nA: b\r\n\r\n[" + strings.Repeat("1,", 4_000) + "1]",
+			"POST / HTTP/1.1|A: b||[|" + strings.Repeat("  1,|", 3_276) + "  |… (cut)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,58 +84,78 @@ func linesOf(content string) []string {
 	return lines
 }
 
-// TestTextsInJSON checks that a text in JSON is masked if it parses, and hidden if it names a secret or is broken.
+// TestTextsInJSON checks what is shown of a text in JSON.
 func TestTextsInJSON(t *testing.T) {
 	for text, want := range map[string]string{
-		"the token is gone":                     "the token is gone",
-		"Unauthorized":                          "Unauthorized",
-		"token":                                 "token",
-		"token:":                                "token:",
-		"[INFO] order 17":                       "[INFO] order 17",
-		"[::1]:8080":                            "[::1]:8080",
-		"{id} not found":                        "{id} not found",
-		"a < b":                                 "a < b",
-		"<https://h/?a=b>; rel=next":            "<https://h/?a=***>; rel=next",
-		"see http://h/?a=b.":                    "see http://h/?a=***",
-		"see (http://u:p@h/) and a@b.example":   "see (http://***@h/) and a@b.example",
-		"or http://h:8080/a?b=c http://i/?d=e":  "or http://h:8080/a?b=*** http://i/?d=***",
-		"see https://u:p/CANARY@h":              "see ***",
-		"a://b":                                 "a://b",
-		`{"password":"CANARY","a":1}`:           `{"password":"***","a":1}`,
-		`<a><token>CANARY</token>b</a>`:         `<a><token>***</token>b</a>`,
-		"Bearer CANARY":                         "Bearer ***",
-		"the header was 'bearer CANARY'.":       "the header was 'bearer ***'.",
-		"got \tBearer\n CANARY, Basic CANARY==": "got \tBearer\n ***, Basic ***",
-		"https://h/a Bearer CANARY":             "https://h/a Bearer ***",
-		"sent [Bearer CANARY]":                  "sent [Bearer ***]",
-		"header=Bearer CANARY":                  "header=Bearer ***",
-		"DPoP CANARY0123456789.a":               "DPoP ***",
-		"NTLM TlRMTVNTUAABCANARY==":             "NTLM ***",
-		"the bearer token CANARY-1 is invalid":  "the bearer token *** is invalid",
-		"The bearer token is invalid":           "The bearer token is invalid",
-		"Bearer authentication required.":       "Bearer authentication required.",
-		"Basic plan, Basic 17, BASIC AUTH":      "Basic plan, Basic 17, BASIC AUTH",
-		"Unexpected token < in JSON, token 4":   "Unexpected token < in JSON, token 4",
-		"Bearer":                                "Bearer",
-		// From here on it is unknown where the secret ends.
-		"password=CANARY&b=c":                        "***",
-		"password = CANARY b":                        "***",
-		"x: 1\nToken:\n CANARY":                      "***",
-		"Authorization: Bearer CANARY":               "***",
-		`say "token": CANARY, "a": 1`:                "***",
-		`say \"token\": \"CANARY`:                    "***",
-		"Server=h;Pwd=CANARY;Database=d":             "***",
-		"x <o:token>CANARY":                          "***",
-		`x <token a="b">CANARY`:                      "***",
-		`x https:\/\/u:CANARY@h\/`:                   "***",
-		`{"password":"CANARY","a":1`:                 "***",
-		` { "pass\u0077ord": "CANARY", `:             "***",
-		`[{"name":"password","value":"CANARY"}`:      "***",
-		`[true, {"name":"password","value":"CANARY"`: "***",
-		`<a><token>CANARY</token>`:                   "***",
-		`<token>CANARY`:                              "***",
-		`<?xml version="1.0"?><a>CANARY`:             "***",
-		`<!-- <a> --><b>CANARY</a>`:                  "***",
+		"the token is gone":                    "the token is gone",
+		"the token is CANARY":                  "the token is ***",
+		"Unauthorized":                         "Unauthorized",
+		"token":                                "token",
+		"token:":                               "token:",
+		"...":                                  "...",
+		" two words ":                          " two words ",
+		"[INFO] order 17":                      "[INFO] order 17",
+		"[::1]:8080":                           "[::1]:8080",
+		"[17]":                                 "[17]",
+		"[2026-11-29] order 17":                "[2026-11-29] order 17",
+		"{id} not found":                       "{id} not found",
+		"a < b":                                "a < b",
+		"<https://h/?a=b>; rel=next":           "<https://h/?a=***>; rel=next",
+		"see http://h/?a=b.":                   "see http://h/?a=***",
+		"see (http://u:p@h/) and a@b.example":  "see (http://***@h/) and a@b.example",
+		"or http://h:8080/a?b=c http://i/?d=e": "or http://h:8080/a?b=*** http://i/?d=***",
+		"see https://u:p/CANARY@h":             "see ***",
+		"a://b":                                "a://b",
+		"at u:CANARY@tcp(h:3306)/":             "at ***@tcp(h:3306)/",
+		`{"password":"CANARY","a":1}`:          `{"password":"***","a":1}`,
+		`{"a": 1}`:                             `{"a": 1}`,
+		"Bearer authentication required.":      "Bearer authentication required.",
+		"Bearer":                               "Bearer",
+		"Bearer CANARY":                        "Bearer ***",
+		"https://h/a Bearer CANARY":            "https://h/a ***",
+		"https://h/?a=b c&d=CANARY":            "https://h/?a=*** ***",
+		"the bearer token CANARY-1 is invalid": "the bearer token ***",
+		"Unexpected token < in JSON":           "Unexpected token ***",
+		"header=Bearer CANARY":                 "header=Bearer ***",
+		"NTLM CANARY":                          "NTLM ***",
+		"password=CANARY&b=c":                  "password=***",
+		"password = CANARY b":                  "password = ***",
+		"password\tCANARY":                     "password\t***",
+		"password is-CANARY":                   "password is***",
+		"--password CANARY":                    "--password ***",
+		"Authorization: Bearer CANARY":         "Authorization: ***",
+		`say "token": CANARY, "a": 1`:          `say "token": ***`,
+		`say \"token\": \"CANARY`:              `say \"token\": \"***`,
+		"Server=h;Pwd=CANARY;Database=d":       "Server=h;Pwd=***",
+		"x <o:token>CANARY":                    "x <o:token***",
+		`x <token a="b">CANARY`:                "x <token ***",
+		`x https:\/\/u:CANARY@h\/`:             "x ***",
+		`x https:\\/\\/u:CANARY@h`:             "x ***",
+		"x\nCANARY":                            "x …",
+		"\n--\nx\r\nCANARY":                    "x …",
+		"x\vCANARY":                            "x …",
+		"x\u2028CANARY":                        "x …",
+		"x: 1\nToken:\n CANARY":                "x: 1 …",
+		// Broken JSON: its beginning.
+		`{"password":"CANARY","a":1`:                 `{"password":"***"} …`,
+		`{"a":"two wo`:                               `{"a":"two "} …`,
+		`{"a":"https://u:CANA`:                       "***",
+		`{"token":"CAN ARY`:                          `{"token":"***"} …`,
+		` { "pass\u0077ord": "CANARY", `:             `{"password":"***"} …`,
+		`[{"name":"password","value":"CANARY"}`:      `[{"name":"password","value":"***"}] …`,
+		`[{"value":"CANARY","x":1,"name":"pass`:      `[{"value":"***","x":1}] …`,
+		`[true, {"name":"password","value":"CANARY"`: `[true,{"name":"password","value":"***"}] …`,
+		`{"a":1} CANARY`:                             `{"a":1} …`,
+		`{"CANARY`:                                   "***",
+		// Markup: its title, or the first line of its text.
+		`<a><token>CANARY</token>b</a>`: "b …",
+		`<a><token>CANARY</token>`:      "***",
+		`<token>CANARY`:                 "***",
+		`<a/>`:                          "***",
+		"<p>a<br>CANARY":                "a …",
+		"<p>a<wbr>b</p>":                "a …",
+		"<b>pass</b><i>word</i>=CANARY": "pass*** …",
+		"<i>to</i><b>ken</b>=CANARY":    "token=*** …",
 	} {
 		got := string(mask.ShowContent([]byte("["+quoted(text)+"]"), mask.Hidden))
 		if shown := "[\n  " + quotedAsShown(want) + "\n]\n"; got != shown {
@@ -157,55 +177,45 @@ func quotedAsShown(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// TestXML checks that XML is masked by its parts, and that XML that is not well-formed is not shown.
-func TestXML(t *testing.T) {
+// TestMarkup checks that of XML and HTML the title is shown or, if there is none, the first line of the text.
+func TestMarkup(t *testing.T) {
 	for name, test := range map[string]struct{ body, want string }{
-		"element": {
-			`<a><o:Password Type="t">CANARY</o:Password><b>1</b></a>`,
-			`<a><o:Password Type="t">***</o:Password><b>1</b></a>`,
-		},
-		"nested":     {"<token><b>CANARY</b>\n<token>CANARY</token>CANARY</token>", "<token>***</token>"},
-		"empty":      {"<token/><token></token><b>c</b>", "<token/><token></token><b>c</b>"},
-		"cdata":      {"<password><![CDATA[CANARY</password>]]></password>", "<password>***</password>"},
-		"attribute":  {`<a apiKey='CANARY' n='"1"'/>`, `<a apiKey="***" n="&#34;1&#34;"/>`},
-		"credential": {`<a Authorization="Bearer CANARY">x</a>`, `<a Authorization="Bearer ***">x</a>`},
-		"pair": {
-			`<a><add name="password" value="CANARY"/><add name="size" value="1"/></a>`,
-			`<a><add name="password" value="***"/><add name="size" value="1"/></a>`,
-		},
-		"pair_text": {`<item name="password">CANARY</item>`, `<item name="password">***</item>`},
-		"text":      {"<a>password=CANARY</a>", "<a>***</a>"},
-		"entities":  {"<a>password&#x3d;CANARY &lt;</a>", "<a>***</a>"},
-		"link": {
-			`<a href="https://h/?x=CANARY">https://u:CANARY@h/ &amp; more</a>`,
-			`<a href="https://h/?x=***">https://***@h/ &amp; more</a>`,
-		},
-		"json":    {`<a>{"token":"CANARY","n":1}</a>`, `<a>{&#34;token&#34;:&#34;***&#34;,&#34;n&#34;:1}</a>`},
-		"comment": {"<a><!-- token=CANARY --><!-- ok --></a>", "<a><!--***--><!-- ok --></a>"},
-		"instruction": {
-			`<?xml version="1.0" encoding="utf-16"?><?x CANARY?><a/>`,
-			`<?xml version="1.0" encoding="utf-16"?><?x ***?><a/>`,
-		},
-		"doctype":   {`<!DOCTYPE a [<!ENTITY x "CANARY">]><a>1</a>`, `<!***><a>1</a>`},
-		"html":      {"<!DOCTYPE html>\n<p>no order</p>", "<!DOCTYPE html>\n<p>no order</p>"},
-		"after":     {"<a/>\ntoken: CANARY", "<a/>***"},
-		"cut":       {"<a><token>CANARY</token>", ""},
-		"cut_tag":   {`<a b="CANARY`, ""},
-		"crossed":   {"<a><token>CANARY</a></token>", ""},
-		"no_start":  {"</a>CANARY", ""},
-		"unquoted":  {"<a token=CANARY>1</a>", ""},
-		"ampersand": {"<a>CANARY & more</a>", ""},
-		"entity":    {"<a>CANARY&nbsp;</a>", ""},
-		"not_utf8":  {"<a>CANARY \xe4</a>", ""},
+		"element":     {`<a><o:Password Type="t">CANARY</o:Password><b>1</b></a>`, "1 …"},
+		"nested":      {"<token><b>CANARY</b>\n<token>CANARY</token>CANARY</token>x", "x …"},
+		"empty":       {"<token/><token></token><b>c</b>", "c …"},
+		"void":        {`<input name="token"><p>c</p>`, "c …"},
+		"cdata":       {"<password><![CDATA[CANARY</password>]]></password>", "***"},
+		"cdata_text":  {"<a><![CDATA[a < b]]></a>", "a < b …"},
+		"attribute":   {`<a apiKey='CANARY' n='"1"'>c</a>`, "c …"},
+		"pair":        {`<a><item name="password">CANARY</item><item name="size">1</item></a>`, "1 …"},
+		"text":        {"<a>password=CANARY</a>", "password=*** …"},
+		"entities":    {"<a>password&#x3d;CANARY &lt;</a>", "password=*** …"},
+		"lines":       {"<a>a&#10;CANARY</a>", "a …"},
+		"link":        {`<a href="https://h/?x=CANARY">https://u:CANARY@h/ &amp; more</a>`, "https://***@h/ & more …"},
+		"json":        {`<a>{"token":"CANARY","n":1}</a>`, `{"token":"*** …`},
+		"comment":     {"<a><!-- CANARY --><!-- ok > CANARY -->c</a>", "c …"},
+		"instruction": {`<?xml version="1.0" encoding="utf-16"?><?x CANARY?><a/>`, "***"},
+		"doctype":     {`<!DOCTYPE a [<!ENTITY x "CANARY">]><a>1</a>`, "***"},
+		"html":        {"<!DOCTYPE html>\n<p>no order</p>", "no order …"},
+		"inline":      {"<p>no <b>order</b> <i>17</i>, <u>sorry</u><p>CANARY", "no order 17, sorry …"},
+		"title":       {"<body>CANARY<title>no\norder</title>CANARY", "no order …"},
+		"no_title":    {"<title>Error</title><title> </title>no order", "no order …"},
+		"in_title":    {"<title>no order</titel><p>c", "no order</titel><p>c …"},
+		"script":      {"<script>CANARY</script><style>CANARY</style><textarea>CANARY</textarea>no order", "no order …"},
+		"cut_tag":     {`<p>c<a b="CANARY`, "c …"},
+		"quoted":      {`<p a='>CANARY' b=">CANARY">c`, "c …"},
+		"crossed":     {"<a><token>CANARY</a></token>", "***"},
+		"entity":      {"<a>a&nbsp;b</a>", "a b …"},
+		"not_utf8":    {"<a>a \xe4</a>", "a \ufffd …"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+inBase64(test.body)+
 				`"}}`)
 			got := mask.ShowCall(e, mask.Hidden)
-			if got.Body != test.want || got.BodyKind != mask.BodyText || got.BodyBytes != len(test.body) {
-				t.Errorf("%s is shown as %d bytes of %s: %s", test.body, got.BodyBytes, got.BodyKind, got.Body)
+			if got.Body.Text != test.want || got.Kind != mask.BodyText || got.Bytes != len(test.body) {
+				t.Errorf("%s is shown as %d bytes of %s: %s", test.body, got.Bytes, got.Kind, got.Body.Text)
 			}
-			if got := mask.ShowCall(e, mask.Revealed).Body; got != strings.ToValidUTF8(test.body, "\ufffd") {
+			if got := mask.ShowCall(e, mask.Revealed).Body.Text; got != strings.ToValidUTF8(test.body, "\ufffd") {
 				t.Errorf("%s is revealed as %s", test.body, got)
 			}
 		})
@@ -217,7 +227,7 @@ func TestShowCallParts(t *testing.T) {
 	e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","method":"purge",`+
 		`"headers":{"Host":"other.example:8080","X-B":["1","2"]}}}`)
 	want := mask.Call{
-		Method: "purge", URL: "http://t.example", BodyKind: mask.BodyNone,
+		Method: "purge", URL: "http://t.example", Body: mask.Body{Kind: mask.BodyNone},
 		Headers: []mask.Header{
 			{Name: "Host", Value: "other.example:8080"},
 			{Name: "X-B", Value: "1"},
@@ -229,7 +239,7 @@ func TestShowCallParts(t *testing.T) {
 	}
 	got := mask.ShowCall(mustParse(t, nexusSecrets), mask.Hidden)
 	if got.URL != "https://t.example/orders?code=***" || got.Method != "PUT" || got.Callback != "http://s.example/don"+
-		"e?x=***" || got.Body != "" || got.BodyKind != mask.BodyText ||
+		"e?x=***" || got.Body.Text != "hello …" || !got.Partial || got.Kind != mask.BodyText ||
 		got.Context != "{\n  \"secret\": \"***\",\n  \"a\": 1\n}" {
 		t.Errorf("Nexus call %+v", got)
 	}

@@ -64,7 +64,7 @@ func TestShowCall(t *testing.T) {
 			{Name: "Cookie", Value: "***", Masked: true},
 			{Name: "X-Link", Value: "https://l.example/?x=***", Masked: true},
 		},
-		Body: `{
+		Body: mask.Body{Text: `{
   "n": 1.50,
   "big": 12345678901234567890,
   "Password": "***",
@@ -76,19 +76,19 @@ func TestShowCall(t *testing.T) {
   ],
   "empty": {}
 }`,
-		BodyKind: mask.BodyJSON, BodyBytes: 142,
+			Kind: mask.BodyJSON, Bytes: 142},
 		Callback: "https://s.example/cb?code=***",
 		Context:  "{\n  \"sessionId\": \"***\",\n  \"ok\": true\n}",
 	}
-	want.BodyBytes = len(mustParse(t, nativeSecrets).Call.Body)
+	want.Bytes = len(mustParse(t, nativeSecrets).Call.Body)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("call (-want +got):\n%s", diff)
 	}
 	revealed := mask.ShowCall(mustParse(t, nativeSecrets), mask.Revealed)
 	if revealed.URL != "https://user:CANARY@t.example/orders/1?code=CANARY&"+
 		"n=CANARY" || revealed.Headers[2] != (mask.Header{Name: "authorization", Value: "Bearer CANARY"}) ||
-		!strings.Contains(revealed.Body, `"Password": "CANARY"`) || !strings.Contains(revealed.Context, "CANARY") ||
-		strings.Contains(revealed.Body, "***") {
+		!strings.Contains(revealed.Body.Text, `"Password": "CANARY"`) || !strings.Contains(revealed.Context, "CANARY") ||
+		strings.Contains(revealed.Body.Text, "***") {
 		t.Errorf("revealed: %+v", revealed)
 	}
 }
@@ -100,7 +100,7 @@ func TestShowCallBodies(t *testing.T) {
 		kind              mask.BodyKind
 	}{
 		"none":   {"text/plain", "", "", mask.BodyNone},
-		"text":   {"text/plain", "Dear Ms Å, your token", "", mask.BodyText},
+		"text":   {"text/plain", "Dear Ms Å, your token", "Dear Ms Å, your token", mask.BodyText},
 		"binary": {"image/png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "", mask.BodyBinary},
 		"json": {
 			"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `,
@@ -111,8 +111,11 @@ func TestShowCallBodies(t *testing.T) {
 			mask.BodyJSON,
 		},
 		"json_string": {"application/json", `"a\u001bb"`, `"a\u001bb"`, mask.BodyJSON},
-		"broken_json": {"application/json", `{"a":1,"token":"x","b":2,}`, "", mask.BodyText},
-		"same_names":  {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", mask.BodyJSON},
+		"broken_json": {
+			"application/json", `{"a":1,"token":"x","b":2,}`,
+			"{\n  \"a\": 1,\n  \"token\": \"***\",\n  \"b\": 2\n} …", mask.BodyText,
+		},
+		"same_names": {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", mask.BodyJSON},
 		"nothing_secret": {
 			"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`,
 			"{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": " +
@@ -130,20 +133,20 @@ func TestShowCallBodies(t *testing.T) {
 		},
 		"form_text": {
 			"application/x-www-form-urlencoded", "a=say+token%3Dx&b+c&d=%22&password%3Dx&e={%22key%22:1}",
-			`a=***&b+c&d=%22&***&e={"key":"***"}`, mask.BodyText,
+			`a=say token=***&b+c&d=%22&password=***&e={"key":"***"}`, mask.BodyText,
 		},
-		"broken_form": {"application/x-www-form-urlencoded", "a=b&password=%zz", "", mask.BodyText},
-		"semicolons":  {"application/x-www-form-urlencoded", "a=b;password=x", "", mask.BodyText},
-		"broken_xml":  {"text/xml", "<a>no control \x1b</a>", "", mask.BodyText},
-		"bidi":        {"text/xml", "<a>a\u202eb</a>\r\n", "<a>a\ufffdb</a>\n", mask.BodyText},
-		"xml_as_text": {"text/plain", "\ufeff <a>1</a>", "\ufffd <a>1</a>", mask.BodyText},
+		"broken_form": {"application/x-www-form-urlencoded", "a=b&password=%zz", "***", mask.BodyText},
+		"semicolons":  {"application/x-www-form-urlencoded", "a=b;password=x", "***", mask.BodyText},
+		"broken_xml":  {"text/xml", "<a>no control \x1b</a>", "no control \ufffd …", mask.BodyText},
+		"bidi":        {"text/xml", "<a>a\u202eb</a>\r\n", "a\ufffdb …", mask.BodyText},
+		"xml_as_text": {"text/plain", "\ufeff <a>1</a>", "1 …", mask.BodyText},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example",`+
 				`"headers":{"Content-Type":"`+test.contentType+`"},"bodyBase64":"`+inBase64(test.body)+`"}}`)
 			got := mask.ShowCall(e, mask.Hidden)
-			if got.Body != test.want || got.BodyKind != test.kind || got.BodyBytes != len(test.body) || got.Truncated {
-				t.Errorf("got %s, %d bytes: %s", got.BodyKind, got.BodyBytes, got.Body)
+			if got.Body.Text != test.want || got.Kind != test.kind || got.Bytes != len(test.body) || got.Truncated {
+				t.Errorf("got %s, %d bytes: %s", got.Kind, got.Bytes, got.Body.Text)
 			}
 		})
 	}
@@ -151,21 +154,20 @@ func TestShowCallBodies(t *testing.T) {
 
 func TestShowCallCut(t *testing.T) {
 	for name, body := range map[string]string{
-		"xml":  "<a>" + strings.Repeat("ä", 10_000) + "</a>",
 		"json": `[` + strings.Repeat(`{"a":1},`, 3_000) + `2]`,
 		"deep": strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000),
 	} {
 		e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","body":`+quoted(body)+`}}`)
 		got := mask.ShowCall(e, mask.Hidden)
-		if len(got.Body) > 16<<10 || !utf8.ValidString(got.Body) || !got.Truncated || got.BodyBytes != len(body) {
-			t.Errorf("%s: %d bytes of %d, truncated: %t", name, len(got.Body), got.BodyBytes, got.Truncated)
+		if len(got.Body.Text) > 16<<10 || !utf8.ValidString(got.Body.Text) || !got.Truncated || got.Bytes != len(body) {
+			t.Errorf("%s: %d bytes of %d, truncated: %t", name, len(got.Body.Text), got.Bytes, got.Truncated)
 		}
 	}
 	binary := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+
 		inBase64(strings.Repeat("\x00", 5000))+`"}}`)
-	if got := mask.ShowCall(binary, mask.Revealed); !strings.HasPrefix(got.Body, "00000000  00 00") ||
-		len(got.Body) > 4000 {
-		t.Errorf("a revealed binary body is %q", got.Body)
+	if got := mask.ShowCall(binary, mask.Revealed); !strings.HasPrefix(got.Body.Text, "00000000  00 00") ||
+		len(got.Body.Text) > 4000 {
+		t.Errorf("a revealed binary body is %q", got.Body.Text)
 	}
 }
 
@@ -236,7 +238,7 @@ func TestShowContent(t *testing.T) {
       "Authorization: Basic ***",
       "Content-Type: text/plain",
       "",
-      "(not shown without --reveal: text, 21 bytes)"
+      "hello …"
     ],
     "CallOutUriScheme": "https",
     "CallBack": [
@@ -265,7 +267,7 @@ func TestShowContent(t *testing.T) {
 			inBase64("POST /\nX-A: 1\nAuthorization: a\n CANARY\nbearer CANARY") + `"},"LatestResponse":1}`, `{
   "RawRequest": {
     "CallOut": "***",
-    "Context": "(not shown without --reveal: text, 21 bytes)",
+    "Context": "no JSON, token=***",
     "CallBack": [
       "***",
       "X-A: 1",
@@ -282,12 +284,13 @@ func TestShowContent(t *testing.T) {
 			"{\n  \"RawRequest\": {\n    \"Context\": \"***\"\n  }\n}\n",
 		},
 		"empty": {"", ""},
-		"text":  {"hello CANARY\x00\r\nworld", "(not shown without --reveal: text, 20 bytes)\n"},
-		"xml":   {"<a>\r\n<token>CANARY</token></a>", "<a>\n<token>***</token></a>\n"},
+		"text":  {"hello\x00\r\nCANARY", "hello\ufffd …\n"},
+		"xml":   {"<a>\r\n<token>CANARY</token> a</a>", "a …\n"},
 		"broken_json": {
 			`{"call":{"url":"https://h/?a=1\u0026code=CANARY","headers":{"Cookie" : "CANARY\"CANARY"}},` +
 				`"CallOut":"` + inBase64("CANARY"),
-			"(not shown without --reveal: text, 109 bytes)\n",
+			"{\n  \"call\": {\n    \"url\": \"https://h/?a=***&code=***\",\n    \"headers\": {\n" +
+				"      \"Cookie\": \"***\"\n    }\n  }\n} …\n",
 		},
 		"slashes": {`{"u":"https:\/\/u:CANARY@h\/?code=CANARY"}`, "{\n  \"u\": \"https://***@h/?code=***\"\n}\n"},
 		"terminal": {
@@ -295,7 +298,7 @@ func TestShowContent(t *testing.T) {
 			"{\n  \"a\\u001b\": \"\\u001b[2J\\u202e\\udb40\\udc01\"\n}\n",
 		},
 		"binary": {strings.Repeat("\x00\x01\x02\x03", 100), "(not shown without --reveal: binary, 400 bytes)\n"},
-		"scalar": {`"token=CANARY"`, "\"***\"\n"},
+		"scalar": {`"token=CANARY"`, "\"token=***\"\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want,
@@ -316,12 +319,13 @@ func TestShowContentBounded(t *testing.T) {
 		"deep":       strings.Repeat(`{"a":[`, 4_000) + strings.Repeat(`]}`, 4_000),
 		"wide_below": strings.Repeat("[", 90) + strings.Repeat("1,", 20_000) + "1" + strings.Repeat("]", 90),
 		"xml":        "<a>" + strings.Repeat("x y ", 100_000) + "</a>",
+		"text":       strings.Repeat("x y ", 100_000),
 	} {
 		got := mask.ShowContent([]byte(content), mask.Hidden)
 		if len(got) > 300<<10 || !bytes.HasSuffix(got, []byte("\n")) {
 			t.Errorf("%s: %d bytes", name, len(got))
 		}
-		if cut := bytes.HasSuffix(got, []byte("… (cut)\n")); cut != (name != "deep") {
+		if cut := bytes.HasSuffix(got, []byte("… (cut)\n")); cut != (name == "wide_below") {
 			t.Errorf("%s: says that it is cut: %t", name, cut)
 		}
 	}

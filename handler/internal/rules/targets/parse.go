@@ -102,7 +102,6 @@ func parseEntry(
 		"concurrency": into(&p.Concurrency, wholeNumber(maxConcurrency)),
 		"headers":     func(value json.RawMessage) error { return p.setHeaders(value, getenv) },
 		"history":     into(&p.History, parseHistory),
-		"per":         p.setPer,
 		"rate":        p.setRate,
 		"retry":       func(value json.RawMessage) error { return p.setRetry(value, policies) },
 		"statuses":    p.setStatuses,
@@ -199,18 +198,6 @@ func parseHistory(value json.RawMessage) (History, error) {
 		err = errors.New(`want "off", "outcomes" or "check"`)
 	}
 	return History(text), err
-}
-
-func (p *Profile) setPer(value json.RawMessage) error {
-	switch string(value) {
-	case `"app"`:
-		p.PerInstance = false
-	case `"instance"`:
-		p.PerInstance = true
-	default:
-		return errors.New(`want "app" or "instance"`)
-	}
-	return nil
 }
 
 func isString(value json.RawMessage) bool { return value[0] == '"' }

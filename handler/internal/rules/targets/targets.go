@@ -39,8 +39,6 @@ type Profile struct {
 	Rate     rate.Limit
 	Burst    int
 	RateText string
-	// PerInstance says that they are counted by each instance on its own, not for the whole app.
-	PerInstance bool
 	// History is what is kept of calls that have ended; empty means that the setting applies.
 	History History
 	// Timeout is the longest duration of a call; 0 means that the setting applies.
@@ -142,10 +140,10 @@ func (p Profiles) find(host, address string) Profile {
 	return defaultProfile
 }
 
-// NeedTable reports whether an entry has limits that hold for all instances together.
+// NeedTable reports whether an entry has limits, which hold for all instances together.
 func (p Profiles) NeedTable() bool {
 	for _, profile := range p.entries {
-		if profile.IsLimited() && !profile.PerInstance {
+		if profile.IsLimited() {
 			return true
 		}
 	}

@@ -239,7 +239,7 @@ func TestProblems(t *testing.T) {
 		"profile":        {`{"*":"off"}`, `"*": want an object, not a string`},
 		"unknown": {
 			`{"*":{"concurency":2}}`,
-			`"*": concurency: unknown member: the members are auth, breaker, concurrency, headers, history, per, ` +
+			`"*": concurency: unknown member: the members are auth, breaker, concurrency, headers, history, ` +
 				`rate, retry, statuses, timeout; did you mean concurrency?`,
 		},
 		"member_twice":     {`{"*":{"rate":"1/s","rate":"2/s"}}`, `"*": rate: appears twice`},

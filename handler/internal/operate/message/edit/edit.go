@@ -192,8 +192,8 @@ func (o Options) Warnings(before, after []byte) (warnings []string) {
 	return warnings
 }
 
-// WithoutEffect names the members without effect that the edits have added, probably by mistake. Before is the content of
-// the message, and after the edited one.
+// WithoutEffect names the members without effect that the edits have added, probably by mistake. Before is the content
+// of the message, and after the edited one.
 func (o Options) WithoutEffect(before, after []byte) (idle []string) {
 	if o.Edited == nil && len(o.Edits) == 0 {
 		return nil

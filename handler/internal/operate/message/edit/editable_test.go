@@ -118,7 +118,7 @@ func TestRestore(t *testing.T) {
 			`{"RawRequest":{"CallBack":"` + inBase64("GET / HTTP/1.1\r\nHost: h\r\n\r\n") + `"}}`,
 		},
 		"odd_beside": {
-			odd, `"hi2"`, `"ho"`, `{"RawRequest":{"CallOut":"aGk\u003d","Context":"aG8="},"a":"` + "\u202e" + `"}`,
+			odd, `"hi2"`, `"17"`, `{"RawRequest":{"CallOut":"aGk\u003d","Context":"MTc="},"a":"` + "\u202e" + `"}`,
 		},
 		"no_raw_request": {
 			`{"RawRequest":{"CallOut":"aGk="}}`,
@@ -167,6 +167,9 @@ func TestRestoreRefuses(t *testing.T) {
 			nexusOf(callOut, ""), `"PUT /orders?code=s%2Fecret`, `1, "` + password,
 			"RawRequest.CallOut[0]: want a string",
 		},
+		"nexus_context_no_json": {
+			nexusOf(callOut, ""), `"{\"k\": [1]}"`, `"` + password + `"`, "RawRequest.Context: want lines of JSON",
+		},
 		"nexus_no_request": {
 			nexusOf(callOut, ""), `"POST /done HTTP/1.1"`, `"POST ` + password + `"`,
 			"RawRequest.CallBack: request line: not a method",
@@ -180,7 +183,8 @@ func TestRestoreRefuses(t *testing.T) {
 			"RawRequest.CallBack: headers: a body needs one such as Content-Type",
 		},
 		"nexus_no_raw_request": {
-			`{"RawRequest":{"a":1}}`, "{\n    \"a\": 1\n  }", `"` + password + `"`, "RawRequest.CallOut: is inside a value",
+			`{"RawRequest":{"a":1}}`, "{\n    \"a\": 1\n  }", `"` + password + `"`,
+			"RawRequest.CallOut: is inside a value",
 		},
 		"still_not_json": {`{,`, `{`, `{"` + password + `"`, "not JSON: line 1, column 11"},
 	}
@@ -206,7 +210,8 @@ func TestFixInEditor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := prepare(t, string(original), edit.Options{Edited: content}); got.Call.URL != "https://old.example/orders" {
+	got := prepare(t, string(original), edit.Options{Edited: content})
+	if got.Call.URL != "https://old.example/orders" {
 		t.Errorf("calls %s", got.Call.URL)
 	}
 }

@@ -1,0 +1,399 @@
+package limit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"asynccaller/handler/internal/plain/bounds"
+	"asynccaller/handler/internal/rules/targets"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+// Constants of updates.
+const (
+	// updateTime limits a read or a write of a row. Without an answer, the table counts as away for awayTime.
+	updateTime = 2 * time.Second
+	awayTime   = 3 * time.Second
+	// After each conflict, an instance waits by half and conflictPause longer until its next update of the row, at most
+	// longestGap.
+	longestGap    = 300 * time.Millisecond
+	conflictPause = 10 * time.Millisecond
+	// maxNews bounds what is remembered while the table is away.
+	maxNews = 1000
+	// While the table is away, messages come back after half to all of the time that it has been away, from
+	// shortestAway to longestAway, and those without room for a ticket later with each delivery.
+	shortestAway   = 10 * time.Second
+	longestAway    = time.Minute // another instance may get answers
+	ticketlessAway = 10 * time.Minute
+)
+
+// detailAway is why calls wait while the table is away.
+const detailAway = "the table of limits does not answer"
+
+// row is the row of a target. Content is a [state].
+type row struct {
+	storage.Key
+
+	App        string `row:"app"`
+	TargetHost string `row:"targetHost"`
+	Content    []byte `row:"content"`
+}
+
+// target is a limited target as this instance sees it, and its messages that wait. Its row is changed by conditional
+// updates, at most one at a time. What comes while one is on its way shares the next.
+type target struct {
+	limits *Limits
+
+	mu      sync.Mutex
+	profile targets.Profile
+	waiting []*waiter
+	// used is the number of calls in flight, held that of the permits until the end of their lease.
+	used, held int
+	until      time.Time
+	// ended, begun and unused are the news for the row: see [question].
+	ended  []time.Duration
+	begun  []int64
+	unused []time.Time
+	// state is that of the row after the latest update.
+	state state
+
+	// row is the row as it was last read or written. InMemory says that it is not in the table.
+	row      row
+	inMemory bool
+	// isUnsure says that a write got no answer: it may still be made, until another one is.
+	isUnsure bool
+	// due is when the next update is due; zero if none is. It is not made before earliest, which is about gap after the
+	// latest one.
+	due, earliest time.Time
+	gap           time.Duration
+	// running says that a goroutine makes the updates; wake has a value when due has changed. Closed says that the
+	// next update is the last one.
+	running, closed bool
+	wake            chan struct{}
+}
+
+// add adds a message. It is answered at once if this instance has a permit for it, or if the table is away and no
+// place is free. The target is locked.
+func (t *target) add(m *waiter) {
+	t.waiting = append(t.waiting, m)
+	t.serve()
+	if t.limits.isAlone() || t.limits.awayFor() == 0 {
+		t.kick(0)
+		return
+	}
+	t.answerAway()
+	t.kick(awayTime)
+}
+
+// forget removes a message whose handler stops, and returns its answer if that came first.
+func (t *target) forget(m *waiter) (a answer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case a = <-m.answer:
+	default:
+		t.remove(m)
+	}
+	return a
+}
+
+func (t *target) remove(m *waiter) {
+	t.waiting = slices.DeleteFunc(t.waiting, func(w *waiter) bool { return w == m })
+}
+
+// give answers a message.
+func (t *target) give(m *waiter, a answer) {
+	t.remove(m)
+	a.ahead = a.at.Sub(t.now())
+	m.answer <- a
+}
+
+// serve gives the permits that this instance has to its messages: to the first in the line and, unless there is one,
+// to others. If there are turns as well, each needs an update.
+func (t *target) serve() {
+	now := t.now()
+	if t.profile.Rate > 0 || !now.Before(t.until.Add(-leaseReserve)) {
+		return
+	}
+	t.state.sort(t.profile, t.waiting)
+	for _, m := range slices.Clone(t.waiting) {
+		place := t.state.placeOf(t.profile, m)
+		if t.state.isLine() && place == 0 || t.used >= t.held {
+			break
+		}
+		t.news(place)
+		t.used++
+		t.give(m, answer{granted: true, hasPermit: true, at: now})
+	}
+}
+
+// news notes that the message of a ticket has had its turn.
+func (t *target) news(ticket int64) {
+	if ticket > 0 && len(t.begun) < maxNews {
+		t.begun = append(t.begun, ticket)
+	}
+}
+
+// leave gives a permit back, and a turn if the call was not made: then it took a negative time. The limits may have
+// changed since the message got them.
+func (t *target) leave(took time.Duration, got answer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if took < 0 && t.profile.Rate > 0 && len(t.unused) < maxNews {
+		t.unused = append(t.unused, got.at)
+	}
+	if got.hasPermit {
+		t.used--
+		if took >= 0 && len(t.ended) < maxNews {
+			t.ended = append(t.ended, took)
+		}
+		t.serve()
+	}
+	if t.isNeeded() {
+		t.kick(0)
+	}
+}
+
+// isNeeded reports whether there is something to update.
+func (t *target) isNeeded() bool {
+	return len(t.waiting)+len(t.ended)+len(t.unused)+len(t.begun)+t.used+t.held > 0
+}
+
+// canForget reports whether the row is not in use. If it is only in memory, it must be as if it were new.
+func (t *target) canForget() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.running || t.isNeeded() {
+		return false
+	}
+	return !t.inMemory || !t.state.Next.After(t.now())
+}
+
+// now returns the time that the times in the row are compared with. In a lease it has no monotonic clock reading: see
+// [storage.WallTime].
+func (t *target) now() time.Time {
+	if t.inMemory || t.limits.table == nil {
+		return t.limits.now()
+	}
+	return t.limits.table.Now().UTC().Round(0)
+}
+
+// close makes the last update, if one is needed.
+func (t *target) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kick(0)
+	t.closed = true
+	t.notify()
+}
+
+// kick asks for an update after a delay, or sooner. The target is locked.
+func (t *target) kick(delay time.Duration) {
+	due := t.limits.now().Add(delay)
+	if t.closed || !t.due.IsZero() && !due.Before(t.due) {
+		return
+	}
+	t.due = due
+	if !t.running {
+		t.running = true
+		t.limits.updates.Go(t.run)
+	}
+	t.notify()
+}
+
+func (t *target) notify() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run makes updates as long as one is due.
+func (t *target) run() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for !t.due.IsZero() {
+		wait := bounds.Later(t.due, t.earliest).Sub(t.limits.now())
+		if wait > 0 && !t.closed {
+			t.sleep(wait)
+			continue
+		}
+		t.due = time.Time{}
+		if t.isNeeded() {
+			t.update()
+		}
+	}
+	t.running = false
+}
+
+// sleep waits while the target is unlocked, until the next update is due or due has changed.
+func (t *target) sleep(wait time.Duration) {
+	t.mu.Unlock()
+	defer t.mu.Lock()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.wake:
+	}
+}
+
+// update makes one update. The target is unlocked while the table works. Without it, this instance goes on with what
+// the table had.
+func (t *target) update() {
+	t.inMemory = t.limits.isAlone()
+	if err := t.read(); err != nil {
+		t.lost(err)
+		return
+	}
+	held := t.held
+	content, done := t.plan()
+	version, err := t.write(content)
+	now := t.limits.now()
+	switch {
+	case err != nil:
+		t.isUnsure = true
+		t.lost(err)
+	case version == "":
+		t.held = held // nothing was given back
+		t.serve()
+		t.gap = min(t.gap*3/2+conflictPause, longestGap)
+		t.earliest = now.Add(bounds.Seconds(t.limits.random() * t.gap.Seconds() / 4))
+		t.due = t.earliest
+	default:
+		if !t.inMemory {
+			t.limits.reached()
+		}
+		t.isUnsure, t.row.Content = false, content
+		t.gap = t.gap * 9 / 10
+		t.earliest = now.Add(t.gap)
+		done()
+	}
+}
+
+// read reads the row.
+func (t *target) read() error {
+	if t.inMemory {
+		return nil
+	}
+	t.mu.Unlock()
+	defer t.mu.Lock()
+	ctx, cancel := context.WithTimeout(t.limits.stopping, updateTime)
+	defer cancel()
+	got, _, err := rows.Get[row](ctx, t.limits.table, Partition, t.row.ID)
+	if err == nil {
+		t.row.Version, t.row.Content = got.Version, got.Content
+	}
+	return err
+}
+
+// write writes the row, unless it is as it was read. It returns an empty version if another instance was first.
+func (t *target) write(content []byte) (version string, err error) {
+	if t.inMemory || !t.isUnsure && bytes.Equal(content, t.row.Content) {
+		return "as read", nil
+	}
+	next := t.row
+	next.Content = content
+	t.mu.Unlock()
+	defer t.mu.Lock()
+	ctx, cancel := context.WithTimeout(t.limits.stopping, updateTime)
+	defer cancel()
+	return rows.Replace(ctx, t.limits.table, next)
+}
+
+// plan returns the content of the row after an update by this instance. Done is called if the update succeeds.
+func (t *target) plan() (content []byte, done func()) {
+	for _, m := range t.waiting {
+		m.waited = t.limits.now().Sub(m.since)
+	}
+	s := parse(t.row.Content)
+	q := question{
+		profile: t.profile, now: t.now(), random: t.limits.random, instance: t.limits.instance,
+		used: t.used, waiting: t.waiting, ended: t.ended, begun: t.begun, unused: t.unused,
+	}
+	got := s.update(q)
+	content, _ = json.Marshal(s)
+	// The permits that this update gives back are not used meanwhile. If it gets no answer, it may have been made.
+	t.held = min(t.held, t.used)
+	ended, begun, unused := len(t.ended), len(t.begun), len(t.unused)
+	done = func() {
+		t.ended, t.unused = slices.Clone(t.ended[ended:]), slices.Clone(t.unused[unused:])
+		t.begun = slices.Clone(t.begun[begun:])
+		t.state = s
+		t.take(got)
+		if t.held > t.used || len(t.ended)+len(t.unused)+len(t.begun) > 0 {
+			t.kick(0)
+		}
+		if t.used > 0 {
+			t.kick(renewEvery)
+		}
+		if len(t.waiting) > 0 {
+			t.kick(got.look)
+		}
+	}
+	return content, done
+}
+
+// take gives the answers of an update to the messages that are still here.
+func (t *target) take(got reply) {
+	t.held, t.until = got.permits, got.until
+	for _, m := range slices.Clone(t.waiting) {
+		a, hasAnswer := got.answers[m]
+		switch {
+		case !hasAnswer: // it came later
+		case a.stays:
+			m.ticket = a.ticket
+		default:
+			if a.granted && a.hasPermit {
+				t.used++
+			}
+			t.give(m, a)
+		}
+		delete(got.answers, m)
+	}
+	for m, a := range got.answers { // they have gone meanwhile
+		switch {
+		case a.granted && t.profile.Rate > 0:
+			t.unused = append(t.unused, a.at)
+		case a.ticket != m.ticket:
+			t.news(a.ticket)
+		}
+	}
+}
+
+// lost handles an update without an answer.
+func (t *target) lost(err error) {
+	t.earliest = t.limits.now().Add(t.gap)
+	t.limits.lost(err)
+	if t.limits.awayFor() == 0 { // it is asked once more, or there is none
+		t.kick(0)
+		return
+	}
+	t.serve()
+	t.answerAway()
+	if t.isNeeded() {
+		t.kick(awayTime)
+	}
+}
+
+// answerAway answers the messages that have no place, or have waited long enough, while the table is away. Those without
+// room for a ticket have few deliveries, and come back late.
+func (t *target) answerAway() {
+	away, now := t.limits.awayFor(), t.limits.now()
+	for _, m := range slices.Clone(t.waiting) {
+		if m.hasPlace && now.Sub(m.since) < lineWait {
+			continue
+		}
+		delay := min(max(away, shortestAway), longestAway)
+		if m.isTicketless() {
+			delay = ticketlessAway << (2 * min(m.deliveries-1, 3))
+		}
+		spread := bounds.Seconds((0.5 + 0.5*t.limits.random()) * delay.Seconds())
+		t.give(m, answer{delay: spread, detail: detailAway, ticket: m.ticket})
+	}
+}

@@ -1,0 +1,273 @@
+package mask_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/rules/mask"
+)
+
+// frameworks are answers as frameworks and servers write them. They have secrets after their names on one line, on the
+// next line, in the next cell, in elements, attributes, assignments, tuples and lists.
+var frameworks = map[string]struct{ mediaType, body, line string }{
+	"django": {"text/html; charset=utf-8", `<!DOCTYPE html>
+<html lang="en">
+<head>
+  <meta name="csrf-token" content="canary">
+  <style>html * { padding:0; } /* password: canary */</style>
+  <title>OperationalError
+          at /orders/17/</title>
+  <script>var token = "canary"; if (1 > 0) { document.title = "canary"; }</script>
+</head>
+<body>
+<h1>OperationalError at /orders/17/</h1>
+<pre class="exception_value">connection to server at &quot;db&quot; failed: FATAL: password=canary</pre>
+<table class="req"><tbody>
+  <tr><td>DATABASE_PASSWORD</td><td class="code"><pre>&#x27;canary&#x27;</pre></td></tr>
+  <tr><td>sessionid</td>
+      <td>canary</td></tr>
+</tbody></table>
+<!-- SECRET_KEY = canary -->
+</body></html>`, "OperationalError at /orders/17/"},
+	"django_text": {"text/plain; charset=utf-8", `OperationalError at /orders/17/
+FATAL:  password authentication failed for user "app"
+
+Request Method: POST
+COOKIES:
+sessionid = 'canary'
+Settings:
+DATABASES = {'default': {'PASSWORD': 'canary'}}
+SECRET_KEY =
+ 'canary'
+`, "OperationalError at /orders/17/"},
+	"rails": {"text/html; charset=utf-8", `<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8" /><title>Action Controller: Exception caught</title></head>
+<body>
+<header role="banner">
+  <h1>NoMethodError in OrdersController#create</h1>
+</header>
+<main><h2>undefined method &#39;id&#39; for nil</h2>
+<p><b>Parameters</b>:</p><pre>{"authenticity_token"=>"canary", "user"=>{"password"=>"canary"}}</pre>
+<div id="env_dump"><pre>HTTP_AUTHORIZATION: "Bearer canary"</pre></div></main></body></html>`,
+		"NoMethodError in OrdersController#create"},
+	"rails_yaml": {"text/yaml", `---
+error: no such order
+password: canary
+api_key: |
+  canary
+users:
+- name: bob
+  token:
+    canary
+`, "error: no such order"},
+	"spring": {"application/json", `{"timestamp":"2026-11-29T10:00:00.000+00:00","status":400,"error":"Bad Request",` +
+		`"message":"Validation failed for object='login': password=canary",` +
+		`"errors":[{"objectName":"login","field":"password","rejectedValue":"canary","code":"Size"}],` +
+		`"headers":["Authorization","Bearer canary","X-Api-Key","canary"],` +
+		`"trace":"org.springframework.web.bind.MethodArgumentNotValidException: no\n\tat a.B(canary)\ncanary",` +
+		`"config":"{\"password\":\"canary\"}","datasource":"jdbc:mysql://app:canary@db/shop?password=canary",` +
+		`"path":"/orders"}`,
+		`{"timestamp":"2026-11-29T10:00:00.000+00:00","status":400,"error":"Bad Request",` +
+			`"message":"Validation failed for object='login': password=***",` +
+			`"errors":[{"objectName":"login","field":"password","rejectedValue":"***","code":"Size"}],` +
+			`"headers":["Authorization","Bearer ***","X-Api-Key","***"],` +
+			`"trace":"org.springframework.web.bind.MethodArgumentNotValidException: no …",` +
+			`"config":"{\"password\":\"***\"}","datasource":"jdbc:mysql://***@db/shop?password=***",` +
+			`"path":"/orders"}`},
+	"spring_cut": {"application/json", `{"timestamp":"2026-11-29T10:00:00.000+00:00","status":500,` +
+		`"error":"Internal Server Error","pairs":[{"value":"canary","name":"password"}],"token":"canary",` +
+		`"message":"could not execute statement","trace":"java.lang.IllegalStateException: pool is empty\n` +
+		strings.Repeat(`\tat com.example.Pool.get(Pool.java:1) canary\n`, 100) + `"}`,
+		`{"timestamp":"2026-11-29T10:00:00.000+00:00","status":500,"error":"Internal Server Error",` +
+			`"pairs":[{"value":"***","name":"password"}],"token":"***","message":"could not execute statement",` +
+			`"trace":"java.lang.IllegalStateException: pool is empty …"}`},
+	"tomcat": {"text/html;charset=utf-8", `<!doctype html><html lang="en"><head><title>HTTP Status 500 – Internal ` +
+		`Server Error</title><style type="text/css">body {font-family:Tahoma;} h1 {color:white}</style></head><body>` +
+		`<h1>HTTP Status 500 – Internal Server Error</h1><p><b>Message</b> Access denied: password canary</p><p><b>` +
+		`Exception</b></p><pre>java.sql.SQLException: pwd=canary</pre></body></html>`,
+		"HTTP Status 500 – Internal Server Error"},
+	"aspnet": {"text/html; charset=utf-8", `<!DOCTYPE html>
+<html>
+    <head>
+        <title>Login failed for user 'shop'. Pwd=canary</title>
+        <meta name="viewport" content="width=device-width" />
+    </head>
+    <body bgcolor="white">
+            <span><H1>Server Error in '/' Application.<hr width=100% size=1 color=silver></H1>
+            <h2> <i>Login failed for user 'shop'.</i> </h2></span>
+            <b> Exception Details: </b>System.Data.SqlClient.SqlException: Login failed<br><br>
+            <pre>Server=db;User Id=sa;Password=canary;</pre>
+    </body>
+</html>
+<!--
+[SqlException (0x80131904): Login failed for user 'shop'. ConnectionString: canary]
+-->`, "Login failed for user 'shop'. Pwd=***"},
+	"aspnet_xml": {"application/xml; charset=utf-8", `<Error><Message>An error has occurred.</Message>` +
+		`<ExceptionMessage>Password=canary</ExceptionMessage><StackTrace>canary</StackTrace></Error>`,
+		"An error has occurred."},
+	"aspnet_core": {"text/plain; charset=utf-8", `System.InvalidOperationException: No service for type 'Orders'.
+   at Shop.Program.Main(String[] args)
+
+HEADERS
+=======
+Authorization: Bearer canary
+Cookie:
+canary
+`, "System.InvalidOperationException: No service for type 'Orders'."},
+	"express": {"text/html; charset=utf-8", `<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Error</title>
+</head>
+<body>
+<pre>TypeError: Cannot read properties of undefined (reading &#39;id&#39;)<br> &nbsp; &nbsp;at canary (/app/a.js:1:1)` +
+		`<br>token: canary</pre>
+</body>
+</html>
+`, "TypeError: Cannot read properties of undefined (reading 'id')"},
+	"express_text": {"text/plain", "MongoServerError: cannot connect to mongodb://app:canary@db:27017/shop?authSource=admin\n" +
+		"  password: 'canary'\n", "MongoServerError: cannot connect to mongodb://***@db:27017/shop?authSource=***"},
+	"php": {"text/html; charset=UTF-8", `<br />
+<b>Fatal error</b>:  Uncaught PDOException: SQLSTATE[HY000] [1045] Access denied (using password: canary) in ` +
+		`/var/www/html/db.php:17
+Stack trace:
+#0 /var/www/html/db.php(17): PDO-&gt;__construct('mysql:host=db', 'app', 'canary')
+#1 {main}
+  thrown in <b>/var/www/html/db.php</b> on line <b>17</b><br />
+`, "Fatal error: Uncaught PDOException: SQLSTATE[HY000] [1045] Access denied (using password: ***"},
+	"php_array": {"text/html", `<pre>Undefined index: order<br />
+Array
+(
+    [PHP_AUTH_PW] => canary
+    [password] =>
+        canary
+)
+</pre><?php $db->connect("app", "canary"); ?>`, "Undefined index: order"},
+	"php_source": {"text/html", `<?php $db->connect("app", "canary"); ?>`, "(unreadable answer)"},
+	"iis": {"text/html", `<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "http://www.w3.org/TR/xhtml1/DTD/xhtml1-strict.dtd">
+<html xmlns="http://www.w3.org/1999/xhtml">
+<head>
+<title>IIS 10.0 Detailed Error - 500.19 - Internal Server Error</title>
+<style type="text/css"><!-- body{margin:0;} --></style>
+</head>
+<body>
+<div id="content"><h3>HTTP Error 500.19 - Internal Server Error</h3>
+<table border="0"><tr class="alt"><th>Config Source</th><td><pre>&lt;add key="ApiKey" value="canary" /&gt;</pre></td></tr>
+<tr><th>Password</th><td>&nbsp;&nbsp;&nbsp;canary</td></tr></table></div>
+</body></html>`, "IIS 10.0 Detailed Error - 500.19 - Internal Server Error"},
+	"nginx": {"text/html", "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad " +
+		"Gateway</h1></center>\r\n<hr><center>nginx</center>\r\n<!-- token canary -->\r\n</body>\r\n</html>\r\n",
+		"502 Bad Gateway"},
+	"soap": {"text/xml; charset=utf-8", `<?xml version="1.0" encoding="UTF-8"?>
+<soap:Envelope xmlns:soap="http://schemas.xmlsoap.org/soap/envelope/">
+  <soap:Header><wsse:Security><wsse:UsernameToken><wsse:Username>canary</wsse:Username>
+    <wsse:Password Type="#PasswordText">canary</wsse:Password></wsse:UsernameToken></wsse:Security></soap:Header>
+  <soap:Body><soap:Fault>
+    <faultcode>soap:Server</faultcode>
+    <faultstring><![CDATA[Order 17 is closed, <b>retry</b> with apiKey="canary"]]></faultstring>
+    <detail><Login><Password>canary</Password><add key="pwd" value="canary"/></Login></detail>
+  </soap:Fault></soap:Body>
+</soap:Envelope>`, `Order 17 is closed, <b>retry</b> with apiKey="***`},
+	"soap_1.2": {"application/soap+xml", `<env:Envelope xmlns:env="http://www.w3.org/2003/05/soap-envelope"><env:Body>` +
+		`<env:Fault><env:Code><env:Value>env:Sender</env:Value></env:Code><env:Reason><env:Text xml:lang="en">Order 17 ` +
+		`is closed</env:Text></env:Reason><env:Detail><x:Token>canary</x:Token></env:Detail></env:Fault></env:Body>` +
+		`</env:Envelope>`, "Order 17 is closed"},
+	"s3": {"application/xml", `<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>NoSuchBucket</Code><AWSAccessKeyId>canary</AWSAccessKeyId><Message>The specified bucket does not exist` +
+		`</Message><StringToSign>canary</StringToSign></Error>`, "The specified bucket does not exist"},
+	"text": {"text/plain", "Order 17: cannot log in with password=canary\ntoken:\ncanary\n",
+		"Order 17: cannot log in with password=***"},
+	"text_command": {"text/plain", "mysql: error in mysql --password canary --host db", "mysql: error in mysql --password ***"},
+	"text_header":  {"text/plain", "401 for Authorization: Bearer canary", "401 for Authorization: ***"},
+	"text_bearer":  {"text/plain", "the request had Bearer canary", "the request had Bearer ***"},
+	"text_base64": {"text/plain", "order 17 is closed, state cGFzc3dvcmQ9Y2FuYXJ5IGFuZCBtb3JlMQ==",
+		"order 17 is closed, state ***"},
+	"text_user": {"text/plain", "cannot connect to app:canary@tcp(db:3306)/shop", "cannot connect to ***@tcp(db:3306)/shop"},
+	"env": {"text/plain", "# settings of shop\nDB_HOST=db\nDB_PASSWORD=canary\nexport API_KEY='canary'\n",
+		"# settings of shop"},
+	"env_line":  {"", "DB_HOST=db DB_PASSWORD=canary API_KEY=canary", "DB_HOST=db DB_PASSWORD=***"},
+	"ini":       {"text/plain", "[client]\npassword\n=\ncanary\n", "[client]"},
+	"csv":       {"text/csv", "user,password\nbob,canary\n", "user,password"},
+	"html_row":  {"text/html", "<table><tr><th>user</th><th>password</th></tr><tr><td>bob</td><td>canary</td></tr>", "user"},
+	"html_name": {"text/html", "<p>The <b>password</b> canary, and <i>token</i><br>canary", "The password ***"},
+	"html_attribute": {"text/html", `<p title='a>canary'>No order<input type="password" value="canary>canary">`,
+		"No order"},
+	"html_cut":  {"text/html", `<h1>Bad Gateway</h1><input value="canary`, "Bad Gateway"},
+	"xml_cut":   {"application/xml", `<error><token>canary</token><text>Order 17 is closed</text><pin>canary`, "Order 17 is closed"},
+	"xml_none":  {"application/xml", `<error code="17"><password>canary</password></error>`, "(unreadable answer)"},
+	"xml_items": {"application/xml", `<list><item name="password">canary</item><item>no order</item></list>`, "no order"},
+	"xml_dtd":   {"application/xml", `<!DOCTYPE a [<!ENTITY x "a>canary">]><a>no order</a>`, "(unreadable answer)"},
+	"json_text": {"text/plain", `{"error":"no order","data":{"password":{"a":"canary"}}}`, `{"error":"no order",` +
+		`"data":{"password":"***"}}`},
+	"json_lines": {"application/x-ndjson", `{"error":"no order"}` + "\n" + `{"name":"x","value":"canary"}` + "\n",
+		`{"error":"no order"}`},
+	"json_broken": {"application/json", `{"error":"no order","list":[1,2], pwd: "canary"}`, `{"error":"no order","list":[1,2]}`},
+	"log": {"text/plain", "[2026-11-29 10:00:00] ERROR no order 17\n[2026-11-29 10:00:01] token\ncanary",
+		"[2026-11-29 10:00:00] ERROR no order 17"},
+	"form": {"application/x-www-form-urlencoded", "error=no+order&client_secret=canary&text=token%3Dcanary%0Acanary",
+		"error=no+order&client_secret=***&text=token=***"},
+	"form_broken": {"application/x-www-form-urlencoded", "password=canary&a=%zz", "(unreadable answer)"},
+	"utf16":       {"text/plain", "p\x00a\x00s\x00s\x00w\x00o\x00r\x00d\x00=\x00c\x00a\x00n\x00", "(binary answer)"},
+	"control":     {"text/plain", "no order\x1b[31m, password\x00canary and more of this text", "no order\ufffd[31m, password\ufffd***"},
+}
+
+// TestFrameworks checks that no answer, body or content of these frameworks shows a secret without --reveal, and that
+// the line that stands for it says what is wrong.
+func TestFrameworks(t *testing.T) {
+	for name, test := range frameworks {
+		t.Run(name, func(t *testing.T) {
+			answer := &envelope.Answer{
+				Status: 500, Header: http.Header{"Content-Type": {test.mediaType}}, Body: []byte(test.body),
+			}
+			if got := mask.AnswerLine(answer.Excerpt()); got != test.line {
+				t.Errorf("line %q\nwant %q", got, test.line)
+			}
+			message := "HTTP/1.1 500 No\r\nContent-Type: " + test.mediaType + "\r\n\r\n" + test.body
+			request := "POST / HTTP/1.1\r\nHost: t.example\r\nContent-Type: " + test.mediaType + "\r\n\r\n" + test.body
+			excerpt := answer.Excerpt()
+			contents := map[string]string{
+				"native": fmt.Sprintf(`{"asyncCaller":1,"requestId":"a","call":{"url":"https://t.example",`+
+					`"headers":{"Content-Type":%s},"bodyBase64":%s},"context":{"text":%s,"list":[%s]},`+
+					`"deadLetter":{"reason":"rejected","queue":"q","answer":{"status":500,"mediaType":%s,"text":%s}}}`,
+					quoted(test.mediaType), quoted(inBase64(test.body)), quoted(test.body), quoted(test.body),
+					quoted(excerpt.MediaType), quoted(excerpt.Text)),
+				"untyped": fmt.Sprintf(`{"asyncCaller":1,"call":{"url":"https://t.example","body":%s},`+
+					`"deadLetter":{"reason":"rejected","answer":{"text":%s}}}`, quoted(test.body), quoted(test.body)),
+				"nexus": fmt.Sprintf(`{"Organization":"o","LatestResponse":%q,"RawRequest":{"Id":"a","Context":%q,`+
+					`"CallOut":%q,"CallOutUriScheme":"https"}}`, inBase64(message),
+					inBase64(`{"text":`+quoted(test.body)+`}`), inBase64(request)),
+				"raw":    test.body,
+				"header": `{"asyncCaller":1,"call":{"url":"https://t.example","headers":{"X-Error":` + quoted(test.body) + `}}}`,
+			}
+			for where, content := range contents {
+				mustBeMasked(t, where, content)
+			}
+		})
+	}
+}
+
+// mustBeMasked checks all that can be shown of a content.
+func mustBeMasked(t *testing.T, where, content string) {
+	t.Helper()
+	shown := []string{
+		string(mask.ShowContent([]byte(content), mask.Hidden)),
+		string(mask.Diff([]byte(content), []byte(nativeSecrets), mask.Hidden)),
+		string(mask.Diff([]byte("canaria"), []byte(content), mask.Hidden)),
+	}
+	if e, err := envelope.Parse([]byte(content)); err == nil {
+		shown = append(shown, fmt.Sprintf("%+v", mask.ShowCall(e, mask.Hidden)), mask.AnswerLine(e.LatestAnswer()),
+			fmt.Sprintf("%+v", mask.ShowAnswer(e, mask.Hidden)))
+	} else if where == "native" || where == "untyped" || where == "nexus" {
+		t.Error(err)
+	}
+	for _, text := range shown {
+		mustBePrintable(t, text)
+		if at := strings.Index(strings.ToLower(text), "canary"); at >= 0 {
+			t.Errorf("%s shows a secret: %s", where, text)
+		}
+	}
+}
