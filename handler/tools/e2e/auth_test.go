@@ -257,7 +257,7 @@ func TestCredentials(t *testing.T) {
 		}
 	}
 	checked := run("doctor", "--auth")
-	for _, line := range []string{"no token: invalid_client, status 401", "its token ends in 1h0m0s"} {
+	for _, line := range []string{"no token: invalid_client, status 401", "its token ends in 1h"} {
 		if !strings.Contains(strings.Join(strings.Fields(checked), " "), line) {
 			t.Errorf("doctor --auth does not say %q:\n%s", line, checked)
 		}

@@ -68,6 +68,8 @@ type burst struct {
 	members, same string
 	size          int
 	isRouted      bool
+	// lasts is how long they last until their deadlines, unless zero.
+	lasts time.Duration
 }
 
 // limited is an app whose instances share a target with a limit: a queue, a table, and a model of the host. Delivery is
@@ -588,7 +590,7 @@ func (w *limited) send() (sent []*limitedCall) {
 		c := &limitedCall{id: fmt.Sprintf("r%d", len(sent)), created: created, took: gamma(random, w.call), began: -1}
 		sent = append(sent, c)
 		w.byID[c.id] = c
-		w.queue.add(created, &limitedMessage{content: w.envelope(c.id, created, "")})
+		w.queue.add(created, &limitedMessage{content: w.envelope(c.id, created, w.deadline, "")})
 	}
 	for range w.backlog {
 		add(0)
@@ -604,11 +606,11 @@ func (w *limited) send() (sent []*limitedCall) {
 	return sent
 }
 
-func (w *limited) envelope(id string, created time.Duration, members string) []byte {
+func (w *limited) envelope(id string, created, lasts time.Duration, members string) []byte {
 	at := w.begin.Add(created)
 	return fmt.Appendf(nil,
 		`{"asyncCaller":1,"requestId":"%s","createdAt":"%s","deadline":"%s","call":{"url":"https://t.example/"}%s}`,
-		id, at.UTC().Format(time.RFC3339Nano), at.Add(w.deadline).UTC().Format(time.RFC3339Nano), members)
+		id, at.UTC().Format(time.RFC3339Nano), at.Add(lasts).UTC().Format(time.RFC3339Nano), members)
 }
 
 // sendOthers puts the messages of other senders.
@@ -620,7 +622,7 @@ func (w *limited) sendOthers() (sent []*limitedCall) {
 				id: cmp.Or(b.same, fmt.Sprintf("other%d-%d", n, k)), created: b.at + time.Duration(k)*b.interval,
 				took: gamma(random, w.call), began: -1, isOther: true,
 			}
-			m := &limitedMessage{content: w.envelope(c.id, c.created, b.members)}
+			m := &limitedMessage{content: w.envelope(c.id, c.created, cmp.Or(b.lasts, w.deadline), b.members)}
 			switch {
 			case b.isRouted:
 				m = &limitedMessage{content: bytes.Repeat([]byte{0xff}, b.size), isRouted: true, id: c.id}

@@ -216,7 +216,8 @@ func (f figures) must(t *testing.T, worst figures) {
 	}
 	if f.peak > worst.peak && worst.peak > 0 || f.window > worst.window && worst.window > 0 || f.use < worst.use ||
 		f.excess > worst.excess || worst.inversion > 0 && f.inversion > worst.inversion ||
-		f.reschedules > worst.reschedules || worst.operations > 0 && f.operations > worst.operations ||
+		worst.reschedules > 0 && f.reschedules > worst.reschedules ||
+		worst.operations > 0 && f.operations > worst.operations ||
 		f.missing > worst.missing || f.twice > worst.twice || worst.waited > 0 && f.waited > worst.waited {
 		t.Errorf("%v\nwant no worse than %v", f, worst)
 	}
@@ -287,6 +288,7 @@ func TestLimitedAttacks(t *testing.T) {
 	}
 	attacks["contents"] = []burst{{interval: time.Second, count: 300, size: 40 << 10, isRouted: true}}
 	attacks["duplicates"] = []burst{{at: 10 * time.Second, interval: time.Second, count: 60, same: "d"}}
+	attacks["short"] = []burst{{interval: 100 * time.Millisecond, count: 3000, lasts: 5 * time.Second}}
 	attacks["ticket_1_at_once"] = []burst{{at: 10 * time.Second, count: 20, members: `,"reserved":1`}}
 	for name, others := range attacks {
 		for _, d := range []demand{
@@ -297,15 +299,15 @@ func TestLimitedAttacks(t *testing.T) {
 			t.Run(name+d.limit, func(t *testing.T) {
 				d.others, d.history, d.deadline, d.length = others, name == "duplicates", time.Hour, 5*time.Minute
 				d.run(t, 5).must(t, figures{
-					peak: d.concurrency, window: 1.1, use: 0.8, reschedules: 20, missing: 300, twice: 5,
+					peak: d.concurrency, window: 1.1, use: 0.8, reschedules: 20, missing: 3000, twice: 5,
 				})
 			})
 		}
 	}
 }
 
-// TestLimitedCopiedTickets: a sender who knows tickets of the line, such as those of copies of his messages, takes no more
-// from others than that many honest calls. With old ones he comes before others, but few of them hold up nobody else.
+// TestLimitedCopiedTickets: a sender who knows tickets of the line, such as those of copies of his messages, takes no
+// more from others than that many honest calls. With old ones he comes before others, but few of them hold up nobody.
 func TestLimitedCopiedTickets(t *testing.T) {
 	for _, isOld := range []bool{false, true} {
 		for _, count := range []int{20, 300} {
@@ -418,8 +420,8 @@ func TestLimitedCancelledLine(t *testing.T) {
 		{limitedConcurrency(1, 30*time.Second, 0), 30 * time.Second},
 		{limitedBoth(1, 2, 2*time.Second, 0), 2 * time.Second},
 	} {
-		for _, backlog := range []int{100, 5000} {
-			for _, next := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute} {
+		for _, backlog := range []int{100, 5000 / divisor} {
+			for _, next := range []time.Duration{time.Second, 30 * time.Second} {
 				t.Run(fmt.Sprint(row.limit, row.call, backlog, next), func(t *testing.T) {
 					const cancelled = 10 * time.Minute
 					d := row.demand
@@ -430,7 +432,7 @@ func TestLimitedCancelledLine(t *testing.T) {
 						{at: cancelled + time.Hour, interval: 3 * row.unit, count: 3},
 					}
 					d.run(t, 5).must(t, figures{
-						peak: d.concurrency, window: 1.1, reschedules: 1e9, waited: 30*time.Second + 10*row.unit,
+						peak: d.concurrency, window: 1.1, waited: 30*time.Second + 10*row.unit,
 					})
 				})
 			}

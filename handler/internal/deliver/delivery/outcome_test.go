@@ -63,10 +63,10 @@ func TestOutcomes(t *testing.T) {
 		prepare func(*bench)
 		want    string
 	}{
-		"delivered":      {answered(204), ``, nil, "r1.1.called finish delivered 204"},
-		"callback":       {answered(200), callback, nil, "r1.1.called callback delivered 200"},
-		"rescheduled":    {answered(503), `,"attempts":4`, nil, "r1.5.called reschedule temporary_status 503"},
-		"no_answer":      {failed(decision.FailureConnect), ``, nil, "r1.1.called reschedule connect 0"},
+		"delivered":   {answered(204), ``, nil, "r1.1.called finish delivered 204"},
+		"callback":    {answered(200), callback, nil, "r1.1.called callback delivered 200"},
+		"rescheduled": {answered(503), `,"attempts":4`, nil, "r1.5.called reschedule temporary_status 503"},
+		"no_answer":   {failed(decision.FailureConnect), ``, nil, "r1.1.called reschedule connect 0"},
 		"last_attempt": {
 			answered(503), `,"deadline":"2000-01-01T00:00:02Z"`, nil, "r1.1.called dead_letter temporary_status 503",
 		},

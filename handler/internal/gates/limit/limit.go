@@ -1,6 +1,6 @@
 // Package limit keeps the limits of targets.json, `rate` and `concurrency`. Each limited target has a row in the table
-// of the app, which its instances change by conditional updates: see [state] for what the row has, and [target] for how.
-// A message that may not be called yet is refused with a delay and carries its place in the line.
+// of the app, which its instances change by conditional updates: see [state] for what it has, and [target] for how. A
+// message that may not be called yet is refused with a delay and carries its place in the line.
 //
 // Without a table, each instance counts on its own, with a row in memory. While the table does not answer, calls wait.
 package limit
@@ -28,8 +28,8 @@ const Partition = "limit"
 const (
 	// maxPlaces is how many messages of an instance wait in the handler at most: each occupies a slot of the host.
 	maxPlaces = 32
-	// maxTargets bounds the targets that an instance remembers. To make room for one, maxLooks of them are looked at.
-	// If limits count in the instance, the targets of a profile that find no room share some, by so many bytes of a hash.
+	// maxTargets bounds the targets that an instance remembers. To make room for one, maxLooks of them are looked at. If
+	// limits count in the instance, the targets of a profile that find no room share some by so many bytes of a hash.
 	maxTargets  = 4096
 	maxLooks    = 64
 	sharedBytes = 1
@@ -205,8 +205,8 @@ func (l *Limits) ask(p targets.Profile, m *waiter) *target {
 	return t
 }
 
-// targetOf returns a target. If the limits count in this instance, and there is no room for another one that must not be
-// forgotten, the targets of a profile share some. One of them leaves what it shares only if that is as new.
+// targetOf returns a target. If the limits count in this instance, and there is no room for another one that must not
+// be forgotten, the targets of a profile share some. One of them leaves what it shares only if that is as new.
 func (l *Limits) targetOf(p targets.Profile) *target {
 	if t := l.targets[p.Scope]; t != nil {
 		return t

@@ -20,8 +20,8 @@ const (
 	// turnWait and lineWait are how long a message waits in the handler for its turn, and to be the first in the line.
 	turnWait = 2 * time.Second
 	lineWait = 4 * time.Second
-	// backWait is the same for a message without room for a ticket that has come back, and how long it goes away at least:
-	// each delivery is one of few.
+	// backWait is the same for a message without room for a ticket that has come back, and how long it goes away at
+	// least: each delivery is one of few.
 	backWait = 30 * time.Second
 	// lease is how long an instance that stops renewing keeps its permits. It renews them every renewEvery, and begins
 	// no call in the last leaseReserve.
@@ -138,7 +138,7 @@ type waiter struct {
 	// since is when it came, by the clock of this machine, and waited how long ago that was when it asks.
 	since  time.Time
 	waited time.Duration
-	// age is for how long its call could have been made, or made again.
+	// age is how long ago it was created or, if that is later, its call was attempted.
 	age time.Duration
 	// ticket is its place in the line, 0 for none.
 	ticket int64
@@ -171,7 +171,7 @@ type question struct {
 	instance string
 	// used is the number of its calls in flight.
 	used int
-	// waiting are its messages that wait, in the order of [inLine].
+	// waiting are its messages that wait.
 	waiting []*waiter
 	// ended are the durations of calls, and begun the tickets whose messages had their turn, since the latest update.
 	// Unused are turns that were not used.

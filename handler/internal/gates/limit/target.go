@@ -381,8 +381,8 @@ func (t *target) lost(err error) {
 	}
 }
 
-// answerAway answers the messages that have no place, or have waited long enough, while the table is away. Those without
-// room for a ticket have few deliveries, and come back late.
+// answerAway answers the messages that have no place, or have waited long enough, while the table is away. Those
+// without room for a ticket have few deliveries, and come back late.
 func (t *target) answerAway() {
 	away, now := t.limits.awayFor(), t.limits.now()
 	for _, m := range slices.Clone(t.waiting) {

@@ -36,13 +36,13 @@ type Setting struct {
 	Member string `json:"member" row:"member"`
 	// Value is that of a rate or a concurrency, as in targets.json. A pause has none. In a table, "value" would be the
 	// name of the rows of a listing.
-	Value string `json:"value,omitempty" row:"limit"`
+	Value string `json:"value" row:"limit"`
 	// Since is when the setting began, and Until when it ends; zero means that an operator has to end it.
 	Since time.Time `json:"since" row:"since"`
 	Until time.Time `json:"until" row:"until"`
 	// By is the user and his machine, and Reason why. Both are what the operator says.
-	By     string `json:"by,omitempty" row:"by"`
-	Reason string `json:"reason,omitempty" row:"reason"`
+	By     string `json:"by" row:"by"`
+	Reason string `json:"reason" row:"reason"`
 	// Problem says why the row is ignored; empty if it is valid. It is not stored.
 	Problem string `json:"problem,omitempty"`
 }

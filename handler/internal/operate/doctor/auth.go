@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/deliver/outbound"
 	"asynccaller/handler/internal/gates/credential"
+	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/rules/targets"
 )
 
@@ -45,7 +45,7 @@ func Auth(ctx context.Context, dir string, environ []string, report Reporter) {
 			})
 			continue
 		}
-		report.ok(check, fmt.Sprintf("%s: its token ends in %v", about, time.Until(token.End).Round(time.Second)))
+		report.ok(check, about+": its token ends in "+format.Age(time.Until(token.End)))
 	}
 }
 

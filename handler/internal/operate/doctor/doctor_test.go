@@ -38,7 +38,7 @@ func TestHeartbeats(t *testing.T) {
 		},
 		"old": {
 			[]heartbeat.App{app("local", week, 3*time.Minute, 125*time.Minute)},
-			[]string{"ok local: AC-monitor ran 3m0s ago, AC-poison-keeper ran 2h5m0s ago"},
+			[]string{"ok local: AC-monitor ran 3m ago, AC-poison-keeper ran 2h5m ago"},
 		},
 		"ahead": {
 			[]heartbeat.App{app("local", week, -time.Minute, 0)},
@@ -53,19 +53,19 @@ func TestHeartbeats(t *testing.T) {
 		},
 		"late_keeper": {
 			[]heartbeat.App{app("local", week, time.Minute, 3*time.Hour)},
-			[]string{"broken local: AC-monitor ran 1m0s ago, AC-poison-keeper ran 3h0m0s ago: " +
+			[]string{"broken local: AC-monitor ran 1m ago, AC-poison-keeper ran 3h ago: " +
 				"the app, or its AC-poison-keeper, does not run"},
 		},
 		"no_keeper": {
 			[]heartbeat.App{app("local", 126*time.Minute, time.Minute, never)},
-			[]string{"broken local: AC-monitor ran 1m0s ago, AC-poison-keeper has not run yet: " +
+			[]string{"broken local: AC-monitor ran 1m ago, AC-poison-keeper has not run yet: " +
 				"the app, or its AC-poison-keeper, does not run"},
 		},
 		"one_of_two": {
 			[]heartbeat.App{app("billing", week, 0, 0), app("shop", week, 10*time.Minute, 10*time.Minute)},
 			[]string{
 				"ok billing: AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago",
-				"broken shop: AC-monitor ran 10m0s ago, AC-poison-keeper ran 10m0s ago: " +
+				"broken shop: AC-monitor ran 10m ago, AC-poison-keeper ran 10m ago: " +
 					"the app, or its AC-monitor, does not run",
 			},
 		},

@@ -18,6 +18,7 @@ import (
 	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -143,7 +144,7 @@ func judgeExpiry(expiry, now time.Time) Line {
 	return Line{
 		State: Warning,
 		Check: "connection",
-		Text:  fmt.Sprintf("the SAS expires at %s, in %v", expiry.Format(time.RFC3339), left.Round(time.Minute)),
+		Text:  fmt.Sprintf("the SAS expires at %s, in %s", expiry.Format(time.RFC3339), format.Age(left)),
 		Next:  "set another one in " + storage.ConnectionName + " before, or use an identity, which does not expire",
 	}
 }
@@ -338,7 +339,7 @@ func (report Reporter) failing(ctx context.Context, table storage.Table, now tim
 	slices.SortFunc(failing, func(a, b sight.Target) int { return b.Latest.Compare(a.Latest) })
 	var names []string
 	for _, f := range failing[:min(len(failing), maxFailing)] {
-		names = append(names, fmt.Sprintf("%s for %v (%s)", f.Host, now.Sub(f.Since).Round(time.Second), f.Cause))
+		names = append(names, fmt.Sprintf("%s for %s (%s)", f.Host, format.Age(now.Sub(f.Since)), f.Cause))
 	}
 	if len(failing) > maxFailing {
 		names = append(names, "and others")

@@ -9,6 +9,7 @@ import (
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -43,7 +44,7 @@ func judgeHeartbeats(apps []heartbeat.App, now time.Time) (lines []Line) {
 		if at.IsZero() {
 			return timer + " has not run yet"
 		}
-		return fmt.Sprintf("%s ran %v ago", timer, max(now.Sub(at), 0).Round(time.Second))
+		return timer + " ran " + format.Age(now.Sub(at)) + " ago"
 	}
 	for _, app := range apps {
 		line := Line{

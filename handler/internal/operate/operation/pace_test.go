@@ -231,7 +231,7 @@ func TestCanary(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 				if c.want == "" {
-					const form = "sent %d first; waiting until they are delivered, at most 3m0s\n" +
+					const form = "sent %d first; waiting until they are delivered, at most 3m\n" +
 						"%s%[1]d calls: delivered"
 					got, want := strings.Join(said.said, "\n"), fmt.Sprintf(form, first, c.noted)
 					if !r.Finished() || r.Done != messages || r.Stopped != "" || said.advanced != messages ||

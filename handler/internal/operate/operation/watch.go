@@ -138,7 +138,7 @@ func (w *watch) Failures(ctx context.Context, share float64) error {
 func (w *watch) Canaries(ctx context.Context) error {
 	total := len(w.sent)
 	w.operations.observer().Note(
-		fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", total, canaryWait))
+		fmt.Sprintf("sent %d first; waiting until they are delivered, at most %s", total, format.Duration(canaryWait)))
 	deadline := time.Now().Add(canaryWait)
 	return w.poll(ctx, func() (bool, error) {
 		w.noteNews()

@@ -329,7 +329,7 @@ func TestListSettings(t *testing.T) {
 			t.Errorf("exit code %d: %s", code, got)
 		}
 		d.account.Rules.Decision.Profiles = mustProfiles(t, `{"a.example":{"timeout":"3m"},
-			"*.b.example":{"rate":"10/s","concurrency":3,"per":"instance","auth":{"oauth2":{
+			"*.b.example":{"rate":"10/s","concurrency":3,"auth":{"oauth2":{
 				"tokenUrl":"https://login.example/t","clientId":"client-of-a-very-long-name","clientSecret":"$S"}}}}`)
 		for host, lasts := range map[string]time.Duration{
 			"a.example": 0, "b.example:8443": 3 * time.Hour, "c.example": time.Minute,
@@ -358,8 +358,8 @@ a.example                     rate 100/m                          live       1h 
 b.example:8443                pause                               live       1h     2h  anna@op…4711
 very-long.very-lon…g.example  pause                               live       1h  never  anna@op…4711
 *.b.example                   auth OAuth 2 client cl…gin.example  file        -      -
-*.b.example                   concurrency 3 per instance          file        -      -
-*.b.example                   rate 10/s per instance              file        -      -
+*.b.example                   concurrency 3                       file        -      -
+*.b.example                   rate 10/s                           file        -      -
 ignored        =2A_pause pause: its key is not that of a host and a member
 `
 		if "\n"+got != want || code != exitDone {
@@ -384,7 +384,7 @@ ignored        =2A_pause pause: its key is not that of a host and a member
 			if err := json.Unmarshal([]byte(line), &all); err != nil {
 				t.Fatal(err)
 			}
-			for _, member := range []string{"host", "member", "since", "until", "source"} {
+			for _, member := range []string{"host", "member", "value", "since", "until", "by", "reason", "source"} {
 				if _, has := all[member]; !has {
 					t.Errorf("no %s in %s", member, line)
 				}

@@ -61,7 +61,8 @@ func TestDiff(t *testing.T) {
 		"rest": {"a\nCANARY1", "a\nCANARY2", "-a …\n+a … (changed)\n"},
 		"binary": {
 			"\x00\x01\x02", "\x00\x01\x03",
-			"-(not shown without --reveal: binary, 3 bytes)\n+(not shown without --reveal: binary, 3 bytes) (changed)\n",
+			"-(not shown without --reveal: binary, 3 bytes)\n" +
+				"+(not shown without --reveal: binary, 3 bytes) (changed)\n",
 		},
 		"broken_body": {
 			`{"call":{"body":"{\"a\":\"CANARY1"}}`, `{"call":{"body":"{\"a\":\"CANARY2"}}`,

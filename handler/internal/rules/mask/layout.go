@@ -170,12 +170,9 @@ func unquote(literal string) (text string) {
 	return text
 }
 
-// shownBody returns a body in lines, of at most maxBody bytes or, if nothing of it may be shown, a note that says so.
+// shownBody returns what may be shown of a body in lines, at most maxBody bytes.
 func (m *masker) shownBody(where, contentType string, body []byte) string {
-	text, kind := m.body(where, contentType, body)
-	if kind == BodyBinary && m.secrets == Hidden {
-		return m.note(where, body)
-	}
+	text, _ := m.body(where, contentType, body)
 	text, cut := clip(strings.TrimSuffix(text, "\n"), maxBody)
 	if cut {
 		text += "\n… (cut)"
@@ -218,4 +215,4 @@ func (m *masker) http(where string, message []byte) []string {
 }
 
 // startLine matches the parts of a request line.
-var startLine = regexp.MustCompile(`^([A-Za-z]+ )([^ ]+)( HTTP/[0-9.]+)$`)
+var startLine = regexp.MustCompile(`^([A-Za-z-]+ )([^ ]+)( HTTP/[0-9.]+)$`)

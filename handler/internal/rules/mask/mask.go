@@ -8,7 +8,6 @@
 package mask
 
 import (
-	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
@@ -59,11 +58,6 @@ func (m *masker) rest(where, whole string) string {
 	return " " + m.mark(where+"…", "…", whole)
 }
 
-// note returns a note to show instead of binary content.
-func (m *masker) note(where string, content []byte) string {
-	return m.mark(where, fmt.Sprintf("(not shown without --reveal: binary, %d bytes)", len(content)), string(content))
-}
-
 // mark returns a mark to show instead of a value. It says whether the value differs from that of the content to compare
 // with.
 func (m *masker) mark(where, mark, value string) string {
@@ -111,27 +105,23 @@ func (m *masker) url(where, text string) string {
 	if _, err := url.Parse(text); err != nil {
 		return m.hide(where, text)
 	}
-	rest, fragment, hasFragment := strings.Cut(text, "#")
-	rest, query, hasQuery := strings.Cut(rest, "?")
-	start := schemeLength(rest)
-	if strings.HasPrefix(rest, "//") {
-		start = 2
+	part := urlParts.FindStringSubmatch(text)
+	shown := part[1]
+	if user, ok := strings.CutSuffix(part[2], "@"); ok {
+		shown += m.hide(where+"@", user) + "@"
 	}
-	end := start + untilAny(rest[start:], "/")
-	shown := rest[:start]
-	if at := strings.LastIndexByte(rest[start:end], '@'); start > 0 && at >= 0 {
-		shown += m.hide(where+"@", rest[start:start+at])
-		start += at
-	}
-	shown += rest[start:end] + m.path(where, rest[end:])
-	if hasQuery {
+	shown += part[3] + m.path(where, part[4])
+	if query, ok := strings.CutPrefix(part[5], "?"); ok {
 		shown += "?" + m.query(where, query)
 	}
-	if hasFragment {
+	if fragment, ok := strings.CutPrefix(part[6], "#"); ok {
 		shown += "#" + m.hide(where+"#", fragment)
 	}
 	return shown
 }
+
+// urlParts matches the scheme of a URL, its user info, host, path, query and fragment.
+var urlParts = regexp.MustCompile(`(?s)^((?:[0-9A-Za-z_.-]+:)?//)?([^/?#]*@)?([^/?#]*)([^?#]*)(\?[^#]*)?(#.*)?$`)
 
 func (m *masker) query(where, query string) string {
 	parts := strings.Split(query, "&")
@@ -157,16 +147,6 @@ func (m *masker) path(where, path string) string {
 
 // nameEnds matches the names in a path, with the character between name and value.
 var nameEnds = regexp.MustCompile(`[0-9A-Za-z_.-]+[=:]`)
-
-// schemeLength returns the length of the scheme that a text begins with, and of its separator; 0 if there is none.
-func schemeLength(text string) int {
-	const separator = "://"
-	scheme := span(text, nameChars)
-	if scheme == 0 || !strings.HasPrefix(text[scheme:], separator) {
-		return 0
-	}
-	return scheme + len(separator)
-}
 
 // form returns an encoded HTML form with its secrets masked. It hides a body that is no form.
 func (m *masker) form(where, body string) string {

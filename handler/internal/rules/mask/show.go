@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"mime"
 	"slices"
@@ -168,15 +169,7 @@ func (m *masker) content(content []byte) []byte {
 		return nil
 	}
 	m.root = content
-	shown, kind := "", BodyJSON
-	if json.Valid(content) {
-		shown = m.layOut("", string(content))
-	} else {
-		shown, kind = m.body("", "", content)
-	}
-	if kind == BodyBinary && m.secrets == Hidden {
-		shown = m.note("", content)
-	}
+	shown, _ := m.body("", "application/json", content) // of no JSON, the type says nothing
 	shown, cut := clip(shown, maxContent)
 	if cut {
 		shown += "\n… (cut)"
@@ -189,11 +182,13 @@ func (m *masker) wholeBody(where, contentType string, body []byte) Body {
 	m.isPart = false
 	shown, kind := m.body(where, contentType, body)
 	b := Body{Kind: kind, Bytes: len(body), Partial: m.isPart}
-	b.Text, b.Truncated = clip(shown, maxBody)
+	if kind != BodyBinary || m.secrets == Revealed {
+		b.Text, b.Truncated = clip(shown, maxBody)
+	}
 	return b
 }
 
-// body returns what may be shown of a body in lines, and its kind. It is empty if the body is binary and secrets are
+// body returns what may be shown of a body in lines, and its kind. Of a binary body that is a note if secrets are
 // masked.
 func (m *masker) body(where, contentType string, body []byte) (string, BodyKind) {
 	if len(body) == 0 {
@@ -212,7 +207,8 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 	case isBinary(body) && m.secrets == Revealed:
 		return dump(body), BodyBinary
 	case isBinary(body):
-		return "", BodyBinary
+		note := fmt.Sprintf("(not shown without --reveal: binary, %d bytes)", len(body))
+		return m.mark(where, note, plain), BodyBinary
 	case m.secrets == Revealed:
 		return text.Lines(plain), BodyText
 	case strings.Contains(mediaType, "form-urlencoded"):

@@ -148,14 +148,15 @@ func TestTextsInJSON(t *testing.T) {
 		`{"a":1} CANARY`:                             `{"a":1} …`,
 		`{"CANARY`:                                   "***",
 		// Markup: its title, or the first line of its text.
-		`<a><token>CANARY</token>b</a>`: "b …",
-		`<a><token>CANARY</token>`:      "***",
-		`<token>CANARY`:                 "***",
-		`<a/>`:                          "***",
-		"<p>a<br>CANARY":                "a …",
-		"<p>a<wbr>b</p>":                "a …",
-		"<b>pass</b><i>word</i>=CANARY": "pass*** …",
-		"<i>to</i><b>ken</b>=CANARY":    "token=*** …",
+		`<a>b<token>CANARY</token>c</a>`: "b …",
+		`<a><token>CANARY</token>b</a>`:  "***",
+		`<a><token>CANARY</token>`:       "***",
+		`<token>CANARY`:                  "***",
+		`<a/>`:                           "***",
+		"<p>a<br>CANARY":                 "a …",
+		"<p>a<wbr>b</p>":                 "a …",
+		"<b>pass</b><i>word</i>=CANARY":  "pass*** …",
+		"<i>to</i><b>ken</b>=CANARY":     "token=*** …",
 	} {
 		got := string(mask.ShowContent([]byte("["+quoted(text)+"]"), mask.Hidden))
 		if shown := "[\n  " + quotedAsShown(want) + "\n]\n"; got != shown {
@@ -180,14 +181,14 @@ func quotedAsShown(text string) string {
 // TestMarkup checks that of XML and HTML the title is shown or, if there is none, the first line of the text.
 func TestMarkup(t *testing.T) {
 	for name, test := range map[string]struct{ body, want string }{
-		"element":     {`<a><o:Password Type="t">CANARY</o:Password><b>1</b></a>`, "1 …"},
-		"nested":      {"<token><b>CANARY</b>\n<token>CANARY</token>CANARY</token>x", "x …"},
-		"empty":       {"<token/><token></token><b>c</b>", "c …"},
+		"element":     {`<a>1<o:Password Type="t">CANARY</o:Password><c>1</c></a>`, "1 …"},
+		"nested":      {"<token><b>CANARY</b>\n<token>a</token><error>CANARY</error></token><error>x</error>", "x …"},
+		"empty":       {"<token/><b>c</b>", "c …"},
 		"void":        {`<input name="token"><p>c</p>`, "c …"},
 		"cdata":       {"<password><![CDATA[CANARY</password>]]></password>", "***"},
 		"cdata_text":  {"<a><![CDATA[a < b]]></a>", "a < b …"},
 		"attribute":   {`<a apiKey='CANARY' n='"1"'>c</a>`, "c …"},
-		"pair":        {`<a><item name="password">CANARY</item><item name="size">1</item></a>`, "1 …"},
+		"pair":        {`<a><item name="size">1</item><item name="password">CANARY</item></a>`, "1 …"},
 		"text":        {"<a>password=CANARY</a>", "password=*** …"},
 		"entities":    {"<a>password&#x3d;CANARY &lt;</a>", "password=*** …"},
 		"lines":       {"<a>a&#10;CANARY</a>", "a …"},
@@ -212,10 +213,10 @@ func TestMarkup(t *testing.T) {
 			e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+inBase64(test.body)+
 				`"}}`)
 			got := mask.ShowCall(e, mask.Hidden)
-			if got.Body.Text != test.want || got.Kind != mask.BodyText || got.Bytes != len(test.body) {
-				t.Errorf("%s is shown as %d bytes of %s: %s", test.body, got.Bytes, got.Kind, got.Body.Text)
+			if got.Text != test.want || got.Kind != mask.BodyText || got.Bytes != len(test.body) {
+				t.Errorf("%s is shown as %d bytes of %s: %s", test.body, got.Bytes, got.Kind, got.Text)
 			}
-			if got := mask.ShowCall(e, mask.Revealed).Body.Text; got != strings.ToValidUTF8(test.body, "\ufffd") {
+			if got := mask.ShowCall(e, mask.Revealed).Text; got != strings.ToValidUTF8(test.body, "\ufffd") {
 				t.Errorf("%s is revealed as %s", test.body, got)
 			}
 		})
@@ -239,7 +240,7 @@ func TestShowCallParts(t *testing.T) {
 	}
 	got := mask.ShowCall(mustParse(t, nexusSecrets), mask.Hidden)
 	if got.URL != "https://t.example/orders?code=***" || got.Method != "PUT" || got.Callback != "http://s.example/don"+
-		"e?x=***" || got.Body.Text != "hello …" || !got.Partial || got.Kind != mask.BodyText ||
+		"e?x=***" || got.Text != "hello …" || !got.Partial || got.Kind != mask.BodyText ||
 		got.Context != "{\n  \"secret\": \"***\",\n  \"a\": 1\n}" {
 		t.Errorf("Nexus call %+v", got)
 	}

@@ -64,7 +64,8 @@ func TestShowCall(t *testing.T) {
 			{Name: "Cookie", Value: "***", Masked: true},
 			{Name: "X-Link", Value: "https://l.example/?x=***", Masked: true},
 		},
-		Body: mask.Body{Text: `{
+		Body: mask.Body{
+			Text: `{
   "n": 1.50,
   "big": 12345678901234567890,
   "Password": "***",
@@ -76,7 +77,8 @@ func TestShowCall(t *testing.T) {
   ],
   "empty": {}
 }`,
-			Kind: mask.BodyJSON, Bytes: 142},
+			Kind: mask.BodyJSON, Bytes: 142,
+		},
 		Callback: "https://s.example/cb?code=***",
 		Context:  "{\n  \"sessionId\": \"***\",\n  \"ok\": true\n}",
 	}
@@ -87,8 +89,8 @@ func TestShowCall(t *testing.T) {
 	revealed := mask.ShowCall(mustParse(t, nativeSecrets), mask.Revealed)
 	if revealed.URL != "https://user:CANARY@t.example/orders/1?code=CANARY&"+
 		"n=CANARY" || revealed.Headers[2] != (mask.Header{Name: "authorization", Value: "Bearer CANARY"}) ||
-		!strings.Contains(revealed.Body.Text, `"Password": "CANARY"`) || !strings.Contains(revealed.Context, "CANARY") ||
-		strings.Contains(revealed.Body.Text, "***") {
+		!strings.Contains(revealed.Text, `"Password": "CANARY"`) || !strings.Contains(revealed.Context, "CANARY") ||
+		strings.Contains(revealed.Text, "***") {
 		t.Errorf("revealed: %+v", revealed)
 	}
 }
@@ -145,8 +147,8 @@ func TestShowCallBodies(t *testing.T) {
 			e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example",`+
 				`"headers":{"Content-Type":"`+test.contentType+`"},"bodyBase64":"`+inBase64(test.body)+`"}}`)
 			got := mask.ShowCall(e, mask.Hidden)
-			if got.Body.Text != test.want || got.Kind != test.kind || got.Bytes != len(test.body) || got.Truncated {
-				t.Errorf("got %s, %d bytes: %s", got.Kind, got.Bytes, got.Body.Text)
+			if got.Text != test.want || got.Kind != test.kind || got.Bytes != len(test.body) || got.Truncated {
+				t.Errorf("got %s, %d bytes: %s", got.Kind, got.Bytes, got.Text)
 			}
 		})
 	}
@@ -159,15 +161,15 @@ func TestShowCallCut(t *testing.T) {
 	} {
 		e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","body":`+quoted(body)+`}}`)
 		got := mask.ShowCall(e, mask.Hidden)
-		if len(got.Body.Text) > 16<<10 || !utf8.ValidString(got.Body.Text) || !got.Truncated || got.Bytes != len(body) {
-			t.Errorf("%s: %d bytes of %d, truncated: %t", name, len(got.Body.Text), got.Bytes, got.Truncated)
+		if len(got.Text) > 16<<10 || !utf8.ValidString(got.Text) || !got.Truncated || got.Bytes != len(body) {
+			t.Errorf("%s: %d bytes of %d, truncated: %t", name, len(got.Text), got.Bytes, got.Truncated)
 		}
 	}
 	binary := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+
 		inBase64(strings.Repeat("\x00", 5000))+`"}}`)
-	if got := mask.ShowCall(binary, mask.Revealed); !strings.HasPrefix(got.Body.Text, "00000000  00 00") ||
-		len(got.Body.Text) > 4000 {
-		t.Errorf("a revealed binary body is %q", got.Body.Text)
+	if got := mask.ShowCall(binary, mask.Revealed); !strings.HasPrefix(got.Text, "00000000  00 00") ||
+		len(got.Text) > 4000 {
+		t.Errorf("a revealed binary body is %q", got.Text)
 	}
 }
 
@@ -285,7 +287,7 @@ func TestShowContent(t *testing.T) {
 		},
 		"empty": {"", ""},
 		"text":  {"hello\x00\r\nCANARY", "hello\ufffd …\n"},
-		"xml":   {"<a>\r\n<token>CANARY</token> a</a>", "a …\n"},
+		"xml":   {"<a>\r\na<token>CANARY</token></a>", "a …\n"},
 		"broken_json": {
 			`{"call":{"url":"https://h/?a=1\u0026code=CANARY","headers":{"Cookie" : "CANARY\"CANARY"}},` +
 				`"CallOut":"` + inBase64("CANARY"),

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/net/html"
 
 	"asynccaller/handler/internal/plain/secret"
-	"asynccaller/handler/internal/plain/text"
 )
 
 // text returns what may be shown of a text, such as the string of a JSON member: JSON and URLs by their parts, of any
@@ -19,8 +18,8 @@ func (m *masker) text(where, text string) string {
 	if m.secrets == Revealed {
 		return text
 	}
-	end := untilAny(text, " \t\r\n")
-	isURL := schemeLength(text) > 0
+	link := urlStart.FindString(text)
+	isPath := strings.HasPrefix(text, "/") && !strings.ContainsAny(text, " \t\r\n")
 	switch {
 	case looksLikeJSON(text):
 		before := m.count
@@ -31,15 +30,18 @@ func (m *masker) text(where, text string) string {
 		return shown
 	case looksLikeMarkup(text):
 		return m.markup(where, text)
-	case end == len(text) && (isURL || strings.HasPrefix(text, "/")):
+	case text == link, isPath:
 		return m.url(where, text)
-	case isURL: // what follows may belong to its query
-		return m.url(where, text[:end]) + text[end:end+1] + m.hide(where, text[end+1:])
+	case link != "": // what follows may belong to its query
+		return m.url(where, link) + " " + m.hide(where, text[len(link)+1:])
 	case !strings.ContainsFunc(text, isWord):
 		return text
 	}
 	line := firstLine(text)
-	if line == strings.TrimSpace(text) {
+	switch line {
+	case "":
+		return m.hide(where, text)
+	case strings.TrimSpace(text):
 		return m.line(where, text)
 	}
 	return m.line(where, line) + m.rest(where, text)
@@ -58,7 +60,8 @@ func (m *masker) markup(where, text string) string {
 var (
 	// pieces matches the URLs and the names in a text, and where a URL begins in escaped JSON. Quotes and brackets may
 	// be part of a URL.
-	pieces = regexp.MustCompile(`[0-9A-Za-z_.-]+:\\*/\\*/[^ \t\r\n"<>]*|[0-9A-Za-z_.-]+`)
+	pieces   = regexp.MustCompile(`[0-9A-Za-z_.-]+:\\*/\\*/[^ \t\r\n"<>]*|[0-9A-Za-z_.-]+`)
+	urlStart = regexp.MustCompile(`^[0-9A-Za-z_.-]+://[^ \t\r\n]*`)
 	// harmless matches what may follow the name of a secret: words that are no secret, the end of the text, or what
 	// stands before a value.
 	harmless = regexp.MustCompile(`^(?:[.,;]? (?i:` + harmlessWords + `)\b)*` +
@@ -66,15 +69,16 @@ var (
 	// userInfo matches a user and a password before a host.
 	userInfo = regexp.MustCompile(`[^\s:/@]*:[^\s/@]*@`)
 	// opaque matches long words. Those with a digit and a letter may be keys, tokens or base64.
-	opaque = regexp.MustCompile(`[0-9A-Za-z_]{20,}=*`)
+	opaque = regexp.MustCompile(`[0-9A-Za-z_+]{20,}=*`)
 )
 
-const harmlessWords = `is|are|was|were|has|have|had|been|be|do|does|did|not|no|and|or|but|for|from|in|into|of|on|to|by|` +
-	`at|as|with|without|only|must|may|can|cannot|could|should|too|out|already|missing|required|expected|invalid|valid|` +
-	`expired|incorrect|wrong|unknown|failed|failure|errors?|exception|denied|rejected|revoked|refused|given|provided|` +
-	`supplied|found|present|malformed|mismatch|exists?|constraint|fails|value|violates|unique|unexpected|unavailable|` +
-	`unreachable|gone|timed|timeout|headers?|tokens?|keys?|cookies?|credentials?|signature|auth|authentication|` +
-	`authorization|schemes?|realm|format|type|method|server|service|session|request|user|client|account`
+const harmlessWords = `is|are|was|were|has|have|had|been|be|do|does|did|not|no|and|or|but|for|from|in|into|of|` +
+	`on|to|by|at|as|with|without|only|must|may|can|cannot|could|should|too|out|already|missing|required|expected|` +
+	`invalid|valid|expired|incorrect|wrong|unknown|failed|failure|errors?|exception|denied|rejected|` +
+	`revoked|refused|given|provided|supplied|found|present|malformed|mismatch|exists?|constraint|fails|` +
+	`value|violates|unique|unexpected|unavailable|unreachable|gone|timed|timeout|headers?|tokens?|keys?|` +
+	`cookies?|credentials?|signature|auth|authentication|authorization|schemes?|realm|format|type|method|` +
+	`server|service|session|request|user|client|account`
 
 // line returns a line with its URLs masked, cut after the first name of a secret that something other than harmless
 // words follows.
@@ -110,13 +114,18 @@ func (m *masker) hideOpaque(where, line string) string {
 	})
 }
 
-// firstLine returns the first line of a text that has a letter or a digit, without the spaces around it. It has at most
-// maxLine bytes.
+// firstLine returns the first line of a text that has a letter or a digit, without the spaces around it. Of a longer
+// line it returns the words within maxLine bytes.
 func firstLine(s string) string {
 	isEnd := func(r rune) bool { return strings.ContainsRune("\n\v\f\r\u0085\u2028\u2029", r) }
 	for line := range strings.FieldsFuncSeq(s, isEnd) {
-		if strings.ContainsFunc(line, isWord) {
-			return text.Clip(strings.TrimSpace(line), maxLine)
+		line = strings.TrimSpace(line)
+		switch {
+		case !strings.ContainsFunc(line, isWord):
+		case len(line) > maxLine: // a part of a word can be a part of a secret
+			return strings.TrimSpace(line[:strings.LastIndexByte(line[:maxLine], ' ')+1])
+		default:
+			return line
 		}
 	}
 	return ""
@@ -126,8 +135,8 @@ func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // The elements of HTML and XML that matter here, by their names in lower case without a prefix.
 var (
-	// titles say what is wrong, such as the faultstring of SOAP 1.1, the Text of SOAP 1.2 and the Message of others.
-	titles = []string{"title", "faultstring", "text", "message", "error", "reason"}
+	// titles say what is wrong, such as the faultstring of SOAP 1.1 and the reason of SOAP 1.2.
+	titles = []string{"title", "faultstring", "message", "error", "reason"}
 	// inline elements are within a line. All others end it.
 	inline = []string{"a", "abbr", "b", "code", "em", "font", "i", "kbd", "small", "span", "strong", "tt", "u", "var"}
 	// void elements have no content, and the content of raw ones is no text.
@@ -145,54 +154,78 @@ const byteOrderMark = "\ufeff"
 // inlineTag stands for the tag of an inline element.
 const inlineTag = "\x00"
 
-// headline returns the title of HTML or XML or, if it has none that says something, the first line of its text. It
-// leaves out elements with the name of a secret, and has [inlineTag] for the tags in the line.
+// headline returns the title of HTML or XML or, if it has none that says something, the first line of its text before
+// an element with the name of a secret. It has [inlineTag] for the tags in the line.
 func headline(markup string) string {
-	var lines strings.Builder
-	element, hidden := "", "" // the latest that has begun, and the outermost that is hidden
-	depth := 0                // the open elements with the name of the hidden one
+	var p page
 	tokens := html.NewTokenizer(strings.NewReader(strings.TrimPrefix(markup, byteOrderMark)))
 	tokens.AllowCDATA(true)
 	for kind := tokens.Next(); kind != html.ErrorToken; kind = tokens.Next() {
 		token := tokens.Token()
-		_, name, hasPrefix := strings.Cut(token.Data, ":")
-		if !hasPrefix {
-			name = token.Data
-		}
-		words := text.Clip(strings.Join(strings.Fields(token.Data), " "), maxLine)
 		switch {
+		case kind == html.TextToken:
+			words := strings.Join(strings.Fields(token.Data), " ")
+			if p.isTitle(words) {
+				return firstLine(words)
+			}
+			p.addText(token.Data)
 		case kind == html.DoctypeToken && strings.Contains(token.Data, "["),
 			kind == html.CommentToken && strings.HasPrefix(token.Data, "?") && !strings.HasPrefix(token.Data, "?xml"):
-			return firstLine(lines.String()) // declarations and programs can have an end of their own
-		case kind == html.TextToken && hidden == "" && slices.Contains(titles, element) && words != "" &&
-			!slices.Contains(generic, words):
-			return words
-		case kind == html.TextToken && hidden == "" && !slices.Contains(raw, element) && element != "title":
-			lines.WriteString(token.Data)
-		case kind == html.StartTagToken && token.Data == hidden:
-			depth++
-		case kind == html.EndTagToken && token.Data == hidden:
-			depth--
-			if depth == 0 {
-				hidden = ""
-			}
-		case kind == html.StartTagToken && hidden == "" && !slices.Contains(void, name) && isSecret(name, token.Attr):
-			hidden, depth = token.Data, 1
-		}
-		switch {
-		case kind == html.TextToken, kind == html.CommentToken:
-			continue
-		case slices.Contains(inline, name):
-			lines.WriteString(inlineTag)
-		default:
-			lines.WriteString("\n")
-		}
-		element = name
-		if kind != html.StartTagToken {
-			element = ""
+			return firstLine(p.lines.String()) // declarations and programs can have an end of their own
+		case kind != html.CommentToken:
+			p.addTag(token)
 		}
 	}
-	return firstLine(lines.String())
+	return firstLine(p.lines.String())
+}
+
+// page is what is known of HTML or XML, up to a token.
+type page struct {
+	lines strings.Builder
+	// element is the latest that has begun, unless it has ended.
+	element string
+	// secret is the outermost open element that has the name of a secret, and depth how many of that name are open.
+	secret string
+	depth  int
+	// hadSecret says that there was such an element: what follows can belong to it.
+	hadSecret bool
+}
+
+func (p *page) isTitle(words string) bool {
+	return words != "" && p.secret == "" && slices.Contains(titles, p.element) && !slices.Contains(generic, words)
+}
+
+func (p *page) addText(text string) {
+	if !p.hadSecret && p.element != "title" && !slices.Contains(raw, p.element) {
+		p.lines.WriteString(text)
+	}
+}
+
+func (p *page) addTag(token html.Token) {
+	name := token.Data[strings.LastIndexByte(token.Data, ':')+1:]
+	separator := "\n"
+	if slices.Contains(inline, name) {
+		separator = inlineTag
+	}
+	p.lines.WriteString(separator)
+	isStart, isEnd := token.Type == html.StartTagToken, token.Type == html.EndTagToken
+	switch {
+	case isStart && p.secret == "" && !slices.Contains(void, name) && isSecret(name, token.Attr):
+		p.secret, p.depth, p.hadSecret = token.Data, 1, true
+	case isStart && p.secret == token.Data:
+		p.depth++
+	case isEnd && p.secret == token.Data:
+		p.depth--
+	}
+	if p.depth == 0 {
+		p.secret = ""
+	}
+	switch {
+	case !isStart:
+		p.element = ""
+	case name != "text" || p.element != "reason": // of SOAP 1.2
+		p.element = name
+	}
 }
 
 // isSecret reports whether an element has the name of a secret, also in an attribute as in <item name="password">.
@@ -249,18 +282,4 @@ func completeJSON(text string) string {
 		}
 	}
 	return text[:length] + string(ends)
-}
-
-// nameChars are the characters of names.
-const nameChars = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_."
-
-// span returns how many bytes at the beginning of a text are in a set.
-func span(text, set string) int { return len(text) - len(strings.TrimLeft(text, set)) }
-
-// untilAny returns the length of a text up to the first of some characters.
-func untilAny(text, ends string) int {
-	if end := strings.IndexAny(text, ends); end >= 0 {
-		return end
-	}
-	return len(text)
 }
