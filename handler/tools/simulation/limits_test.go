@@ -344,7 +344,7 @@ func TestLimitedCopiedTickets(t *testing.T) {
 // lets no more calls be made than the limit.
 func TestLimitedDamagedRow(t *testing.T) {
 	const never = `"9999-12-31T23:59:59Z"`
-	far := map[string]string{"freeSince": never, "leftAt": never, "movedAt": never}
+	far := map[string]string{"since": never}
 	behind := func(l map[string]json.RawMessage) {
 		issued, _ := strconv.ParseInt(string(l["issued"]), 10, 64)
 		l["front"] = fmt.Append(nil, issued-999_999)
