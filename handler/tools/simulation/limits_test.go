@@ -344,15 +344,16 @@ func TestLimitedCopiedTickets(t *testing.T) {
 // lets no more calls be made than the limit.
 func TestLimitedDamagedRow(t *testing.T) {
 	const never = `"9999-12-31T23:59:59Z"`
-	far := map[string]string{"freeSince": never, "leftAt": never, "movedAt": never}
+	far := map[string]string{"since": never}
 	behind := func(l map[string]json.RawMessage) {
 		issued, _ := strconv.ParseInt(string(l["issued"]), 10, 64)
 		l["front"] = fmt.Append(nil, issued-999_999)
 	}
 	for name, damage := range map[string]func(l map[string]json.RawMessage){
-		"times": func(map[string]json.RawMessage) {},
-		"front": behind,
-		"mean":  func(l map[string]json.RawMessage) { behind(l); l["mean"] = []byte("3599") },
+		"times":  func(map[string]json.RawMessage) {},
+		"front":  behind,
+		"lowest": func(l map[string]json.RawMessage) { l["lowest"] = []byte("1") },
+		"mean":   func(l map[string]json.RawMessage) { behind(l); l["mean"] = []byte("3599") },
 		"holders": func(l map[string]json.RawMessage) {
 			rest := cmp.Or(strings.Trim(string(l["holders"]), "{}"), `"y":{"permits":-1,"until":`+never)
 			l["holders"] = []byte(`{"x":{"permits":99,"until":` + never + `},` + rest + `}}`)
@@ -373,9 +374,11 @@ func TestLimitedDamagedRow(t *testing.T) {
 						damage(l)
 					})
 				}}
-				d.run(t, 5).must(t, figures{
-					peak: d.concurrency, window: 1.1, use: 0.95, excess: 0.0001, reschedules: 3,
-				})
+				want := figures{peak: d.concurrency, window: 1.1, use: 0.95, excess: 0.0001, reschedules: 3}
+				if name == "mean" { // newcomers wait for two of the longest calls
+					want.use = 0.9
+				}
+				d.run(t, 5).must(t, want)
 			})
 		}
 	}

@@ -34,10 +34,8 @@ const (
 	earlyShare = 0.8
 	earlyLead  = 3 * time.Second
 	lateShare  = 1.2
-	// When no message with a ticket was left waiting for patience and the time of two calls, the rest of the line was
-	// lost. The front follows the tickets of the calls that begin by frontShare of the distance.
+	// In patience and the time of two calls, of at most longestUnit, the messages at the front come at least once.
 	patience    = 5 * time.Second
-	frontShare  = 0.2
 	longestUnit = time.Minute
 	// shortestAhead is how far ahead a turn can be taken at least.
 	shortestAhead = 20 * time.Millisecond
@@ -90,8 +88,9 @@ type state struct {
 	Next time.Time `json:"next,omitzero"`
 	// Holders has the permits of each instance.
 	Holders map[string]holding `json:"holders,omitempty"`
-	// LeftAt is when a message with a ticket was left waiting for the last time.
-	LeftAt time.Time `json:"leftAt,omitzero"`
+	// Lowest is the lowest ticket of those that were left waiting since a time; 0 if there was none.
+	Lowest int64     `json:"lowest,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
 }
 
 // holding is how many permits an instance has, and when others may take them, in whole seconds.
@@ -115,8 +114,11 @@ func parse(content []byte) state {
 // would stop the target until then.
 func (s *state) doubt(q question) {
 	latest := q.now.Add(grace)
-	if s.LeftAt.After(latest) {
-		s.LeftAt = time.Time{}
+	if s.Since.After(latest) {
+		s.Since = time.Time{}
+	}
+	if s.Lowest < 0 || s.Lowest > s.Issued {
+		s.Lowest = 0
 	}
 	maps.DeleteFunc(s.Holders, func(_ string, h holding) bool {
 		return !h.Until.After(q.now) || h.Until.After(latest.Add(lease)) || h.Permits <= 0
@@ -173,10 +175,10 @@ type question struct {
 	used int
 	// waiting are its messages that wait.
 	waiting []*waiter
-	// ended are the durations of calls, and begun the tickets whose messages had their turn, since the latest update.
-	// Unused are turns that were not used.
+	// ended are the durations of calls, and begun the number of tickets whose messages had their turn, since the latest
+	// update. Unused are turns that were not used.
 	ended  []time.Duration
-	begun  []int64
+	begun  int
 	unused []time.Time
 }
 
@@ -204,9 +206,7 @@ func (s *state) update(q question) (r reply) {
 			grant = q.used // the row has no room
 		}
 	}
-	if q.now.Sub(s.LeftAt) > s.silence(p) {
-		s.Front = float64(s.Issued)
-	}
+	s.find(q)
 	r = s.choose(q, grant)
 	r.permits = q.used + r.chosen
 	if p.Concurrency > 0 {
@@ -242,9 +242,7 @@ func (s *state) hold(q question, mine holding, permits int) (until time.Time) {
 
 // count notes what has happened since the latest update of the instance.
 func (s *state) count(q question) {
-	for _, ticket := range q.begun {
-		s.move(ticket)
-	}
+	s.Front = min(s.Front+float64(q.begun), float64(s.Issued))
 	for _, took := range q.ended {
 		s.Mean += (took.Seconds() - s.Mean) / float64(max(meanCalls, min(q.profile.Concurrency, 1000)))
 	}
@@ -299,7 +297,9 @@ func (s *state) choose(q question, grant int) reply {
 		hasPermit := q.used+r.chosen < grant
 		place := s.placeOf(p, m)
 		if (place > 0 || !s.isLine()) && isHere && hasPermit && at.Before(m.deadline) {
-			s.move(place)
+			if place > 0 {
+				s.Front = min(s.Front+1, float64(s.Issued))
+			}
 			if p.Rate > 0 {
 				s.Next = bounds.Later(s.Next, now).Add(interval(p))
 			}
@@ -319,23 +319,35 @@ func (s *state) choose(q question, grant int) reply {
 	return r
 }
 
-// move notes that a message has had its turn, if it has a ticket. The front follows it, because tickets are lost.
-func (s *state) move(ticket int64) {
-	if ticket > 0 {
-		s.Front = min(s.Front+1+frontShare*(float64(ticket)-s.Front-1), float64(s.Issued))
+// find moves the front to the lowest ticket that was left waiting lately: those before it were lost. It moves back as
+// well, but slowly, because a sender may know old tickets.
+func (s *state) find(q question) {
+	longest := s.silence(q.profile)
+	if q.now.Sub(s.Since) <= longest {
+		return
 	}
+	first := float64(s.Issued)
+	if s.Lowest > 0 {
+		first = float64(s.Lowest - 1)
+	}
+	latest := max(s.Front-validPlaces, first+longest.Seconds()*s.pace(q.profile)) // it has moved meanwhile
+	s.Front = min(max(s.Front, first), latest, float64(s.Issued))
+	s.Lowest, s.Since = 0, q.now.Truncate(time.Second)
 }
 
 // leave returns the ticket of a message that is left waiting, and for how long it is. So many others that wait in the
 // handler are before it.
 func (s *state) leave(m *waiter, q question, place int64, before int) answer {
 	p, age := q.profile, m.age
-	if place > 0 || !s.isLine() {
-		s.LeftAt = q.now.Truncate(time.Second)
-	}
 	if place == 0 {
 		s.Issued++
-		place, age = s.Issued, 0
+		place = s.Issued
+	}
+	if m.ticket == 0 {
+		age = 0
+	}
+	if !m.isBack() {
+		s.Lowest = min(cmp.Or(s.Lowest, place), place)
 	}
 	a := answer{ticket: place}
 	until := bounds.Seconds(max(float64(place)-s.Front-1, float64(before)) / s.pace(p))
@@ -363,7 +375,7 @@ func (s *state) look(q question) time.Duration {
 	return min(max(look, s.turn(p, q.now).Add(-s.ahead(p)).Sub(q.now)), lineWait)
 }
 
-// silence returns how long no message with a ticket is left waiting until the rest of the line was lost.
+// silence returns after how long messages that have not come were lost.
 func (s *state) silence(p targets.Profile) time.Duration { return patience + 2*s.unit(p) }
 
 // isLine reports whether messages wait in the line.

@@ -46,7 +46,7 @@ var (
 func TestLine(t *testing.T) {
 	free := state{Issued: begin, Front: begin, Mean: 2}
 	waits := free // ten messages wait
-	waits.Front, waits.LeftAt = begin-10, now
+	waits.Front, waits.Since = begin-10, now
 	next := func(l state, seconds float64) state { l.Next = at(seconds); return l }
 	held := func(l state, permits int, seconds float64) state {
 		l.Holders = map[string]holding{"other": {permits, at(seconds)}}
@@ -84,10 +84,10 @@ func TestLine(t *testing.T) {
 			held(waits, 2, 30), twoAtOnce, waiter{ticket: begin - 5, waited: 5 * time.Second}, -2,
 		},
 		"newcomer while others sleep": {
-			state{Issued: begin, Front: begin - 10, Mean: 2, LeftAt: at(-8)}, twoAtOnce, waiter{}, -2,
+			state{Issued: begin, Front: begin - 10, Mean: 2, Since: at(-8)}, twoAtOnce, waiter{}, -2,
 		},
 		"front a billion behind": {
-			state{Issued: 2e9, Front: 1e9 + 1, Mean: 2, LeftAt: now}, perSecond, waiter{}, 0,
+			state{Issued: 2e9, Front: 1e9 + 1, Mean: 2, Since: now}, perSecond, waiter{}, 0,
 		},
 		"front before the tickets": {
 			state{Issued: begin, Front: 2 * begin, Mean: 2}, perSecond, waiter{ticket: begin}, 0,
@@ -96,7 +96,7 @@ func TestLine(t *testing.T) {
 			state{Issued: begin, Front: begin, Holders: map[string]holding{"i": {9, at(1e6)}}}, twoAtOnce, waiter{}, 0,
 		},
 		"newcomer while nobody comes": {
-			state{Issued: begin, Front: begin - 10, Mean: 2, LeftAt: at(-10)}, twoAtOnce, waiter{}, 0,
+			state{Issued: begin, Front: begin - 10, Mean: 2, Since: at(-10)}, twoAtOnce, waiter{}, 0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,27 +117,24 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestFrontFollowsTickets: the front follows the tickets of the messages that are called, forwards if others were lost,
-// and back if they were not, and never passes the latest ticket.
-func TestFrontFollowsTickets(t *testing.T) {
-	p := targets.Profile{Rate: 1000, Burst: 1000}
+// TestFrontIsFound: the front moves to the lowest ticket that waits, forwards if others were lost, back slowly if it is
+// too far, and to the end if none waits.
+func TestFrontIsFound(t *testing.T) {
 	for name, c := range map[string]struct {
-		front, ticket, least, most float64
+		front, want float64
+		lowest      int64
 	}{
-		"lost":  {begin - 5000, begin, begin - 1, begin},
-		"next":  {begin - 5000, begin - 4999, begin - 5000, begin - 4990},
-		"older": {begin, begin - 500, begin - 500, begin - 490},
+		"lost":      {begin - 5000, begin - 100, begin - 99},
+		"all lost":  {begin - 5000, begin, 0},
+		"right":     {begin - 100, begin - 100, begin - 103},
+		"too far":   {begin - 10, begin - 74, begin - 400},
+		"a bit far": {begin - 50, begin - 74, begin - 80},
 	} {
 		t.Run(name, func(t *testing.T) {
-			state := state{Issued: begin, Front: c.front, Mean: 1, LeftAt: now}
-			for range 50 {
-				m := &waiter{ticket: int64(c.ticket)}
-				if a := state.update(with(p, m)).answers[m]; !a.granted {
-					t.Fatalf("%+v", a)
-				}
-			}
-			if state.Front < c.least || state.Front > c.most {
-				t.Errorf("front %v, want %v to %v", state.Front, c.least, c.most)
+			s := state{Issued: begin, Front: c.front, Mean: 1, Since: at(-8), Lowest: c.lowest}
+			s.update(with(perSecond))
+			if s.Front != c.want || s.Lowest != 0 || !s.Since.Equal(now) {
+				t.Errorf("%+v, want front %v", s, c.want)
 			}
 		})
 	}
@@ -146,7 +143,7 @@ func TestFrontFollowsTickets(t *testing.T) {
 // TestFirstSleepIsShort: a newcomer behind a long line comes back soon, because the line may be lost, and later after a
 // part of the time of the line.
 func TestFirstSleepIsShort(t *testing.T) {
-	state := state{Issued: begin, Front: begin - 5000, Mean: 1, LeftAt: now, Next: at(10)}
+	state := state{Issued: begin, Front: begin - 5000, Mean: 1, Since: now, Next: at(10)}
 	first := state.update(with(perSecond, &waiter{}))
 	for _, a := range first.answers {
 		if a.ticket != begin+1 || a.delay < 5*time.Second || a.delay > 7*time.Second {
@@ -229,7 +226,7 @@ func TestManyInstances(t *testing.T) {
 // FuzzLine: whatever a row and messages contain, no limit is exceeded, every message gets an answer, and what is
 // written can be read.
 func FuzzLine(f *testing.F) {
-	seed, _ := json.Marshal(state{Issued: begin, Front: begin - 5, Mean: 1, Next: now, LeftAt: now})
+	seed, _ := json.Marshal(state{Issued: begin, Front: begin - 5, Mean: 1, Next: now, Since: now})
 	f.Add(seed, int64(begin-1), int64(0), 2, 1.0, 1, 0)
 	f.Add([]byte(`{"issued":9e99}`), int64(math.MinInt64), int64(envelope.MaxTicket), 0, 0.001, 10_000, 3)
 	f.Add([]byte(`{"issued":1,"front":1e8,"mean":3599,"next":"0001-01-01T00:00:00Z","holders":{"i":{"permits":-1}}}`),
@@ -285,7 +282,7 @@ func FuzzLine(f *testing.F) {
 		if granted != r.chosen || r.look < 0 || r.look > lineWait {
 			t.Errorf("%d granted, %+v", granted, r)
 		}
-		if state.LeftAt.After(now.Add(grace)) || r.until.After(now.Add(lease+grace)) {
+		if state.Since.After(now.Add(grace)) || r.until.After(now.Add(lease+grace)) {
 			t.Errorf("a time after now is believed: %+v, lease until %v", state, r.until)
 		}
 		written, err := json.Marshal(state)

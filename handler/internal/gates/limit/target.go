@@ -57,7 +57,7 @@ type target struct {
 	until      time.Time
 	// ended, begun and unused are the news for the row: see [question].
 	ended  []time.Duration
-	begun  []int64
+	begun  int
 	unused []time.Time
 	// state is that of the row after the latest update.
 	state state
@@ -126,16 +126,11 @@ func (t *target) serve() {
 		if t.state.isLine() && place == 0 || t.used >= t.held {
 			break
 		}
-		t.news(place)
+		if place > 0 {
+			t.begun++
+		}
 		t.used++
 		t.give(m, answer{granted: true, hasPermit: true, at: now})
-	}
-}
-
-// news notes that the message of a ticket has had its turn.
-func (t *target) news(ticket int64) {
-	if ticket > 0 && len(t.begun) < maxNews {
-		t.begun = append(t.begun, ticket)
 	}
 }
 
@@ -161,7 +156,7 @@ func (t *target) leave(took time.Duration, got answer) {
 
 // isNeeded reports whether there is something to update.
 func (t *target) isNeeded() bool {
-	return len(t.waiting)+len(t.ended)+len(t.unused)+len(t.begun)+t.used+t.held > 0
+	return len(t.waiting)+len(t.ended)+len(t.unused)+t.begun+t.used+t.held > 0
 }
 
 // canForget reports whether the row is not in use. If it is only in memory, it must be as if it were new.
@@ -320,13 +315,13 @@ func (t *target) plan() (content []byte, done func()) {
 	content, _ = json.Marshal(s)
 	// The permits that this update gives back are not used meanwhile. If it gets no answer, it may have been made.
 	t.held = min(t.held, t.used)
-	ended, begun, unused := len(t.ended), len(t.begun), len(t.unused)
+	ended, begun, unused := len(t.ended), t.begun, len(t.unused)
 	done = func() {
 		t.ended, t.unused = slices.Clone(t.ended[ended:]), slices.Clone(t.unused[unused:])
-		t.begun = slices.Clone(t.begun[begun:])
+		t.begun -= begun
 		t.state = s
 		t.take(got)
-		if t.held > t.used || len(t.ended)+len(t.unused)+len(t.begun) > 0 {
+		if t.held > t.used || len(t.ended)+len(t.unused)+t.begun > 0 {
 			t.kick(0)
 		}
 		if t.used > 0 {
@@ -361,7 +356,7 @@ func (t *target) take(got reply) {
 		case a.granted && t.profile.Rate > 0:
 			t.unused = append(t.unused, a.at)
 		case a.ticket != m.ticket:
-			t.news(a.ticket)
+			t.begun++
 		}
 	}
 }
