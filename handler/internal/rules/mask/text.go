@@ -161,6 +161,7 @@ func headline(markup string) string {
 	tokens := html.NewTokenizer(strings.NewReader(strings.TrimPrefix(markup, byteOrderMark)))
 	tokens.AllowCDATA(true)
 	for kind := tokens.Next(); kind != html.ErrorToken; kind = tokens.Next() {
+		written := string(tokens.Raw())
 		token := tokens.Token()
 		switch {
 		case kind == html.TextToken:
@@ -169,14 +170,25 @@ func headline(markup string) string {
 				return firstLine(words)
 			}
 			p.addText(token.Data)
-		case kind == html.DoctypeToken && strings.Contains(token.Data, "["),
-			kind == html.CommentToken && strings.HasPrefix(token.Data, "?") && !strings.HasPrefix(token.Data, "?xml"):
-			return firstLine(p.lines.String()) // declarations and programs can have an end of their own
+		case hasOwnEnd(written):
+			return firstLine(p.lines.String())
 		case kind != html.CommentToken:
 			p.addTag(token)
 		}
 	}
 	return firstLine(p.lines.String())
+}
+
+// hasOwnEnd reports whether it is unknown where a tag, comment or declaration ends: it has another one in it, or is a
+// program.
+func hasOwnEnd(tag string) bool {
+	switch {
+	case strings.HasPrefix(tag, "<!--"):
+		return false
+	case strings.HasPrefix(tag, "<?") && !strings.HasPrefix(tag, "<?xml"):
+		return true
+	}
+	return strings.LastIndexByte(tag, '<') > 0 || strings.HasPrefix(tag, "<!") && strings.Contains(tag, "[")
 }
 
 // page is what is known of HTML or XML, up to a token.
