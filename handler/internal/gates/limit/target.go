@@ -19,10 +19,11 @@ const (
 	// updateTime limits a read or a write of a row. Without an answer, the table counts as away for awayTime.
 	updateTime = 2 * time.Second
 	awayTime   = 3 * time.Second
-	// After each conflict, an instance waits by half and conflictPause longer until its next update of the row, at most
-	// longestGap.
+	// After a conflict, an instance waits by half and conflictPause longer between its updates of the row, at most
+	// longestGap. It tries again after up to conflictPause, which is doubled with each conflict in a row.
 	longestGap    = 300 * time.Millisecond
 	conflictPause = 10 * time.Millisecond
+	maxDoublings  = 5
 	// maxNews bounds what is remembered while the table is away.
 	maxNews = 1000
 	// While the table is away, messages come back after half to all of the time that it has been away, from
@@ -71,6 +72,8 @@ type target struct {
 	// latest one.
 	due, earliest time.Time
 	gap           time.Duration
+	// conflicts counts those since the latest update.
+	conflicts int
 	// running says that a goroutine makes the updates; wake has a value when due has changed. Closed says that the
 	// next update is the last one.
 	running, closed bool
@@ -258,13 +261,15 @@ func (t *target) update() {
 		t.held = held // nothing was given back
 		t.serve()
 		t.gap = min(t.gap*3/2+conflictPause, longestGap)
-		t.earliest = now.Add(bounds.Seconds(t.limits.random() * t.gap.Seconds() / 4))
+		pause := conflictPause << min(t.conflicts, maxDoublings)
+		t.conflicts++
+		t.earliest = now.Add(bounds.Seconds(t.limits.random() * pause.Seconds()))
 		t.due = t.earliest
 	default:
 		if !t.inMemory {
 			t.limits.reached()
 		}
-		t.isUnsure, t.row.Content = false, content
+		t.isUnsure, t.conflicts, t.row.Content = false, 0, content
 		t.gap = t.gap * 9 / 10
 		t.earliest = now.Add(t.gap)
 		done()
