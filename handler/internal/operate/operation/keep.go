@@ -53,8 +53,8 @@ func NewKeeper(a *account.Account, queues []string) *Keeper {
 	return &Keeper{account: a, queues: queues, permanent: make(map[string]readQueue)}
 }
 
-// PlanKeep finds the messages of a source that storage will delete, for a [Keeper]. The plan can be neither executed
-// nor discarded: a keeper has no journal.
+// PlanKeep counts the messages of a source that storage will delete, and that a [Keeper] would keep. The plan has only
+// these numbers: a keeper has no journal.
 func PlanKeep(ctx context.Context, a *account.Account, s account.Source) (*Plan, error) {
 	s.Expiring = true
 	p := &Plan{From: map[string]int{}, Counts: newCounts()}
