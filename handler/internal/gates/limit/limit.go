@@ -28,8 +28,8 @@ const Partition = "limit"
 const (
 	// maxPlaces is how many messages of an instance wait in the handler at most: each occupies a slot of the host.
 	maxPlaces = 32
-	// maxTargets bounds the targets that an instance remembers. To make room for one, maxLooks of them are looked at. If
-	// limits count in the instance, the targets of a profile that find no room share some by so many bytes of a hash.
+	// maxTargets bounds the targets that an instance remembers. To make room for one, maxLooks of them are looked at.
+	// If limits count in the instance, targets of a profile that find no room share some by so many bytes of a hash.
 	maxTargets  = 4096
 	maxLooks    = 64
 	sharedBytes = 1
