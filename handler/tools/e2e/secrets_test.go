@@ -359,7 +359,7 @@ func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]s
 		{"list", "--group-by", "path", "--json"},
 		{"requeue", "--all", "--dry-run", "--set-header", "Authorization: " + secret},
 		{"requeue", "--all", "--set", "call.url=" + secret, "--yes"},
-		{"requeue", "--all", "--set", secret + "=" + secret},
+		{"requeue", "--all", "--set", "call.headers.A=" + secret},
 		{"requeue", "--all", "--jq", ".[\"" + secret, "--yes"},
 		{"requeue", "--all", "--yes", "--json"},
 	} {
