@@ -100,12 +100,6 @@ func limitedRate(rate int, part float64, deadline time.Duration) demand {
 	}
 }
 
-func limitedPerMinute(rate int, part float64) demand {
-	d := limitedRate(1, part, time.Hour)
-	d.limit, d.rate = fmt.Sprintf(`{"rate":"%d/m"}`, rate), float64(rate)/60
-	return d
-}
-
 // TestLimitedConcurrency: never more calls in flight than the limit, and the permits are in use.
 func TestLimitedConcurrency(t *testing.T) {
 	for _, limit := range []int{1, 2, 5, 20, 100} {
@@ -118,7 +112,7 @@ func TestLimitedConcurrency(t *testing.T) {
 					}
 					t.Run(fmt.Sprintf("%d_of_%v_%g_%d_instances", limit, call, part, instances), func(t *testing.T) {
 						d := limitedConcurrency(limit, call, part)
-						want := figures{peak: limit, use: 0.95, excess: 0.02, reschedules: 3}
+						want := figures{peak: limit, use: 0.95, excess: 0.02, reschedules: 2}
 						if call < time.Second { // the time between two calls with a permit counts
 							want.use = 0.86
 						}
@@ -287,9 +281,8 @@ func TestLimitedAttacks(t *testing.T) {
 		attacks[fmt.Sprint("large_", below)] = []burst{{interval: time.Second, count: 300, size: largest - below}}
 	}
 	attacks["contents"] = []burst{{interval: time.Second, count: 300, size: 40 << 10, isRouted: true}}
-	attacks["duplicates"] = []burst{{at: 10 * time.Second, interval: time.Second, count: 60, same: "d"}}
-	attacks["short"] = []burst{{interval: 100 * time.Millisecond, count: 3000, lasts: 5 * time.Second}}
 	attacks["ticket_1_at_once"] = []burst{{at: 10 * time.Second, count: 20, members: `,"reserved":1`}}
+	attacks["duplicates"] = []burst{{at: 10 * time.Second, interval: time.Second, count: 60, same: "d"}}
 	for name, others := range attacks {
 		for _, d := range []demand{
 			limitedRate(1, 0.5, time.Hour),
@@ -299,43 +292,9 @@ func TestLimitedAttacks(t *testing.T) {
 			t.Run(name+d.limit, func(t *testing.T) {
 				d.others, d.history, d.deadline, d.length = others, name == "duplicates", time.Hour, 5*time.Minute
 				d.run(t, 5).must(t, figures{
-					peak: d.concurrency, window: 1.1, use: 0.8, reschedules: 20, missing: 3000, twice: 5,
+					peak: d.concurrency, window: 1.1, use: 0.8, reschedules: 20, missing: 300, twice: 5,
 				})
 			})
-		}
-	}
-}
-
-// TestLimitedCopiedTickets: a sender who knows tickets of the line, such as those of copies of his messages, takes no
-// more from others than that many honest calls. With old ones he comes before others, but few of them hold up nobody.
-func TestLimitedCopiedTickets(t *testing.T) {
-	for _, isOld := range []bool{false, true} {
-		for _, count := range []int{20, 300} {
-			if isOld && count == 300 {
-				continue
-			}
-			for _, d := range []demand{
-				limitedRate(1, 0.5, time.Hour),
-				limitedConcurrency(2, 2*time.Second, 0.5),
-				limitedBoth(1, 2, time.Second, 0.5),
-			} {
-				t.Run(fmt.Sprint(isOld, count, d.limit), func(t *testing.T) {
-					d.others = []burst{{
-						at: time.Minute, interval: 300 * time.Second / time.Duration(count), count: count,
-						members: `,"reserved":1`,
-					}}
-					if count == 20 { // all at once, beside a load of 0.8
-						d.others[0].interval, d.load = 10*time.Millisecond, 0.8
-					}
-					d.events, d.deadline, d.length = map[time.Duration]func(*limited){}, time.Hour, 6*time.Minute
-					for at := 50 * time.Second; at < d.length; at += 10 * time.Second {
-						d.events[at] = func(w *limited) { w.copyTickets(isOld) }
-					}
-					d.run(t, 5).must(t, figures{
-						peak: d.concurrency, window: 1.1, use: 0.8, reschedules: 20, missing: 300,
-					})
-				})
-			}
 		}
 	}
 }
@@ -344,16 +303,15 @@ func TestLimitedCopiedTickets(t *testing.T) {
 // lets no more calls be made than the limit.
 func TestLimitedDamagedRow(t *testing.T) {
 	const never = `"9999-12-31T23:59:59Z"`
-	far := map[string]string{"since": never}
+	far := map[string]string{"freeSince": never, "leftAt": never, "movedAt": never}
 	behind := func(l map[string]json.RawMessage) {
 		issued, _ := strconv.ParseInt(string(l["issued"]), 10, 64)
-		l["front"] = fmt.Append(nil, issued-999_999)
+		l["front"] = fmt.Append(nil, issued-999_999_999)
 	}
 	for name, damage := range map[string]func(l map[string]json.RawMessage){
-		"times":  func(map[string]json.RawMessage) {},
-		"front":  behind,
-		"lowest": func(l map[string]json.RawMessage) { l["lowest"] = []byte("1") },
-		"mean":   func(l map[string]json.RawMessage) { behind(l); l["mean"] = []byte("3599") },
+		"times": func(map[string]json.RawMessage) {},
+		"front": behind,
+		"mean":  func(l map[string]json.RawMessage) { behind(l); l["mean"] = []byte("3599") },
 		"holders": func(l map[string]json.RawMessage) {
 			rest := cmp.Or(strings.Trim(string(l["holders"]), "{}"), `"y":{"permits":-1,"until":`+never)
 			l["holders"] = []byte(`{"x":{"permits":99,"until":` + never + `},` + rest + `}}`)
@@ -374,11 +332,9 @@ func TestLimitedDamagedRow(t *testing.T) {
 						damage(l)
 					})
 				}}
-				want := figures{peak: d.concurrency, window: 1.1, use: 0.95, excess: 0.0001, reschedules: 3}
-				if name == "mean" { // newcomers wait for two of the longest calls
-					want.use = 0.9
-				}
-				d.run(t, 5).must(t, want)
+				d.run(t, 5).must(t, figures{
+					peak: d.concurrency, window: 1.1, use: 0.95, excess: 0.0001, reschedules: 3,
+				})
 			})
 		}
 	}
@@ -398,15 +354,40 @@ func TestLimitedCancelled(t *testing.T) {
 				d.backlog, d.from, d.length = 5000/divisor, 100*time.Second, 100*time.Second+length
 				d.events = map[time.Duration]func(*limited){100 * time.Second: (*limited).cancel}
 				d.deadline = time.Hour
-				want := figures{peak: d.concurrency, window: 1.1, use: 0.9} // reschedules are mostly of those cancelled
+				want := figures{peak: d.concurrency, window: 1.1, use: 0.88, reschedules: 100}
 				isBoth := d.rate > 0 && d.concurrency > 0
 				if d.concurrency == 1 || isBoth && load > 0.8 { // those count that come before tickets count as lost
-					want.use = 0.75
+					want.use = 0.74
 				}
 				d.run(t, 5).must(t, want)
 			})
 		}
 	}
+}
+
+// TestLimitedInPlace: contents of a route without room for a ticket are called.
+func TestLimitedInPlace(t *testing.T) {
+	for _, d := range []demand{
+		limitedRate(1, 0.8, time.Hour),
+		limitedConcurrency(1, 2*time.Second, 0.8),
+		limitedBoth(1, 2, 2*time.Second, 0.8),
+	} {
+		for _, count := range []int{5, 30} {
+			t.Run(fmt.Sprint(d.limit, count), func(t *testing.T) {
+				d.others = []burst{{
+					at: time.Minute, interval: time.Millisecond, count: count, size: 40 << 10, isRouted: true,
+				}}
+				d.deadline, d.length = time.Hour, 5*time.Minute
+				d.run(t, 5).must(t, figures{peak: d.concurrency, window: 1.1, use: 0.9, reschedules: 10})
+			})
+		}
+	}
+}
+
+func limitedPerMinute(rate int, part float64) demand {
+	d := limitedRate(1, part, time.Hour)
+	d.limit, d.rate = fmt.Sprintf(`{"rate":"%d/m"}`, rate), float64(rate)/60
+	return d
 }
 
 // TestLimitedCancelledLine: after all calls of a line were cancelled, the next ones of a slow target wait for no more
@@ -443,22 +424,36 @@ func TestLimitedCancelledLine(t *testing.T) {
 	}
 }
 
-// TestLimitedInPlace: contents of a route without room for a ticket are called.
-func TestLimitedInPlace(t *testing.T) {
-	for _, d := range []demand{
-		limitedRate(1, 0.8, time.Hour),
-		limitedConcurrency(1, 2*time.Second, 0.8),
-		limitedBoth(1, 2, 2*time.Second, 0.8),
-		limitedPerMinute(6, 0.5),
-	} {
-		for _, count := range []int{5, 30, 100} {
-			t.Run(fmt.Sprint(d.limit, count), func(t *testing.T) {
-				d.others = []burst{{
-					at: time.Minute, interval: time.Millisecond, count: count, size: 40 << 10, isRouted: true,
-				}}
-				d.deadline, d.length = time.Hour, 5*time.Minute
-				d.run(t, 5).must(t, figures{peak: d.concurrency, window: 1.1, use: 0.9, reschedules: 10})
-			})
+// TestLimitedCopiedTickets: a sender who knows tickets of the line, such as those of copies of his messages, takes no
+// more from others than that many honest calls. With old ones he comes before others, but few of them hold up nobody.
+func TestLimitedCopiedTickets(t *testing.T) {
+	for _, isOld := range []bool{false, true} {
+		for _, count := range []int{20, 300} {
+			if isOld && count == 300 {
+				continue
+			}
+			for _, d := range []demand{
+				limitedRate(1, 0.5, time.Hour),
+				limitedConcurrency(2, 2*time.Second, 0.5),
+				limitedBoth(1, 2, time.Second, 0.5),
+			} {
+				t.Run(fmt.Sprint(isOld, count, d.limit), func(t *testing.T) {
+					d.others = []burst{{
+						at: time.Minute, interval: 300 * time.Second / time.Duration(count), count: count,
+						members: `,"reserved":1`,
+					}}
+					if count == 20 { // all at once, beside a load of 0.8
+						d.others[0].interval, d.load = 10*time.Millisecond, 0.8
+					}
+					d.events, d.deadline, d.length = map[time.Duration]func(*limited){}, time.Hour, 6*time.Minute
+					for at := 50 * time.Second; at < d.length; at += 10 * time.Second {
+						d.events[at] = func(w *limited) { w.copyTickets(isOld) }
+					}
+					d.run(t, 5).must(t, figures{
+						peak: d.concurrency, window: 1.1, use: 0.8, reschedules: 20, missing: 300,
+					})
+				})
+			}
 		}
 	}
 }

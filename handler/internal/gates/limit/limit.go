@@ -1,6 +1,6 @@
 // Package limit keeps the limits of targets.json, `rate` and `concurrency`. Each limited target has a row in the table
-// of the app, which its instances change by conditional updates: see [state] for what it has, and [target] for how. A
-// message that may not be called yet is refused with a delay and carries its place in the line.
+// of the app, which its instances change by conditional updates: see [state] for what the row has, and [target] for how.
+// A message that may not be called yet is refused with a delay and carries its place in the line.
 //
 // Without a table, each instance counts on its own, with a row in memory. While the table does not answer, calls wait.
 package limit
@@ -29,8 +29,8 @@ const (
 	// maxPlaces is how many messages of an instance wait in the handler at most: each occupies a slot of the host.
 	maxPlaces = 32
 	// maxTargets bounds the targets that an instance remembers. To make room for one, maxLooks of them are looked at.
-	// If limits count in the instance, the targets of a profile that find no room share some, by sharedBytes of a
-	// hash.
+	// Those of a profile that find no room share some by so many bytes of a hash, as long as there is room for these,
+	// and then one.
 	maxTargets  = 4096
 	maxLooks    = 64
 	sharedBytes = 1
@@ -50,20 +50,19 @@ type Limits struct {
 	// mu protects targets. Whoever holds it may lock a target, and not the other way round.
 	mu      sync.Mutex
 	targets map[string]*target
-	// updates are the goroutines of targets, which end when stopping does.
+	// updates are the goroutines of rows, which end when stopping does.
 	updates  sync.WaitGroup
 	stopping context.Context //nolint:containedctx // the life of the limits
 	stop     context.CancelFunc
 
-	// places has an element for each message that waits in the handler.
-	places chan struct{}
-
-	// tableMu protects what follows. Whoever holds it locks nothing else.
-	tableMu sync.Mutex
+	// stateMu protects what follows. Whoever holds it locks nothing else.
+	stateMu sync.Mutex
+	// places is how many messages wait in the handler.
+	places int
 	// hasFailed says that the table did not answer the latest time, and awaySince since when it has not answered more
-	// than once; zero if it has.
-	hasFailed bool
-	awaySince time.Time
+	// than once; zero if it has. Until awayUntil it is not asked again.
+	hasFailed            bool
+	awaySince, awayUntil time.Time
 	// deniedUntil is until when there is no table, because it has refused access; zero if it has not.
 	deniedUntil time.Time
 }
@@ -91,7 +90,7 @@ type Config struct {
 func New(c Config) *Limits {
 	l := &Limits{
 		table: c.Table, app: c.App, instance: c.Instance[:min(len(c.Instance), nameBytes)], clock: c.Now,
-		random: c.Random, log: c.Log, targets: map[string]*target{}, places: make(chan struct{}, maxPlaces),
+		random: c.Random, log: c.Log, targets: map[string]*target{},
 	}
 	l.stopping, l.stop = context.WithCancel(context.Background())
 	return l
@@ -135,18 +134,13 @@ func (l *Limits) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *
 		return nil, nil
 	}
 	e := due.Intake.Envelope
-	m := &waiter{
-		deadline: due.Deadline, since: l.now(), ticket: e.Ticket, answer: make(chan answer, 1),
-		age: max(0, due.Arrived.Sub(bounds.Later(e.BeginsAt(), e.LatestAttemptAt))),
+	m := &waiter{deadline: due.Deadline, since: l.now(), ticket: e.Ticket, answer: make(chan answer, 1)}
+	if e.Ticket > 0 {
+		m.age = max(0, due.Arrived.Sub(bounds.Later(e.BeginsAt(), e.LatestAttemptAt)))
 	}
-	if due.Intake.NoRoom { // its attempts are its deliveries
-		m.ticket, m.deliveries = 0, e.Attempts+1
-	}
-	select {
-	case l.places <- struct{}{}:
-		m.hasPlace = true
-		defer func() { <-l.places }()
-	default:
+	m.lag = due.Arrived.Sub(bounds.Later(e.BeginsAt(), e.DueAt()))
+	if due.Intake.NoRoom { // it carries nothing; its attempts are its deliveries
+		m.deliveries, m.ticket = e.Attempts+1, 0
 	}
 	t := l.ask(due.Intake.Profile, m)
 	var a answer
@@ -157,19 +151,20 @@ func (l *Limits) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *
 	}
 	if a.granted {
 		storage.Sleep(ctx, a.ahead)
-	}
-	switch {
-	case a.granted && ctx.Err() == nil:
-		return &pass{target: t, began: l.now(), got: a}, nil
-	case a.granted:
-		t.leave(-1, a)
+		l.leavePlace(m)
 	}
 	if ctx.Err() != nil {
+		if a.granted {
+			t.leave(-1, a)
+		}
 		return nil, &decision.Verdict{Outcome: &decision.Outcome{Failure: decision.FailureInterrupted}}
 	}
-	return nil, &decision.Verdict{Refusal: &decision.Refusal{
-		Reason: decision.Busy, Detail: a.detail, Delay: max(a.delay, time.Second), Ticket: a.ticket,
-	}}
+	if !a.granted {
+		return nil, &decision.Verdict{Refusal: &decision.Refusal{
+			Reason: decision.Busy, Detail: a.detail, Delay: max(a.delay, time.Second), Ticket: a.ticket,
+		}}
+	}
+	return &pass{target: t, began: l.now(), got: a}, nil
 }
 
 // pass is a permit and a turn, as far as the target has limits.
@@ -212,18 +207,23 @@ func (l *Limits) targetOf(p targets.Profile) *target {
 	if t := l.targets[p.Scope]; t != nil {
 		return t
 	}
-	key, sum, hasRoom := p.Scope, sha256.Sum256(fmt.Appendf(nil, "%q %q", l.app, p.Scope)), l.hasRoom()
+	key, sum := p.Scope, sha256.Sum256(fmt.Appendf(nil, "%q %q", l.app, p.Scope))
 	if l.isAlone() {
 		shared := p.Pattern + " " + hex.EncodeToString(sum[:sharedBytes])
+		if len(l.targets) >= 2*maxTargets {
+			shared = p.Pattern + " "
+		}
 		t := l.targets[shared]
 		switch {
 		case t != nil && !t.canForget():
 			return t
-		case !hasRoom:
+		case !l.hasRoom():
 			key = shared
 		}
+	} else {
+		l.hasRoom()
 	}
-	t := &target{limits: l, wake: make(chan struct{}, 1)}
+	t := &target{limits: l, unchanged: quietReadings, wake: make(chan struct{}, 1)}
 	t.row = row{
 		Key: storage.Key{Partition: Partition, ID: hex.EncodeToString(sum[:16])}, App: l.app,
 		TargetHost: targets.HostOf(p.Scope),
@@ -249,25 +249,45 @@ func (l *Limits) hasRoom() bool {
 
 // isAlone reports whether this instance counts the limits on its own.
 func (l *Limits) isAlone() bool {
-	l.tableMu.Lock()
-	defer l.tableMu.Unlock()
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
 	return l.table == nil || l.now().Before(l.deniedUntil)
 }
 
-// awayFor returns for how long the table has not answered; 0 if it does.
-func (l *Limits) awayFor() time.Duration {
-	l.tableMu.Lock()
-	defer l.tableMu.Unlock()
-	if l.awaySince.IsZero() {
-		return 0
+// takePlace takes a place for a message to wait in the handler, if one is free.
+func (l *Limits) takePlace(m *waiter) {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if !m.hasPlace && l.places < maxPlaces {
+		m.hasPlace = true
+		l.places++
 	}
-	return max(1, l.now().Sub(l.awaySince))
+}
+
+func (l *Limits) leavePlace(m *waiter) {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if m.hasPlace {
+		m.hasPlace = false
+		l.places--
+	}
+}
+
+// away reports whether the table does not answer, how long it has not, and after which time it is asked again.
+func (l *Limits) away() (since, again time.Duration, isAway bool) {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if l.awaySince.IsZero() {
+		return 0, 0, false
+	}
+	now := l.now()
+	return now.Sub(l.awaySince), max(0, l.awayUntil.Sub(now)), true
 }
 
 // lost notes that the table has not answered, or has refused access.
 func (l *Limits) lost(err error) {
-	l.tableMu.Lock()
-	defer l.tableMu.Unlock()
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
 	now := l.now()
 	if errors.Is(err, storage.ErrDenied) {
 		if l.deniedUntil.IsZero() {
@@ -280,6 +300,7 @@ func (l *Limits) lost(err error) {
 		l.hasFailed = true
 		return
 	}
+	l.awayUntil = now.Add(awayTime)
 	if l.awaySince.IsZero() {
 		l.awaySince = now
 		l.log.Warn().Err(err).Msg("calls to targets with limits wait, because the table of limits does not answer")
@@ -291,8 +312,8 @@ const CountsAlone = "limits of targets.json now hold for each instance, not for 
 
 // reached notes that the table has answered.
 func (l *Limits) reached() {
-	l.tableMu.Lock()
-	defer l.tableMu.Unlock()
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
 	if !l.awaySince.IsZero() || !l.deniedUntil.IsZero() {
 		l.log.Info().Msg("limits of targets.json hold for all instances together again")
 	}

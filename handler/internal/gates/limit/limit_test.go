@@ -273,7 +273,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestTableAway: while the table does not answer, calls wait, those without room for a ticket for longer with each
+// TestTableAway: while the table does not answer, calls wait, and those without room for a ticket for longer with each
 // delivery. At most 32 wait in the handler. The log says so once.
 func TestTableAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -306,11 +306,11 @@ func TestTableAway(t *testing.T) {
 		if refusal := mustRefuse(t, l, due(p, 0)); refusal.Delay < 30*time.Second || refusal.Delay > time.Minute {
 			t.Errorf("refused %+v after an hour", refusal)
 		}
-		for attempts, least := range []time.Duration{5 * time.Minute, 20 * time.Minute, 80 * time.Minute} {
+		for visits, least := range []time.Duration{5 * time.Minute, 20 * time.Minute, 80 * time.Minute} {
 			content := due(p, 0)
-			content.Intake.NoRoom, content.Intake.Envelope.Attempts = true, attempts
+			content.Intake.NoRoom, content.Intake.Envelope.Attempts = true, visits
 			if refusal := mustRefuse(t, l, content); refusal.Delay < least {
-				t.Errorf("a message without room for a ticket comes back after %v, want %v", refusal.Delay, least)
+				t.Errorf("a content in place comes back after %v, want %v", refusal.Delay, least)
 			}
 		}
 		table.isCut.Store(false)
@@ -340,7 +340,7 @@ func TestNoTable(t *testing.T) {
 					mustEnter(t, l, due(p, refusal.Ticket))()
 					mustRefuse(t, l, due(p, 0))
 				}
-				isLogged := strings.Count(log.String(), "now hold for each instance") == 2
+				isLogged := strings.Count(log.String(), "for each instance") == 2
 				if isLogged != (table == denied) {
 					t.Errorf("log %s", log.String())
 				}
@@ -583,7 +583,7 @@ func TestConflictKeepsPermit(t *testing.T) {
 		end := mustEnter(t, l, due(p, 0))
 		table.conflicts.Store(1)
 		end()
-		<-time.After(100*time.Millisecond + time.Microsecond) // the write was refused, and the next one is due soon
+		<-time.After(105 * time.Millisecond) // the write was refused, and the next one is due soon
 		began := time.Now()
 		mustEnter(t, l, due(p, 0))()
 		if waited := time.Since(began); waited > 0 {

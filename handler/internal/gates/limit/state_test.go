@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
+	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
@@ -30,6 +32,7 @@ func with(p targets.Profile, waiting ...*waiter) question {
 			m.deadline = now.Add(time.Hour)
 		}
 	}
+	slices.SortStableFunc(waiting, inLine)
 	return question{
 		profile: p, now: now, random: func() float64 { return 0.5 }, instance: "i", waiting: waiting,
 	}
@@ -46,7 +49,7 @@ var (
 func TestLine(t *testing.T) {
 	free := state{Issued: begin, Front: begin, Mean: 2}
 	waits := free // ten messages wait
-	waits.Front, waits.Since = begin-10, now
+	waits.Front, waits.LeftAt = begin-10, now
 	next := func(l state, seconds float64) state { l.Next = at(seconds); return l }
 	held := func(l state, permits int, seconds float64) state {
 		l.Holders = map[string]holding{"other": {permits, at(seconds)}}
@@ -76,18 +79,18 @@ func TestLine(t *testing.T) {
 		"in the line":                   {waits, perSecond, waiter{ticket: begin - 3}, 0},
 		"ticket of another line":        {waits, perSecond, waiter{ticket: begin + 1}, -2},
 		"ticket of long ago":            {waits, perSecond, waiter{ticket: begin - 2000}, -2},
-		"ticketless":                    {waits, perSecond, waiter{deliveries: 1}, -2},
-		"ticketless and back":           {waits, perSecond, waiter{deliveries: 2}, 0},
-		"ticketless and back, and late": {next(waits, 20), perSecond, waiter{deliveries: 2}, -1},
-		"ticketless and back too early": {next(waits, 60), perMinute, waiter{deliveries: 2}, -2},
+		"content in place":              {waits, perSecond, waiter{deliveries: 1}, -2},
+		"content in place that is back": {waits, perSecond, waiter{deliveries: 2}, 0},
+		"content in place at the front": {next(waits, 20), perSecond, waiter{deliveries: 2}, -1},
+		"content in place too early":    {next(waits, 60), perMinute, waiter{deliveries: 2}, -2},
 		"has waited long": {
 			held(waits, 2, 30), twoAtOnce, waiter{ticket: begin - 5, waited: 5 * time.Second}, -2,
 		},
-		"newcomer while others sleep": {
-			state{Issued: begin, Front: begin - 10, Mean: 2, Since: at(-8)}, twoAtOnce, waiter{}, -2,
+		"newcomer while permits are free": {
+			state{Issued: begin, Front: begin - 10, Mean: 2, LeftAt: now, FreeSince: at(-3)}, twoAtOnce, waiter{}, -1,
 		},
 		"front a billion behind": {
-			state{Issued: 2e9, Front: 1e9 + 1, Mean: 2, Since: now}, perSecond, waiter{}, 0,
+			state{Issued: 2e9, Front: 1e9 + 1, Mean: 2, LeftAt: now}, perSecond, waiter{}, 0,
 		},
 		"front before the tickets": {
 			state{Issued: begin, Front: 2 * begin, Mean: 2}, perSecond, waiter{ticket: begin}, 0,
@@ -96,13 +99,13 @@ func TestLine(t *testing.T) {
 			state{Issued: begin, Front: begin, Holders: map[string]holding{"i": {9, at(1e6)}}}, twoAtOnce, waiter{}, 0,
 		},
 		"newcomer while nobody comes": {
-			state{Issued: begin, Front: begin - 10, Mean: 2, Since: at(-10)}, twoAtOnce, waiter{}, 0,
+			state{Issued: begin, Front: begin - 10, Mean: 2, LeftAt: at(-10)}, twoAtOnce, waiter{}, 0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := c.message
-			s := c.line
-			a := s.update(with(c.profile, &m)).answers[&m]
+			state := c.line
+			a := state.update(with(c.profile, &m)).answers[&m]
 			switch {
 			case c.at >= 0:
 				if !a.granted || !a.at.Equal(at(c.at)) {
@@ -117,42 +120,28 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestFrontIsFound: the front moves to the lowest ticket that waits, forwards if others were lost, back slowly if it is
-// too far, and to the end if none waits.
-func TestFrontIsFound(t *testing.T) {
-	for name, c := range map[string]struct {
-		front, want float64
-		lowest      int64
-	}{
-		"lost":      {begin - 5000, begin - 100, begin - 99},
-		"all lost":  {begin - 5000, begin, 0},
-		"right":     {begin - 100, begin - 100, begin - 103},
-		"too far":   {begin - 10, begin - 74, begin - 400},
-		"a bit far": {begin - 50, begin - 74, begin - 80},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := state{Issued: begin, Front: c.front, Mean: 1, Since: at(-8), Lowest: c.lowest}
-			s.update(with(perSecond))
-			if s.Front != c.want || s.Lowest != 0 || !s.Since.Equal(now) {
-				t.Errorf("%+v, want front %v", s, c.want)
-			}
-		})
+// TestNewcomersMoveTheFront: if tickets were lost, each newcomer moves the front, and the line ends.
+func TestNewcomersMoveTheFront(t *testing.T) {
+	state := state{Issued: begin, Front: begin - 5000, Mean: 1, LeftAt: at(-10), Next: now}
+	p := targets.Profile{Rate: 1000, Burst: 1000}
+	for range 100 {
+		m := &waiter{}
+		if a := state.update(with(p, m)).answers[m]; !a.granted {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if state.Issued-int64(state.Front) > 10 {
+		t.Errorf("%v of %d", state.Front, state.Issued)
 	}
 }
 
-// TestFirstSleepIsShort: a newcomer behind a long line comes back soon, because the line may be lost, and later after a
-// part of the time of the line.
-func TestFirstSleepIsShort(t *testing.T) {
-	state := state{Issued: begin, Front: begin - 5000, Mean: 1, Since: now, Next: at(10)}
-	first := state.update(with(perSecond, &waiter{}))
-	for _, a := range first.answers {
-		if a.ticket != begin+1 || a.delay < 5*time.Second || a.delay > 7*time.Second {
-			t.Errorf("%+v", a)
-		}
-		again := &waiter{ticket: a.ticket, age: 10 * time.Minute}
-		if a := state.update(with(perSecond, again)).answers[again]; a.delay < 15*time.Minute {
-			t.Errorf("%+v", a)
-		}
+// TestPulledBack: messages that are still here move the front back.
+func TestPulledBack(t *testing.T) {
+	state := state{Issued: begin, Front: begin, Mean: 2, LeftAt: now}
+	state.Holders = map[string]holding{"other": {2, at(30)}}
+	state.update(with(twoAtOnce, &waiter{ticket: begin - 500, waited: 5 * time.Second}))
+	if state.Front > begin-50 || state.Front < begin-500 {
+		t.Errorf("front %v", state.Front)
 	}
 }
 
@@ -226,7 +215,7 @@ func TestManyInstances(t *testing.T) {
 // FuzzLine: whatever a row and messages contain, no limit is exceeded, every message gets an answer, and what is
 // written can be read.
 func FuzzLine(f *testing.F) {
-	seed, _ := json.Marshal(state{Issued: begin, Front: begin - 5, Mean: 1, Next: now, Since: now})
+	seed, _ := json.Marshal(state{Issued: begin, Front: begin - 5, Mean: 1, Next: now, LeftAt: now})
 	f.Add(seed, int64(begin-1), int64(0), 2, 1.0, 1, 0)
 	f.Add([]byte(`{"issued":9e99}`), int64(math.MinInt64), int64(envelope.MaxTicket), 0, 0.001, 10_000, 3)
 	f.Add([]byte(`{"issued":1,"front":1e8,"mean":3599,"next":"0001-01-01T00:00:00Z","holders":{"i":{"permits":-1}}}`),
@@ -235,7 +224,7 @@ func FuzzLine(f *testing.F) {
 		`"movedAt":"9999-01-01T00:00:00Z","freeSince":"9999-01-01T00:00:00Z",`+
 		`"holders":{"i":{"permits":9,"until":"9999-01-01T00:00:00Z"}}}`),
 		int64(1), int64(2e9), 2, 0.5, 1, 1)
-	f.Fuzz(func(t *testing.T, row []byte, a, b int64, concurrency int, perSecond float64, burst, deliveries int) {
+	f.Fuzz(func(t *testing.T, row []byte, a, b int64, concurrency int, perSecond float64, burst, visits int) {
 		p := targets.Profile{
 			Concurrency: min(max(concurrency, 0), 10_000), Rate: rate.Limit(min(max(perSecond, 0), 10_000)),
 			Burst: min(max(burst, 1), 10_000),
@@ -253,7 +242,7 @@ func FuzzLine(f *testing.F) {
 				others += min(h.Permits, 1<<20)
 			}
 		}
-		waiting := []*waiter{{ticket: max(a, 0)}, {ticket: max(b, 0)}, {}, {deliveries: min(max(deliveries, 0), 9)}}
+		waiting := []*waiter{{ticket: max(a, 0)}, {ticket: max(b, 0)}, {}, {deliveries: min(max(visits, 0), 9)}}
 		turn := state.turn(p, now)
 		r := state.update(with(p, waiting...))
 		if p.Concurrency > 0 && r.chosen > max(0, p.Concurrency-others) {
@@ -273,7 +262,7 @@ func FuzzLine(f *testing.F) {
 				if p.Rate > 0 && turn.Before(now.Add(longestAhead)) && a.at.Before(turn) {
 					t.Errorf("called at %v, before the turn at %v", a.at, turn)
 				}
-			case !a.stays && m.deliveries == 0 && (a.delay < 0 || a.delay > time.Hour):
+			case !a.stays && (a.delay < 0 || a.delay > time.Hour):
 				t.Errorf("comes back after %v", a.delay)
 			case a.ticket < 0 || a.ticket > envelope.MaxTicket:
 				t.Errorf("ticket %d", a.ticket)
@@ -282,7 +271,8 @@ func FuzzLine(f *testing.F) {
 		if granted != r.chosen || r.look < 0 || r.look > lineWait {
 			t.Errorf("%d granted, %+v", granted, r)
 		}
-		if state.Since.After(now.Add(grace)) || r.until.After(now.Add(lease+grace)) {
+		latest := bounds.Later(bounds.Later(state.FreeSince, state.LeftAt), state.MovedAt)
+		if latest.After(now.Add(grace)) || r.until.After(now.Add(lease+grace)) {
 			t.Errorf("a time after now is believed: %+v, lease until %v", state, r.until)
 		}
 		written, err := json.Marshal(state)

@@ -19,15 +19,23 @@ const (
 	// updateTime limits a read or a write of a row. Without an answer, the table counts as away for awayTime.
 	updateTime = 2 * time.Second
 	awayTime   = 3 * time.Second
-	// After a conflict, an instance waits by half and conflictPause longer between its updates of the row, at most
-	// longestGap. It tries again after up to conflictPause, which is doubled with each conflict in a row.
-	longestGap    = 300 * time.Millisecond
+	// After a conflict, an instance waits longer until its next update of the row, at most longestGap.
+	longestGap = 300 * time.Millisecond
+	// conflictPause is doubled with each conflict of an update in a row, at most maxDoublings times.
 	conflictPause = 10 * time.Millisecond
 	maxDoublings  = 5
+	// quietReadings in a row that find it unchanged mean that no other instance changes the row.
+	quietReadings = 8
+	// The lag is that of about lagCalls messages, at most longestLag: a sender can say that a message is older.
+	// An idle host needs up to notice to receive a message.
+	lagCalls   = 3
+	longestLag = 30 * time.Second
+	notice     = 2 * time.Second
 	// maxNews bounds what is remembered while the table is away.
 	maxNews = 1000
 	// While the table is away, messages come back after half to all of the time that it has been away, from
-	// shortestAway to longestAway, and those without room for a ticket later with each delivery.
+	// shortestAway to longestAway, and messages without room for a ticket later with each
+	// of their deliveries.
 	shortestAway   = 10 * time.Second
 	longestAway    = time.Minute // another instance may get answers
 	ticketlessAway = 10 * time.Minute
@@ -36,7 +44,7 @@ const (
 // detailAway is why calls wait while the table is away.
 const detailAway = "the table of limits does not answer"
 
-// row is the row of a target. Content is a [state].
+// row is the row of a target as the table has it. Content is a [state].
 type row struct {
 	storage.Key
 
@@ -60,20 +68,23 @@ type target struct {
 	ended  []time.Duration
 	begun  int
 	unused []time.Time
-	// state is that of the row after the latest update.
+	// lag is how late messages arrive.
+	lag time.Duration
+	// state is what the row counted after the latest update.
 	state state
 
-	// row is the row as it was last read or written. InMemory says that it is not in the table.
-	row      row
-	inMemory bool
+	// row is the row as it was last read or written, if it is known. InMemory says that it is not in the table.
+	row             row
+	known, inMemory bool
 	// isUnsure says that a write got no answer: it may still be made, until another one is.
 	isUnsure bool
-	// due is when the next update is due; zero if none is. It is not made before earliest, which is about gap after the
-	// latest one.
-	due, earliest time.Time
-	gap           time.Duration
-	// conflicts counts those since the latest update.
-	conflicts int
+	// unchanged is how many readings, one after the other, have found the row as this instance left it. As long as
+	// they are fewer than quietReadings, other instances change it, and each update begins with a reading, which is
+	// faster than a conflict.
+	unchanged int
+	// due is when the next update is due; zero if none is. It is made gap after the latest one at the earliest.
+	due, latest time.Time
+	gap         time.Duration
 	// running says that a goroutine makes the updates; wake has a value when due has changed. Closed says that the
 	// next update is the last one.
 	running, closed bool
@@ -83,14 +94,21 @@ type target struct {
 // add adds a message. It is answered at once if this instance has a permit for it, or if the table is away and no
 // place is free. The target is locked.
 func (t *target) add(m *waiter) {
+	if !m.hasTicket() {
+		t.lag += (min(max(m.lag-notice, 0), longestLag) - t.lag) / lagCalls
+	}
 	t.waiting = append(t.waiting, m)
 	t.serve()
-	if t.limits.isAlone() || t.limits.awayFor() == 0 {
+	if t.limits.isAlone() {
 		t.kick(0)
 		return
 	}
-	t.answerAway()
-	t.kick(awayTime)
+	_, again, isAway := t.limits.away()
+	if isAway {
+		t.limits.takePlace(m)
+		t.answerAway()
+	}
+	t.kick(again)
 }
 
 // forget removes a message whose handler stops, and returns its answer if that came first.
@@ -102,16 +120,24 @@ func (t *target) forget(m *waiter) (a answer) {
 	default:
 		t.remove(m)
 	}
+	if !a.granted {
+		t.limits.leavePlace(m)
+	}
 	return a
 }
 
 func (t *target) remove(m *waiter) {
-	t.waiting = slices.DeleteFunc(t.waiting, func(w *waiter) bool { return w == m })
+	if i := slices.Index(t.waiting, m); i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+	}
 }
 
-// give answers a message.
+// give answers a message. One that may be called keeps its place until its turn.
 func (t *target) give(m *waiter, a answer) {
 	t.remove(m)
+	if !a.granted {
+		t.limits.leavePlace(m)
+	}
 	a.ahead = a.at.Sub(t.now())
 	m.answer <- a
 }
@@ -123,13 +149,13 @@ func (t *target) serve() {
 	if t.profile.Rate > 0 || !now.Before(t.until.Add(-leaseReserve)) {
 		return
 	}
-	t.state.sort(t.profile, t.waiting)
+	slices.SortStableFunc(t.waiting, inLine)
 	for _, m := range slices.Clone(t.waiting) {
-		place := t.state.placeOf(t.profile, m)
-		if t.state.isLine() && place == 0 || t.used >= t.held {
-			break
+		isNext := !t.state.isLine() || m.isBack() || t.state.knows(t.profile, m.ticket)
+		if !isNext || t.used >= t.held {
+			continue
 		}
-		if place > 0 {
+		if m.hasTicket() {
 			t.begun++
 		}
 		t.used++
@@ -162,7 +188,7 @@ func (t *target) isNeeded() bool {
 	return len(t.waiting)+len(t.ended)+len(t.unused)+t.begun+t.used+t.held > 0
 }
 
-// canForget reports whether the row is not in use. If it is only in memory, it must be as if it were new.
+// canForget reports whether the target is not in use. If its row is only in memory, that must be as if it were new.
 func (t *target) canForget() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,7 +242,7 @@ func (t *target) run() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for !t.due.IsZero() {
-		wait := bounds.Later(t.due, t.earliest).Sub(t.limits.now())
+		wait := bounds.Later(t.due, t.latest.Add(t.gap)).Sub(t.limits.now())
 		if wait > 0 && !t.closed {
 			t.sleep(wait)
 			continue
@@ -241,61 +267,89 @@ func (t *target) sleep(wait time.Duration) {
 	}
 }
 
-// update makes one update. The target is unlocked while the table works. Without it, this instance goes on with what
-// the table had.
+// update makes one update. The target is unlocked while the table works.
 func (t *target) update() {
-	t.inMemory = t.limits.isAlone()
-	if err := t.read(); err != nil {
-		t.lost(err)
-		return
-	}
-	held := t.held
-	content, done := t.plan()
-	version, err := t.write(content)
-	now := t.limits.now()
-	switch {
-	case err != nil:
-		t.isUnsure = true
-		t.lost(err)
-	case version == "":
+	t.choose()
+	read := !t.known || t.unchanged < quietReadings
+	for conflicts := 0; ; conflicts++ {
+		var err error
+		if read {
+			err = t.read()
+		}
+		if err != nil {
+			t.lost(err)
+			return
+		}
+		held := t.held
+		next, done := t.plan()
+		version := t.row.Version
+		if !read || t.isUnsure || !bytes.Equal(next, t.row.Content) { // otherwise there is nothing to write
+			version, err = t.write(next)
+		}
+		switch {
+		case err != nil:
+			t.isUnsure = true
+			t.lost(err)
+			return
+		case version != "":
+			if !t.inMemory {
+				t.limits.reached()
+			}
+			t.isUnsure = false
+			t.row.Version, t.row.Content, t.latest = version, next, t.limits.now()
+			t.gap = t.gap * 9 / 10
+			done()
+			return
+		}
 		t.held = held // nothing was given back
 		t.serve()
 		t.gap = min(t.gap*3/2+conflictPause, longestGap)
-		pause := conflictPause << min(t.conflicts, maxDoublings)
-		t.conflicts++
-		t.earliest = now.Add(bounds.Seconds(t.limits.random() * pause.Seconds()))
-		t.due = t.earliest
-	default:
-		if !t.inMemory {
-			t.limits.reached()
-		}
-		t.isUnsure, t.conflicts, t.row.Content = false, 0, content
-		t.gap = t.gap * 9 / 10
-		t.earliest = now.Add(t.gap)
-		done()
+		read, t.unchanged = true, 0
+		t.pause(bounds.Seconds(t.limits.random() * (conflictPause << min(conflicts+1, maxDoublings)).Seconds()))
 	}
+}
+
+// choose chooses between the table and the memory of this instance, which continues with what the table had.
+func (t *target) choose() {
+	inMemory := t.limits.isAlone()
+	if inMemory != t.inMemory {
+		t.inMemory, t.known = inMemory, inMemory
+	}
+}
+
+func (t *target) pause(d time.Duration) {
+	t.mu.Unlock()
+	defer t.mu.Lock()
+	storage.Sleep(t.limits.stopping, d)
 }
 
 // read reads the row.
 func (t *target) read() error {
 	if t.inMemory {
+		t.known = true
 		return nil
 	}
 	t.mu.Unlock()
-	defer t.mu.Lock()
 	ctx, cancel := context.WithTimeout(t.limits.stopping, updateTime)
-	defer cancel()
 	got, _, err := rows.Get[row](ctx, t.limits.table, Partition, t.row.ID)
-	if err == nil {
-		t.row.Version, t.row.Content = got.Version, got.Content
+	cancel()
+	t.mu.Lock()
+	if err != nil {
+		return err
 	}
-	return err
+	t.unchanged++
+	if t.known && got.Version != t.row.Version {
+		t.unchanged = 0
+	}
+	t.known = true
+	t.row.Version, t.row.Content = got.Version, got.Content
+	return nil
 }
 
-// write writes the row, unless it is as it was read. It returns an empty version if another instance was first.
+// write returns an empty version if another instance was first.
 func (t *target) write(content []byte) (version string, err error) {
-	if t.inMemory || !t.isUnsure && bytes.Equal(content, t.row.Content) {
-		return "as read", nil
+	if t.inMemory {
+		return "memory", nil
 	}
 	next := t.row
 	next.Content = content
@@ -307,26 +361,28 @@ func (t *target) write(content []byte) (version string, err error) {
 }
 
 // plan returns the content of the row after an update by this instance. Done is called if the update succeeds.
-func (t *target) plan() (content []byte, done func()) {
+func (t *target) plan() (next []byte, done func()) {
+	slices.SortStableFunc(t.waiting, inLine)
 	for _, m := range t.waiting {
+		t.limits.takePlace(m)
 		m.waited = t.limits.now().Sub(m.since)
 	}
-	s := parse(t.row.Content)
+	state := parse(t.row.Content)
 	q := question{
 		profile: t.profile, now: t.now(), random: t.limits.random, instance: t.limits.instance,
-		used: t.used, waiting: t.waiting, ended: t.ended, begun: t.begun, unused: t.unused,
+		used: t.used, lag: t.lag, waiting: t.waiting, ended: t.ended, begun: t.begun, unused: t.unused,
 	}
-	got := s.update(q)
-	content, _ = json.Marshal(s)
+	got := state.update(q)
+	next, _ = json.Marshal(state)
 	// The permits that this update gives back are not used meanwhile. If it gets no answer, it may have been made.
 	t.held = min(t.held, t.used)
 	ended, begun, unused := len(t.ended), t.begun, len(t.unused)
 	done = func() {
 		t.ended, t.unused = slices.Clone(t.ended[ended:]), slices.Clone(t.unused[unused:])
 		t.begun -= begun
-		t.state = s
+		t.state = state
 		t.take(got)
-		if t.held > t.used || len(t.ended)+len(t.unused)+t.begun > 0 {
+		if t.isNeeded() && (t.held > t.used || len(t.ended)+len(t.unused)+t.begun > 0) {
 			t.kick(0)
 		}
 		if t.used > 0 {
@@ -336,7 +392,7 @@ func (t *target) plan() (content []byte, done func()) {
 			t.kick(got.look)
 		}
 	}
-	return content, done
+	return next, done
 }
 
 // take gives the answers of an update to the messages that are still here.
@@ -360,17 +416,17 @@ func (t *target) take(got reply) {
 		switch {
 		case a.granted && t.profile.Rate > 0:
 			t.unused = append(t.unused, a.at)
-		case a.ticket != m.ticket:
+		case a.ticket > 0 && m.ticket == 0:
 			t.begun++
 		}
 	}
 }
 
-// lost handles an update without an answer.
+// lost handles an update without an answer. The row is read before the next one.
 func (t *target) lost(err error) {
-	t.earliest = t.limits.now().Add(t.gap)
+	t.known, t.latest = false, t.limits.now()
 	t.limits.lost(err)
-	if t.limits.awayFor() == 0 { // it is asked once more, or there is none
+	if _, _, isAway := t.limits.away(); !isAway { // it is asked once more, or there is none
 		t.kick(0)
 		return
 	}
@@ -384,13 +440,14 @@ func (t *target) lost(err error) {
 // answerAway answers the messages that have no place, or have waited long enough, while the table is away. Those
 // without room for a ticket have few deliveries, and come back late.
 func (t *target) answerAway() {
-	away, now := t.limits.awayFor(), t.limits.now()
+	since, _, _ := t.limits.away()
+	now := t.limits.now()
 	for _, m := range slices.Clone(t.waiting) {
 		if m.hasPlace && now.Sub(m.since) < lineWait {
 			continue
 		}
-		delay := min(max(away, shortestAway), longestAway)
-		if m.isTicketless() {
+		delay := min(max(since, shortestAway), longestAway)
+		if m.deliveries > 0 {
 			delay = ticketlessAway << (2 * min(m.deliveries-1, 3))
 		}
 		spread := bounds.Seconds((0.5 + 0.5*t.limits.random()) * delay.Seconds())
