@@ -257,7 +257,8 @@ func (o *operator) looks(t *testing.T) {
 	must(t, os.WriteFile(routes, []byte(`{"orders-in":{"url":"https://shop.example.com/orders"}}`), 0o600))
 	defer func() { must(t, os.Remove(routes)) }()
 	for command := range commands {
-		if strings.ContainsAny(command, "[…|") || strings.HasSuffix(command, " ID") || strings.HasSuffix(command, " FILE") {
+		hasWord := strings.HasSuffix(command, " ID") || strings.HasSuffix(command, " FILE")
+		if hasWord || strings.ContainsAny(command, "[…|") {
 			continue
 		}
 		if output, err := shell(t, o.folder, o.env, command); err != nil {

@@ -58,7 +58,7 @@ func TestLimitedRateBurst(t *testing.T) {
 				d := limitedRate(rate, 0.8, 24*time.Hour)
 				d.backlog, d.length = 5000/divisor, max(d.length, 200*time.Second/divisor)
 				d.run(t, instances).must(t, figures{
-					window: 1.1, use: 0.92, reschedules: 11, operations: 8,
+					window: 1.1, use: 0.92, reschedules: 13, operations: 9,
 				})
 			})
 		}
@@ -66,7 +66,7 @@ func TestLimitedRateBurst(t *testing.T) {
 	t.Run("20000_waiting", func(t *testing.T) {
 		d := limitedRate(1, 0.2, 24*time.Hour)
 		d.backlog, d.length = 20_000/divisor, 20_000*time.Second/divisor
-		d.run(t, 5).must(t, figures{window: 1.1, use: 0.97, reschedules: 11})
+		d.run(t, 5).must(t, figures{window: 1.1, use: 0.97, reschedules: 15})
 	})
 }
 

@@ -1,6 +1,6 @@
 // Package limit keeps the limits of targets.json, `rate` and `concurrency`. Each limited target has a row in the table
-// of the app, which its instances change by conditional updates: see [state] for what the row has, and [target] for how.
-// A message that may not be called yet is refused with a delay and carries its place in the line.
+// of the app, which its instances change by conditional updates: see [state] for what it has, and [target] for how. A
+// message that may not be called yet is refused with a delay and carries its place in the line.
 //
 // Without a table, each instance counts on its own, with a row in memory. While the table does not answer, calls wait.
 package limit
