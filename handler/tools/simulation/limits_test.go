@@ -409,8 +409,8 @@ func TestLimitedCancelledLine(t *testing.T) {
 				t.Run(fmt.Sprint(row.limit, row.call, backlog, next), func(t *testing.T) {
 					const cancelled = 10 * time.Minute
 					d := row.demand
-					most := time.Duration(10)
-					if d.concurrency > 0 { // a message can come back while another call is in flight, some times in a row
+					most := 10
+					if d.concurrency > 0 { // a message can come back during another call, some times in a row
 						most = 60
 					}
 					d.backlog, d.deadline, d.from, d.length = backlog, 24*time.Hour, cancelled, time.Hour
@@ -420,7 +420,7 @@ func TestLimitedCancelledLine(t *testing.T) {
 						{at: cancelled + time.Hour, interval: 3 * row.unit, count: 3},
 					}
 					d.run(t, 5).must(t, figures{
-						peak: d.concurrency, window: 1.1, waited: 30*time.Second + most*row.unit,
+						peak: d.concurrency, window: 1.1, waited: 30*time.Second + time.Duration(most)*row.unit,
 					})
 				})
 			}

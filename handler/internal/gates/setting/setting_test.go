@@ -265,7 +265,8 @@ func TestEarlierSpellings(t *testing.T) {
 			if err == nil {
 				err = RemovePast(t.Context(), b.table, settings, time.Now())
 			}
-			if settings, _ = Read(t.Context(), b.table); err != nil || len(settings) != 2 {
+			settings, readErr := Read(t.Context(), b.table)
+			if err != nil || readErr != nil || len(settings) != 2 {
 				t.Errorf("%s: %d settings, %v: want one row in place of the other", spelling, len(settings), err)
 			}
 			if of := inForce(); of[Pause].Until.IsZero() {
