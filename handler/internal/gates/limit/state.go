@@ -428,7 +428,8 @@ func (s *state) answerRest(q question, grant int, r *reply) {
 		case m.deliveries > 0 && a.ticket > 0: // once, and rather late: it is served from the front
 			a.delay = max(again, bounds.Seconds(lateShare*s.timeOf(p, a.ticket).Seconds()))
 		default:
-			most := min(longest, left/sleepShare, max(patience+2*s.unit(p), ageFactor*m.age))
+			byAge := max(patience+2*s.unit(p), bounds.Seconds(ageFactor*m.age.Seconds()))
+			most := min(longest, left/sleepShare, byAge)
 			a.delay = min(max(ahead, again), bounds.Seconds((0.8+0.2*q.random())*most.Seconds()))
 		}
 		r.answers[m] = a

@@ -389,7 +389,8 @@ ignored        =2A_pause pause: its key is not that of a host and a member
 					t.Errorf("no %s in %s", member, line)
 				}
 			}
-			if isHostile := all["host"] == "=2A_pause"; isHostile != (all["problem"] != nil) {
+			isHostile := all["host"] == "=2A_pause"
+			if isHostile != (all["problem"] != nil) {
 				t.Error(line)
 			}
 		}
