@@ -145,7 +145,7 @@ func TestPages(t *testing.T) {
 		// Two seconds, or on a slow machine what it takes to read the record twice.
 		reading := time.Now()
 		f.must(record.ListScheduled(t.Context(), f.table(storage.ScheduledTable), record.ScheduledQuery{},
-			func(record.Scheduled) error { return nil }))
+			func(record.Row) error { return nil }))
 		limit := max(2*time.Second, 2*time.Since(reading))
 		for name, path := range f.pages() {
 			fastest := patience

@@ -87,7 +87,7 @@ func (s *sample) hostile() {
 		s.target(sight.Target{
 			Host: host, Reason: text, Cause: text, Answer: text, Since: s.now, Latest: s.now,
 		})
-		s.must(rows.Put(ctx, s.table(storage.ScheduledTable), record.Scheduled{
+		s.must(rows.Put(ctx, s.table(storage.ScheduledTable), record.Row{
 			Key: storage.Key{Partition: mainQueue, ID: id(2, n)}, RequestID: text, Method: text, TargetHost: text,
 			PathPattern: text, Reason: text, Cause: text, Answer: text, Organization: text, Environment: text,
 			NextAttemptAt: s.now.Add(time.Hour), Deadline: s.now.Add(2 * time.Hour), CreatedAt: s.now,

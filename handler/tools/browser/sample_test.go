@@ -98,11 +98,11 @@ func id(kind, n int) string { return fmt.Sprintf("%08x-%04x-4000-8000-0123456789
 func (s *sample) scheduled(from, to int) {
 	s.t.Helper()
 	for ; from < to; from += 100 {
-		var list []record.Scheduled
+		var list []record.Row
 		for n := from; n < min(from+100, to); n++ {
 			c := causes[host(n)]
 			due := time.Duration(n%97)*7*time.Minute + time.Duration(n%59)*time.Minute + 30*time.Second
-			list = append(list, record.Scheduled{
+			list = append(list, record.Row{
 				Key: storage.Key{Partition: mainQueue, ID: id(1, n)}, PopReceipt: "receipt",
 				RequestID: fmt.Sprintf("order-%d", n), Method: "POST", TargetHost: host(n), PathPattern: "/orders/{n}",
 				Reason: "temporary_status", Status: c.status, Cause: c.cause, Answer: c.answer, Attempts: 1 + n%9,

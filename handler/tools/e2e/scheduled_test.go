@@ -290,10 +290,10 @@ func (f *fixture) putRows(total, hosts int) {
 	table, err := azure.OpenTable(connection, storage.ScheduledTable)
 	f.must(err)
 	defer table.Close()
-	all := make([]record.Scheduled, 0, total)
+	all := make([]record.Row, 0, total)
 	for n := range total {
 		key := storage.Key{Partition: mainQueue, ID: fmt.Sprintf("%08d-0000-4000-8000-000000000000", n)}
-		all = append(all, record.Scheduled{
+		all = append(all, record.Row{
 			Key: key, RequestID: fmt.Sprint("order-", n),
 			TargetHost:  fmt.Sprintf("host-%d.example", n%hosts),
 			PathPattern: "/orders/{n}", Reason: "temporary_status", Status: 503, Attempts: 4, NextAttemptAt: time.Now().

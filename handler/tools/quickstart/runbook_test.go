@@ -138,7 +138,7 @@ func fillAccount(t *testing.T, connectionString string) {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d",`+
 			`"call":{"url":"https://%[2]s/orders/%[1]d"},"callback":{"url":"https://example.com/done"}}`, id, host)
 		m := put(mainQueue, storage.Base64.Encode(content), storage.Item{Delay: delay})
-		must(t, rows.Put(t.Context(), table, record.Scheduled{
+		must(t, rows.Put(t.Context(), table, record.Row{
 			Key:        storage.Key{Partition: mainQueue, ID: m.ID},
 			PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("order-%d", id), TargetHost: host,
 			PathPattern: "/orders/{n}", Status: status, Attempts: 1,

@@ -87,7 +87,7 @@ func TestPaused(t *testing.T) {
 					t.Errorf("%d attempts, attempt %d", r.State.Attempts, r.Attempt)
 				}
 				var reasons []string
-				see := func(row record.Scheduled) error { reasons = append(reasons, row.Reason); return nil }
+				see := func(row record.Row) error { reasons = append(reasons, row.Reason); return nil }
 				err := record.ListScheduled(t.Context(), &scheduled, record.ScheduledQuery{}, see)
 				wantRow := row.delay >= decision.MinRecordedDelay
 				if err != nil || (len(reasons) == 1 && reasons[0] == "paused") != wantRow {
@@ -146,7 +146,7 @@ func TestLiveLimit(t *testing.T) {
 		}
 		b.Record.Close(time.Second)
 		var causes []string
-		see := func(row record.Scheduled) error { causes = append(causes, row.Cause); return nil }
+		see := func(row record.Row) error { causes = append(causes, row.Cause); return nil }
 		err = record.ListScheduled(t.Context(), &scheduled, record.ScheduledQuery{}, see)
 		if err != nil || len(causes) != 1 || causes[0] != "limit 1/m" {
 			t.Errorf("causes %q, %v", causes, err)

@@ -32,7 +32,7 @@ type observed struct {
 
 func (o *observed) Put(ctx context.Context, entities []storage.Entity) error {
 	for _, entity := range entities {
-		row := rows.Decode[record.Scheduled](entity)
+		row := rows.Decode[record.Row](entity)
 		all := o.b.store.All(row.Partition)
 		if len(all) != 1 || all[0].ID != row.ID || all[0].PopReceipt != row.PopReceipt ||
 			all[0].Text != storage.Base64.Encode(row.Content) {
@@ -173,7 +173,7 @@ func TestNotRecorded(t *testing.T) {
 				b := setup(t, answers(test.outcome))
 				var table memory.Table
 				b.Record = record.NewScheduledWriter(&table, 1<<20, zerolog.Nop())
-				row := record.Scheduled{Key: storage.Key{Partition: mainQueue, ID: messageID}}
+				row := record.Row{Key: storage.Key{Partition: mainQueue, ID: messageID}}
 				if err := rows.Put(t.Context(), &table, row); err != nil {
 					t.Fatal(err)
 				}
@@ -209,8 +209,8 @@ func TestRecordRepeatedWrite(t *testing.T) {
 				b.Deliver(b.ctx, on(mainQueue, later))
 				b.Record.Close(time.Second)
 
-				var found []record.Scheduled
-				see := func(row record.Scheduled) error { found = append(found, row); return nil }
+				var found []record.Row
+				see := func(row record.Row) error { found = append(found, row); return nil }
 				err := record.ListScheduled(t.Context(), &table, record.ScheduledQuery{}, see)
 				if err != nil || len(found) != 1 || found[0].Repeated != test.want ||
 					len(b.store.All(mainQueue)) != 1+test.lost {

@@ -60,9 +60,9 @@ func (w *watched) failing(t *testing.T) (texts []string) {
 }
 
 // row returns the row of the scheduled message.
-func (w *watched) row(t *testing.T) (row record.Scheduled) {
+func (w *watched) row(t *testing.T) (row record.Row) {
 	t.Helper()
-	see := func(r record.Scheduled) error { row = r; return nil }
+	see := func(r record.Row) error { row = r; return nil }
 	err := record.ListScheduled(t.Context(), &w.scheduled, record.ScheduledQuery{}, see)
 	if err != nil {
 		t.Fatal(err)

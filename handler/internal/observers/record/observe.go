@@ -61,9 +61,9 @@ func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
 }
 
 // row describes a message that is rescheduled.
-func (s ScheduledObserver) row(r *delivery.Report) Scheduled {
+func (s ScheduledObserver) row(r *delivery.Report) Row {
 	target := r.Intake.Envelope.Call.Target
-	row := Scheduled{
+	row := Row{
 		Key: storage.Key{Partition: r.Write.Queue}, RequestID: r.Intake.Envelope.RequestID,
 		Method:     text.Clip(r.Intake.Envelope.Call.Method, maxMethod),
 		TargetHost: targets.Host(target), PathPattern: fold.Path(rows.Text(target.EscapedPath())),

@@ -70,7 +70,7 @@ func TestObservers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var scheduled, outcomes memory.Table
-				before := record.Scheduled{Key: storage.Key{Partition: "main", ID: "old"}, RequestID: "r1"}
+				before := record.Row{Key: storage.Key{Partition: "main", ID: "old"}, RequestID: "r1"}
 				if err := rows.Put(t.Context(), &scheduled, before); err != nil {
 					t.Fatal(err)
 				}
@@ -108,7 +108,7 @@ func TestObservers(t *testing.T) {
 				ofRuns.Close(time.Second)
 
 				got := gone
-				for _, row := range all[record.Scheduled](t, &scheduled) {
+				for _, row := range all[record.Row](t, &scheduled) {
 					got = fmt.Sprintf("%s %s %q %d", row.ID, row.Cause, row.Answer, row.Attempts)
 				}
 				if got != test.scheduled {

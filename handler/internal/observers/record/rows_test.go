@@ -21,7 +21,7 @@ func TestNamesOfValues(t *testing.T) {
 		want map[string]any
 	}{
 		"scheduled": {
-			record.Scheduled{
+			record.Row{
 				PopReceipt: "receipt", RequestID: "r-1", TargetHost: "t.example", PathPattern: "/{n}", Reason: "busy",
 				Status: 503, Cause: "503", Answer: "down", Attempts: 3, CreatedAt: at, NextAttemptAt: at, Deadline: at,
 				Organization: "org", Environment: "env", Repeated: true, Content: []byte("{}"),

@@ -17,9 +17,9 @@ import (
 	"asynccaller/handler/internal/storage/rows"
 )
 
-// Scheduled is the row of a scheduled message. Partition is its queue, and ID its own. The texts come from the sender,
+// Row is the row of a scheduled message. Partition is its queue, and ID its own. The texts come from the sender,
 // so treat them as hostile.
-type Scheduled struct {
+type Row struct {
 	storage.Key
 
 	// PopReceipt updates or deletes the message until somebody receives it.
@@ -81,11 +81,11 @@ const (
 )
 
 // IsDue reports whether the time of the next attempt has come.
-func (s Scheduled) IsDue(now time.Time) bool { return !s.NextAttemptAt.After(now) }
+func (s Row) IsDue(now time.Time) bool { return !s.NextAttemptAt.After(now) }
 
 // Presence returns what is known of the row's message. WaitingSince is when the first visible messages of its queue
 // became visible, or now if there are none.
-func (s Scheduled) Presence(waitingSince time.Time) Presence {
+func (s Row) Presence(waitingSince time.Time) Presence {
 	switch overdue := waitingSince.Sub(s.NextAttemptAt); {
 	case overdue > LongestInvisible:
 		return Gone
@@ -111,13 +111,13 @@ type ScheduledQuery struct {
 
 // ListScheduled shows the selected rows of scheduled messages in the order of queue and ID, and keeps at most a page of
 // them in memory. It stops at the first error of see, and returns it.
-func ListScheduled(ctx context.Context, table storage.Table, q ScheduledQuery, see func(Scheduled) error) error {
-	list := rows.List[Scheduled]
+func ListScheduled(ctx context.Context, table storage.Table, q ScheduledQuery, see func(Row) error) error {
+	list := rows.List[Row]
 	if q.Content {
-		list = rows.ListWhole[Scheduled]
+		list = rows.ListWhole[Row]
 	}
 	query := storage.Query{Partition: q.Queue, Before: map[string]time.Time{"nextAttemptAt": q.DueBefore}}
-	return list(ctx, table, query, func(row Scheduled) error {
+	return list(ctx, table, query, func(row Row) error {
 		if row.Partition == Heartbeats && row.RequestID == "" {
 			return nil
 		}

@@ -28,7 +28,7 @@ func TestPresence(t *testing.T) {
 		"far_behind":     {-24 * time.Hour, -24*time.Hour + 10*time.Minute, true, record.Unseen},
 	} {
 		t.Run(name, func(t *testing.T) {
-			row := record.Scheduled{NextAttemptAt: now.Add(test.due)}
+			row := record.Row{NextAttemptAt: now.Add(test.due)}
 			if got := row.Presence(now.Add(test.front)); got != test.want {
 				t.Errorf("presence %d, want %d", got, test.want)
 			}

@@ -81,21 +81,21 @@ func (r *reads) Peek(ctx context.Context, name string, limit int) ([]storage.Mes
 func TestEachFrontIsReadOnce(t *testing.T) {
 	all := map[string]int{mainQueue: 1, poisonQueue: 1, "other-poison": 1, parking: 1}
 	for name, test := range map[string]struct {
-		read func(*testing.T, *account.Account, record.Scheduled)
+		read func(*testing.T, *account.Account, record.Row)
 		want map[string]int
 	}{
-		"status": {func(t *testing.T, a *account.Account, _ record.Scheduled) {
+		"status": {func(t *testing.T, a *account.Account, _ record.Row) {
 			t.Helper()
 			must(a.Status(t.Context()))
 		}, map[string]int{mainQueue: 1, poisonQueue: 1, "other-poison": 1}},
-		"overview": {func(t *testing.T, a *account.Account, _ record.Scheduled) {
+		"overview": {func(t *testing.T, a *account.Account, _ record.Row) {
 			t.Helper()
 			poison := must(a.Status(t.Context())).Fronts.Poison(t.Context())
 			if len(poison) != 3 {
 				t.Errorf("%d queues have poison messages", len(poison))
 			}
 		}, all},
-		"show": {func(t *testing.T, a *account.Account, due record.Scheduled) {
+		"show": {func(t *testing.T, a *account.Account, due record.Row) {
 			t.Helper()
 			l := must(a.LookUp(t.Context(), account.LookupQuery{IDs: []string{"due"}, PeekOnly: true}))
 			if got := l.PresenceCheck(t.Context(), time.Now())(due); got != record.Unseen {
@@ -111,7 +111,7 @@ func TestEachFrontIsReadOnce(t *testing.T) {
 				}
 				advance(time.Hour)
 				put(t, store, mainQueue, hostCopy("new"), 0)
-				due := record.Scheduled{
+				due := record.Row{
 					Key:       storage.Key{Partition: mainQueue, ID: "due"},
 					RequestID: "due", NextAttemptAt: time.Now().Add(-time.Hour - 5*time.Minute),
 				}

@@ -168,7 +168,7 @@ func (a *Account) ResolveGroup(ctx context.Context, s *Source, isScheduled bool)
 		}
 	}
 	if isScheduled {
-		_, err = a.ListScheduled(ctx, named, false, func(m message.Scheduled) error { see(m.Message); return nil })
+		_, err = a.ListScheduled(ctx, named, false, func(m message.Recorded) error { see(m.Message); return nil })
 	} else {
 		_, err = a.List(ctx, named, func(f Found) { see(f.Message) })
 	}

@@ -23,7 +23,7 @@ const MaxMatches = 20
 // Lookup is what an ID names in an account, apart from the history.
 type Lookup struct {
 	// Scheduled are the rows of scheduled messages, with their content.
-	Scheduled []message.Scheduled
+	Scheduled []message.Recorded
 	// Poison are messages on poison queues, and dead letters that were moved to a queue that no function reads.
 	Poison []Found
 	// Waiting are messages at the front of other queues. A function may have received one of its queue meanwhile.
@@ -39,7 +39,7 @@ type Lookup struct {
 }
 
 // PresenceCheck is that of the fronts that were looked at, see [Fronts.PresenceCheck].
-func (l Lookup) PresenceCheck(ctx context.Context, now time.Time) func(record.Scheduled) record.Presence {
+func (l Lookup) PresenceCheck(ctx context.Context, now time.Time) func(record.Row) record.Presence {
 	return l.fronts.PresenceCheck(ctx, now)
 }
 
@@ -111,7 +111,7 @@ func (a *Account) lookUpRows(ctx context.Context, l *Lookup, q LookupQuery) {
 	const part = "scheduled messages"
 	source := Source{Queues: q.Queues, IDs: q.IDs}
 	var keys []storage.Key
-	_, err := a.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
+	_, err := a.ListScheduled(ctx, source, false, func(m message.Recorded) error {
 		if len(keys) == MaxMatches {
 			l.Others++
 			return nil
@@ -123,7 +123,7 @@ func (a *Account) lookUpRows(ctx context.Context, l *Lookup, q LookupQuery) {
 		l.addUnread(part, err)
 	}
 	for _, key := range keys {
-		row, isThere, err := rows.Get[record.Scheduled](ctx, a.Table, key.Partition, key.ID)
+		row, isThere, err := rows.Get[record.Row](ctx, a.Table, key.Partition, key.ID)
 		switch {
 		case err != nil:
 			l.addUnread(part, fmt.Errorf("read the row of %.80q: %w", key.ID, err))

@@ -71,7 +71,7 @@ func TestLookUp(t *testing.T) {
 				put(t, store, poisonQueue, deadLetter("last", mainQueue), 0)
 				a := newAccount(store)
 				a.Table = &memory.Table{}
-				must(0, rows.Put(t.Context(), a.Table, record.Scheduled{
+				must(0, rows.Put(t.Context(), a.Table, record.Row{
 					Key:       storage.Key{Partition: mainQueue, ID: "m1"},
 					RequestID: "sleeps", NextAttemptAt: time.Now().Add(time.Hour), Content: []byte("content"),
 				}))

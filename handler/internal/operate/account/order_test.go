@@ -29,7 +29,7 @@ func TestListByNextAttempt(t *testing.T) {
 			want = append(want, text)
 		}
 		key := storage.Key{Partition: queue, ID: id + due.Format("150405")}
-		row := record.Scheduled{Key: key, RequestID: id, NextAttemptAt: due}
+		row := record.Row{Key: key, RequestID: id, NextAttemptAt: due}
 		if err := rows.Put(t.Context(), table, row); err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestListByNextAttempt(t *testing.T) {
 		for _, limit := range []int{0, 1, 77} {
 			var got []string
 			a := &Account{Table: table}
-			line := func(m message.Scheduled) (string, error) {
+			line := func(m message.Recorded) (string, error) {
 				return m.Row.NextAttemptAt.Format(time.RFC3339) + " " + m.Queue + " " + m.RequestID, nil
 			}
 			source := Source{Limit: limit}

@@ -21,7 +21,7 @@ var ErrNoTable = errors.New("the record of scheduled messages is not available: 
 	"the storage connection names no table service, or ASYNC_CALLER_TABLES is off")
 
 // selects reports whether a scheduled message is one of the source.
-func (a *Account) selects(s Source, m message.Scheduled) bool {
+func (a *Account) selects(s Source, m message.Recorded) bool {
 	fromQueue := len(s.Queues) == 0 || slices.Contains(s.Queues, m.Queue)
 	return fromQueue && s.names(m.Message) && a.match(s.Filter, m.Searched(), m.Row.Content)
 }
@@ -44,7 +44,7 @@ func (a *Account) CheckScheduledQueues(ctx context.Context, s Source) error {
 			continue
 		}
 		one := Source{Queues: []string{name}, Limit: 1}
-		found, err := a.ListScheduled(ctx, one, false, func(message.Scheduled) error { return nil })
+		found, err := a.ListScheduled(ctx, one, false, func(message.Recorded) error { return nil })
 		if err != nil && !errors.Is(err, ErrNoTable) {
 			return err
 		}
@@ -69,7 +69,7 @@ func (a *Account) appQueues() (names []string) {
 // ListScheduled shows the selected scheduled messages in the order of queue and ID, and returns their number. It keeps
 // none in memory. Content says whether their rows have the content, which a search for a text reads in any case.
 func (a *Account) ListScheduled(
-	ctx context.Context, s Source, content bool, visit func(message.Scheduled) error,
+	ctx context.Context, s Source, content bool, visit func(message.Recorded) error,
 ) (matched int, err error) {
 	if a.Table == nil {
 		return 0, ErrNoTable
@@ -81,7 +81,7 @@ func (a *Account) ListScheduled(
 		query.Queue = s.Queues[0]
 	}
 	seen := 0
-	err = record.ListScheduled(ctx, a.Table, query, func(row record.Scheduled) error {
+	err = record.ListScheduled(ctx, a.Table, query, func(row record.Row) error {
 		seen++
 		a.Scanned(storage.ScheduledTable, seen, seen)
 		m := message.FromRow(row)
@@ -126,13 +126,13 @@ func (l dueLine) bytes() int { return lineBytes + len(l.text) }
 // order of the next attempts. If there are more lines than the memory allows, it reads the record again for each
 // further part: a message that is rescheduled meanwhile can be printed twice.
 func (a *Account) ListByNextAttempt(
-	ctx context.Context, s Source, line func(message.Scheduled) (string, error), print func(string) error,
+	ctx context.Context, s Source, line func(message.Recorded) (string, error), print func(string) error,
 ) (matched int, err error) {
 	return a.listByNextAttempt(ctx, s, maxSorted, line, print)
 }
 
 func (a *Account) listByNextAttempt(
-	ctx context.Context, s Source, most int, line func(message.Scheduled) (string, error),
+	ctx context.Context, s Source, most int, line func(message.Recorded) (string, error),
 	print func(string) error,
 ) (matched int, err error) {
 	limit := s.Limit
@@ -161,11 +161,11 @@ func (a *Account) listByNextAttempt(
 
 // nextLines returns the first lines after the latest one, as many as fit into most bytes, and whether these are all.
 func (a *Account) nextLines(
-	ctx context.Context, s Source, latest dueLine, most int, line func(message.Scheduled) (string, error),
+	ctx context.Context, s Source, latest dueLine, most int, line func(message.Recorded) (string, error),
 ) (lines []dueLine, isAll bool, err error) {
 	size := 0
 	var left *dueLine // the first line that is left for later
-	_, err = a.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
+	_, err = a.ListScheduled(ctx, s, false, func(m message.Recorded) error {
 		l := dueLine{due: m.Row.NextAttemptAt, queue: m.Row.Partition, id: m.Row.ID}
 		if l.compare(latest) <= 0 || left != nil && l.compare(*left) >= 0 {
 			return nil

@@ -19,17 +19,17 @@ import (
 const maxQueues = 1000
 
 // PresenceCheck is like [Fronts.PresenceCheck] for a command that reads no other fronts.
-func (a *Account) PresenceCheck(ctx context.Context, now time.Time) func(record.Scheduled) record.Presence {
+func (a *Account) PresenceCheck(ctx context.Context, now time.Time) func(record.Row) record.Presence {
 	return a.newFronts(nil).PresenceCheck(ctx, now)
 }
 
 // PresenceCheck returns a function that returns what is known of the message of a row. The function needs the front of
 // a queue when it meets the first row that is long due. If the queue cannot be read, all of its messages are expected.
 // No message is gone while an app may hold messages. The function is not safe for concurrent use.
-func (f *Fronts) PresenceCheck(ctx context.Context, now time.Time) func(record.Scheduled) record.Presence {
+func (f *Fronts) PresenceCheck(ctx context.Context, now time.Time) func(record.Row) record.Presence {
 	waiting := map[string]time.Time{}
 	mayHold := sync.OnceValue(func() bool { return f.account.mayHold(ctx, now) })
-	return func(row record.Scheduled) record.Presence {
+	return func(row record.Row) record.Presence {
 		if row.Presence(now) == record.Expected {
 			return record.Expected
 		}
@@ -55,28 +55,28 @@ func (a *Account) mayHold(ctx context.Context, now time.Time) bool {
 }
 
 // FindScheduled returns the one scheduled message with the given ID, with its content. See [Account.Find].
-func (a *Account) FindScheduled(ctx context.Context, s Source, id string) (message.Scheduled, error) {
+func (a *Account) FindScheduled(ctx context.Context, s Source, id string) (message.Recorded, error) {
 	s.IDs, s.Limit = []string{id}, 2
-	var matches []message.Scheduled
-	_, err := a.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
+	var matches []message.Recorded
+	_, err := a.ListScheduled(ctx, s, false, func(m message.Recorded) error {
 		matches = append(matches, m)
 		return nil
 	})
 	if err != nil {
-		return message.Scheduled{}, err
+		return message.Recorded{}, err
 	}
-	match, err := onlyOne(id, matches, func(m message.Scheduled) message.Message { return m.Message },
+	match, err := onlyOne(id, matches, func(m message.Recorded) message.Message { return m.Message },
 		" among the scheduled messages")
 	if err != nil {
-		return message.Scheduled{}, err
+		return message.Recorded{}, err
 	}
 	found := match.Row
-	row, ok, err := rows.Get[record.Scheduled](ctx, a.Table, found.Partition, found.ID)
+	row, ok, err := rows.Get[record.Row](ctx, a.Table, found.Partition, found.ID)
 	switch {
 	case err != nil:
-		return message.Scheduled{}, fmt.Errorf("read the record of %s: %w", match.ID, err)
+		return message.Recorded{}, fmt.Errorf("read the record of %s: %w", match.ID, err)
 	case !ok:
-		return message.Scheduled{}, fmt.Errorf("%.80q: %w any more: it was delivered just now", id, ErrNothing)
+		return message.Recorded{}, fmt.Errorf("%.80q: %w any more: it was delivered just now", id, ErrNothing)
 	}
 	return message.FromRow(row), nil
 }

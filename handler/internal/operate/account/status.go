@@ -258,7 +258,7 @@ func (a *Account) readScheduled(
 	hosts := message.ScheduledGroups{By: message.ByHost, Now: s.At}
 	due := message.DueTimes{From: s.At}
 	presence := s.Fronts.PresenceCheck(limited, s.At)
-	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Scheduled) error {
+	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Recorded) error {
 		gone := presence(m.Row) == record.Gone
 		UntilResumed(&m, settings, s.At)
 		queues.Add(m, gone)
@@ -334,7 +334,7 @@ func (a *Account) readSettings(ctx context.Context, s *Status) setting.InForce {
 
 // UntilResumed makes a message for a paused target due at the end of the pause, and states that as its cause. The row
 // does not say whether the URL is http or https, so it is asked for both.
-func UntilResumed(m *message.Scheduled, settings setting.InForce, now time.Time) {
+func UntilResumed(m *message.Recorded, settings setting.InForce, now time.Time) {
 	if len(settings) == 0 {
 		return
 	}

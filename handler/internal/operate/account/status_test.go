@@ -52,7 +52,7 @@ func TestStatusOfRecord(t *testing.T) {
 				for id, due := range map[string]time.Duration{
 					"gone": -40 * time.Minute, "held": -20 * time.Minute, "behind": -5 * time.Minute, "now": 0, "later": time.Hour,
 				} {
-					err := rows.Put(t.Context(), &table, record.Scheduled{
+					err := rows.Put(t.Context(), &table, record.Row{
 						Key:       storage.Key{Partition: mainQueue, ID: id},
 						RequestID: id, TargetHost: "h.example", Reason: "busy", NextAttemptAt: now.Add(due),
 					})
@@ -129,7 +129,7 @@ func TestPresenceOfLongDue(t *testing.T) {
 		failing.Fail(errors.New("no answer"))
 		denied := unreadable{Queues: store, err: storage.ErrDenied, is: func(string) bool { return true }}
 		advance(time.Hour)
-		due := record.Scheduled{Key: storage.Key{Partition: mainQueue, ID: "1"}}
+		due := record.Row{Key: storage.Key{Partition: mainQueue, ID: "1"}}
 		due.NextAttemptAt = time.Now().Add(-time.Hour)
 		for name, test := range map[string]struct {
 			queues storage.Queues

@@ -30,12 +30,12 @@ type finding struct {
 	content   []byte
 	// row is that of a scheduled message, queued a message on a queue, and end an end in the history; the others are
 	// nil.
-	row    *record.Scheduled
+	row    *record.Row
 	queued *account.Found
 	end    *history.Entry
 }
 
-func newScheduled(rules message.Rules, m message.Scheduled, presence record.Presence, now time.Time) finding {
+func newScheduled(rules message.Rules, m message.Recorded, presence record.Presence, now time.Time) finding {
 	f := finding{Summary: NewSummary(m, presence, now), row: &m.Row}
 	if f.State == StateWaiting {
 		f.State = StateScheduled

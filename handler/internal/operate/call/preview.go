@@ -47,7 +47,7 @@ func previewRequeue(ctx context.Context, a *account.Account, f account.Found) (p
 func prepareRequeue(
 	ctx context.Context, rules message.Rules, f account.Found, now time.Time,
 ) (preview Preview, text string) {
-	to, noTarget := operation.RequeueTo(f.Queue, "")
+	to, noTarget := operation.RetryTo(f.Queue, "")
 	text, invalid := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{Raw: f.Raw}, now)
 	preview = Preview{To: to}
 	if noTarget != nil {

@@ -38,7 +38,7 @@ type Summary struct {
 }
 
 // NewSummary describes a scheduled message in a list.
-func NewSummary(m message.Scheduled, presence record.Presence, now time.Time) Summary {
+func NewSummary(m message.Recorded, presence record.Presence, now time.Time) Summary {
 	state := StateWaiting
 	switch {
 	case presence == record.Gone:

@@ -56,7 +56,7 @@ func queued(state string, gaveUp, inserted time.Time, trail ...history.Attempt) 
 
 func scheduled(due time.Time, trail ...history.Attempt) finding {
 	f := created(StateScheduled, trail)
-	f.NextAttemptAt, f.row = due, &record.Scheduled{}
+	f.NextAttemptAt, f.row = due, &record.Row{}
 	return f
 }
 

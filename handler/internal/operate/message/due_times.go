@@ -22,7 +22,7 @@ type DueTimes struct {
 }
 
 // Add counts a message.
-func (d *DueTimes) Add(m Scheduled, stale bool) {
+func (d *DueTimes) Add(m Recorded, stale bool) {
 	wait := m.Row.NextAttemptAt.Sub(d.From)
 	minute, hour := int(wait/time.Minute), int(wait/time.Hour)
 	switch {

@@ -13,7 +13,7 @@ func TestDueTimes(t *testing.T) {
 	from := time.Date(2026, 11, 27, 10, 30, 0, 0, time.UTC)
 	due := message.DueTimes{From: from}
 	add := func(wait time.Duration, stale bool) {
-		due.Add(message.Scheduled{Row: record.Scheduled{NextAttemptAt: from.Add(wait)}}, stale)
+		due.Add(message.Recorded{Row: record.Row{NextAttemptAt: from.Add(wait)}}, stale)
 	}
 	for _, wait := range []time.Duration{-time.Hour, 0, time.Second, time.Minute, time.Hour, 8*24*time.Hour - 1} {
 		add(wait, false)

@@ -132,7 +132,7 @@ func TestHostOfMessage(t *testing.T) {
 		{"http://[2001:DB8:0::1]/", "[2001:db8:0::1]", "[2001:db8::1]"},
 	} {
 		text := fmt.Sprintf(`{"asyncCaller":1,"call":{"url":%q}}`, c.url)
-		earlier := message.FromRow(record.Scheduled{TargetHost: c.earlier}).Message
+		earlier := message.FromRow(record.Row{TargetHost: c.earlier}).Message
 		for _, m := range []message.Message{read(inBase64(text)), earlier} {
 			if m.Host != c.want {
 				t.Errorf("%s: got %s, want %s", c.url, m.Host, c.want)

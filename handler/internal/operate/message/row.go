@@ -9,10 +9,10 @@ import (
 	"asynccaller/handler/internal/rules/targets"
 )
 
-// Scheduled is a scheduled message as its row describes it.
-type Scheduled struct {
+// Recorded is a scheduled message as its row describes it.
+type Recorded struct {
 	Message
-	Row record.Scheduled
+	Row record.Row
 	// Answered is the beginning of the target's latest answer.
 	Answered string
 }
@@ -20,8 +20,8 @@ type Scheduled struct {
 // FromRow describes the scheduled message of a row without its content: it has no Path.
 // Since is when the call was created, so that filters by time select by age. Anyone who can write to the table can have
 // written the row.
-func FromRow(r record.Scheduled) Scheduled {
-	return Scheduled{Row: r, Answered: text.Line(r.Answer, record.MaxAnswer), Message: Message{
+func FromRow(r record.Row) Recorded {
+	return Recorded{Row: r, Answered: text.Line(r.Answer, record.MaxAnswer), Message: Message{
 		Queue: text.Line(r.Partition, maxHost), ID: text.Line(r.ID, maxReason), Main: text.Line(r.Partition, maxHost),
 		Reason: text.Line(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: text.Line(r.RequestID, maxTenant),
 		Organization: text.Line(r.Organization, maxTenant), Environment: text.Line(r.Environment, maxTenant),
@@ -32,14 +32,14 @@ func FromRow(r record.Scheduled) Scheduled {
 }
 
 // Searched returns the message with the text that a search looks into beside the content.
-func (s Scheduled) Searched() Message {
+func (s Recorded) Searched() Message {
 	s.Detail = s.Answered
 	return s.Message
 }
 
 // DescribeCall completes the description by the content of the row: the path, and the method, which rows of earlier
 // versions lack.
-func (s *Scheduled) DescribeCall() {
+func (s *Recorded) DescribeCall() {
 	if e, err := envelope.Parse(s.Row.Content); err == nil {
 		s.describePath(e)
 	}
@@ -47,7 +47,7 @@ func (s *Scheduled) DescribeCall() {
 
 // CheckRow compares the host and the request id of a row, by which an operator chooses it, with its content, which the
 // handler will process. It returns a warning for each that differs.
-func CheckRow(r record.Scheduled) (warnings []string) {
+func CheckRow(r record.Row) (warnings []string) {
 	e, err := envelope.Parse(r.Content)
 	if err != nil {
 		return []string{"the content of the row is not an envelope, so that the handler has not written it"}

@@ -47,7 +47,7 @@ type ScheduledGroups struct {
 }
 
 // Add counts a message.
-func (g *ScheduledGroups) Add(m Scheduled, stale bool) {
+func (g *ScheduledGroups) Add(m Recorded, stale bool) {
 	due := m.Row.NextAttemptAt
 	group := g.tally.row(g.By.Key(m.Message), func(key string) *ScheduledGroup {
 		return &ScheduledGroup{
@@ -59,7 +59,7 @@ func (g *ScheduledGroups) Add(m Scheduled, stale bool) {
 }
 
 // failedAt returns when the row was written, if the message waits because a call has failed; otherwise zero.
-func (m Scheduled) failedAt() time.Time {
+func (m Recorded) failedAt() time.Time {
 	notFailed := []decision.Reason{decision.NotDue, decision.Paused, decision.Busy, decision.Auth, decision.BadSetting}
 	if slices.Contains(notFailed, decision.Reason(m.Row.Reason)) {
 		return time.Time{}
@@ -67,7 +67,7 @@ func (m Scheduled) failedAt() time.Time {
 	return m.Row.WrittenAt
 }
 
-func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
+func (g *ScheduledGroup) add(m Recorded, stale bool, now time.Time) {
 	due := m.Row.NextAttemptAt
 	g.Count++
 	if due.Before(g.Next) {

@@ -68,16 +68,16 @@ func others(t *testing.T, n *neighbourhood) map[string]func(context.Context) {
 		},
 		"app": n.app,
 		"requeue": func(ctx context.Context) {
-			ignore(n.operator(t).PlanRequeue(ctx, account.Source{}, operation.Requeue{}))
+			ignore(n.operator(t).PlanRetryPoison(ctx, account.Source{}, operation.Retry{}))
 		},
 		"keeper": func(ctx context.Context) {
 			_, _ = operation.NewKeeper(n.operator(t).Account, []string{poisonQueue}).Run(ctx)
 		},
 		"cancel": func(ctx context.Context) {
-			ignore(n.operator(t).PlanCancel(ctx, everything(), false))
+			ignore(n.operator(t).PlanDeleteScheduled(ctx, everything(), false))
 		},
 		"expedite": func(ctx context.Context) {
-			ignore(n.operator(t).PlanExpedite(ctx, everything(), journal.Pace{}))
+			ignore(n.operator(t).PlanRetryScheduled(ctx, everything(), journal.Pace{}))
 		},
 		"undo": func(ctx context.Context) {
 			for _, s := range summaries(t, n.Operations) { //nolint:contextcheck // that of the test
@@ -97,7 +97,7 @@ func TestBeside(t *testing.T) {
 		plan      func(ctx context.Context, n *neighbourhood) (*operation.Plan, error)
 	}
 	requeue := func(ctx context.Context, n *neighbourhood) (*operation.Plan, error) {
-		return n.PlanRequeue(ctx, account.Source{}, operation.Requeue{})
+		return n.PlanRetryPoison(ctx, account.Source{}, operation.Retry{})
 	}
 	operations := map[string]change{
 		"requeue": {plan: requeue},
@@ -105,17 +105,17 @@ func TestBeside(t *testing.T) {
 			return n.PlanMove(ctx, account.Source{}, parking)
 		}},
 		"delete": {plan: func(ctx context.Context, n *neighbourhood) (*operation.Plan, error) {
-			return n.PlanDelete(ctx, account.Source{}, operation.Delete{})
+			return n.PlanDeletePoison(ctx, account.Source{}, operation.Delete{})
 		}},
 		"undo": {plan: func(ctx context.Context, n *neighbourhood) (*operation.Plan, error) {
 			done := execute(t, mustPlan(t)(requeue(ctx, n))) //nolint:contextcheck // a plan is carried out to its end
 			return n.PlanUndo(ctx, done.Run)
 		}},
 		"cancel": {true, func(ctx context.Context, n *neighbourhood) (*operation.Plan, error) {
-			return n.PlanCancel(ctx, everything(), true)
+			return n.PlanDeleteScheduled(ctx, everything(), true)
 		}},
 		"expedite": {true, func(ctx context.Context, n *neighbourhood) (*operation.Plan, error) {
-			return n.PlanExpedite(ctx, everything(), journal.Pace{})
+			return n.PlanRetryScheduled(ctx, everything(), journal.Pace{})
 		}},
 	}
 	for name, o := range operations {

@@ -37,7 +37,7 @@ func TestDedupe(t *testing.T) {
 				put(t, store, poisonQueue,
 					storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r0","call":{}}`)), 0)
 				a := newAccount(t, store)
-				r := operation.Requeue{Dedupe: true}
+				r := operation.Retry{Dedupe: true}
 				would := 0
 				_, _, err := a.Preview(t.Context(), account.Source{}, r,
 					func(_ account.Found, _ string, _ []byte, why error) {
@@ -48,7 +48,7 @@ func TestDedupe(t *testing.T) {
 				if err != nil || would != calls+2 {
 					t.Errorf("a dry run would send %d, %v", would, err)
 				}
-				result := execute(t, mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, r)))
+				result := execute(t, mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, r)))
 				if result.Done != calls+2 || result.Refused != 2*calls+1 || len(store.All(poisonQueue)) != 2*calls+1 {
 					t.Fatalf("%+v, %d are left", result, len(store.All(poisonQueue)))
 				}
@@ -73,7 +73,7 @@ func TestDedupeLimit(t *testing.T) {
 		advance(2 * time.Second)
 		put(t, store, poisonQueue, deadLetter("r0", mainQueue), 0)
 		p := mustPlan(t)(newAccount(t, store).
-			PlanRequeue(t.Context(), account.Source{Limit: 1}, operation.Requeue{Dedupe: true}))
+			PlanRetryPoison(t.Context(), account.Source{Limit: 1}, operation.Retry{Dedupe: true}))
 		defer p.Discard(t.Context())
 		if p.Total != 0 || p.Refused != 1 {
 			t.Errorf("%+v", p.Result)
@@ -90,7 +90,7 @@ func TestDedupeTenants(t *testing.T) {
 			put(t, store, poisonQueue, storage.Base64.Encode([]byte(text)), 0)
 		}
 		r := execute(t, mustPlan(t)(newAccount(t, store).
-			PlanRequeue(t.Context(), account.Source{}, operation.Requeue{Dedupe: true})))
+			PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{Dedupe: true})))
 		if r.Done != 2 {
 			t.Errorf("%+v", r)
 		}
@@ -111,7 +111,7 @@ func TestTwiceIsNamed(t *testing.T) {
 			lost[key] = true
 			return errNoAnswer
 		}}
-		r := execute(t, mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{})))
+		r := execute(t, mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{})))
 		sent := calls(store, mainQueue)
 		if r.PossibleDuplicates != 30 || len(r.DuplicateMessages) != 20 {
 			t.Fatalf("%d twice, %d are named", r.PossibleDuplicates, len(r.DuplicateMessages))

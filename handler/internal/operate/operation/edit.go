@@ -44,7 +44,7 @@ func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (p
 	const command = "edit"
 	run := paced(command, e.Pace)
 	var noted notes
-	apply := func(_ *Plan, in *decision.Intake, row *record.Scheduled) error {
+	apply := func(_ *Plan, in *decision.Intake, row *record.Row) error {
 		before, original := in.Content, *row
 		if err := op.edit(ctx, e, in, row); err != nil {
 			return err
@@ -56,7 +56,7 @@ func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (p
 		return nil
 	}
 	if e.Now {
-		p, err = op.planExpedite(ctx, s, run, op.settingsInForce(ctx), apply)
+		p, err = op.planRetryScheduled(ctx, s, run, op.settingsInForce(ctx), apply)
 	} else {
 		p, err = op.planEdit(ctx, s, run, apply)
 	}
@@ -77,7 +77,7 @@ func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (p
 func (op *Operations) planEdit(
 	ctx context.Context, s account.Source, run journal.Run, apply preparation,
 ) (*Plan, error) {
-	change := func(p *Plan, in decision.Intake, row record.Scheduled) (journal.Step, error) {
+	change := func(p *Plan, in decision.Intake, row record.Row) (journal.Step, error) {
 		due := row.NextAttemptAt
 		if due.IsZero() {
 			return journal.Step{}, errNoDue
@@ -90,7 +90,7 @@ func (op *Operations) planEdit(
 }
 
 // edit applies the edits to the intake of a message, and to its row.
-func (op *Operations) edit(ctx context.Context, e Edit, in *decision.Intake, row *record.Scheduled) error {
+func (op *Operations) edit(ctx context.Context, e Edit, in *decision.Intake, row *record.Row) error {
 	switch {
 	case op.Account.Rules.IsRaw(row.Partition):
 		return errEditedRaw

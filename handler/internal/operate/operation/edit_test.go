@@ -52,7 +52,7 @@ func onlyMessage(t *testing.T, a *operation.Operations, store *memory.Queues) (s
 }
 
 // onlyRow returns the only row of a table.
-func onlyRow(t *testing.T, table storage.Table) record.Scheduled {
+func onlyRow(t *testing.T, table storage.Table) record.Row {
 	t.Helper()
 	all := allRows(t, table)
 	if len(all) != 1 {
@@ -108,7 +108,7 @@ func TestEdit(t *testing.T) {
 			!restored.Deadline.Equal(row.Deadline) {
 			t.Errorf("%+v: %+v, %+v", undo, m, restored)
 		}
-		if r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false))); r.Done != 1 {
+		if r := execute(t, mustPlan(t)(a.PlanDeleteScheduled(t.Context(), everything(), false))); r.Done != 1 {
 			t.Errorf("the row is not valid: %+v", r)
 		}
 	})
@@ -333,16 +333,16 @@ func TestEditWithoutEffect(t *testing.T) {
 // TestEditRow: the row is written only if it is still that of the message that was edited.
 func TestEditRow(t *testing.T) {
 	for name, test := range map[string]struct {
-		between func(t *testing.T, table storage.Table, row record.Scheduled)
+		between func(t *testing.T, table storage.Table, row record.Row)
 		left    string // the path pattern of the row that is left
 	}{
-		"removed": {func(t *testing.T, table storage.Table, row record.Scheduled) {
+		"removed": {func(t *testing.T, table storage.Table, row record.Row) {
 			t.Helper()
 			if err := table.Delete(t.Context(), []storage.Key{row.Key}); err != nil {
 				t.Fatal(err)
 			}
 		}, ""},
-		"replaced": {func(t *testing.T, table storage.Table, row record.Scheduled) {
+		"replaced": {func(t *testing.T, table storage.Table, row record.Row) {
 			t.Helper()
 			row.PopReceipt, row.PathPattern = "newer", "/newer"
 			if err := rows.Put(t.Context(), table, row); err != nil {

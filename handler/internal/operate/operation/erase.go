@@ -183,13 +183,13 @@ const maxErased = 100
 
 func (op *Operations) eraseScheduled(ctx context.Context, e Erasure, remove bool) ErasedPlace {
 	p := ErasedPlace{Place: "scheduled messages"}
-	var batch []record.Scheduled
+	var batch []record.Row
 	flush := func() error {
 		err := op.eraseRows(ctx, batch, &p)
 		batch = nil
 		return err
 	}
-	_, err := op.Account.ListScheduled(ctx, account.Source{}, true, func(m message.Scheduled) error {
+	_, err := op.Account.ListScheduled(ctx, account.Source{}, true, func(m message.Recorded) error {
 		if !p.selects(e, m.Searched(), m.Row.Content) {
 			return nil
 		}
@@ -216,9 +216,9 @@ func (op *Operations) eraseScheduled(ctx context.Context, e Erasure, remove bool
 // eraseRows deletes the scheduled messages of rows of one queue, and then the rows, which have copies. A message that
 // the app has received is not deleted, but its row is. Where it is not known whether the message was deleted, the row
 // stays, so that a further try finds it.
-func (op *Operations) eraseRows(ctx context.Context, batch []record.Scheduled, p *ErasedPlace) error {
+func (op *Operations) eraseRows(ctx context.Context, batch []record.Row, p *ErasedPlace) error {
 	var steps []journal.Step
-	var changed []record.Scheduled
+	var changed []record.Row
 	var keys []storage.Key
 	for _, row := range batch {
 		text := op.Account.Rules.Encoding.Encode(row.Content)

@@ -189,7 +189,7 @@ func TestEraseText(t *testing.T) {
 		a, _, _ := newErasable(t)
 		remove := func(id string) string {
 			source := account.Source{IDs: []string{id}}
-			run := execute(t, mustPlan(t)(a.PlanDelete(t.Context(), source, operation.Delete{}))).Run
+			run := execute(t, mustPlan(t)(a.PlanDeletePoison(t.Context(), source, operation.Delete{}))).Run
 			advance(leasesEnd)
 			return run
 		}

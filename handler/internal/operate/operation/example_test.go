@@ -23,7 +23,7 @@ func Example() {
 	runs := accountIn(store, folder)
 
 	source := account.Source{Filter: message.Filter{Reasons: []string{"rejected"}}}
-	plan, _ := runs.PlanRequeue(ctx, source, operation.Requeue{})
+	plan, _ := runs.PlanRetryPoison(ctx, source, operation.Retry{})
 	fmt.Println(plan.Command, plan.Total, plan.From, plan.To)
 	result, _ := plan.Execute(ctx)
 	fmt.Println("done", result.Done, "left", result.Left)

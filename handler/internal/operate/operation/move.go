@@ -9,7 +9,7 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 )
 
-// PlanMove prepares to move messages unchanged to another queue. To send messages again, use PlanRequeue, which
+// PlanMove prepares to move messages unchanged to another queue. To send messages again, use PlanRetryPoison, which
 // resets their state.
 func (op *Operations) PlanMove(ctx context.Context, s account.Source, to string) (*Plan, error) {
 	all, err := op.Account.Reach(ctx)

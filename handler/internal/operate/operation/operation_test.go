@@ -22,7 +22,7 @@ import (
 func TestPlanRefused(t *testing.T) {
 	store := newQueues(t, 3)
 	a := newAccount(t, store)
-	_, err := a.PlanDelete(t.Context(), account.Source{Queues: []string{mainQueue}}, operation.Delete{})
+	_, err := a.PlanDeletePoison(t.Context(), account.Source{Queues: []string{mainQueue}}, operation.Delete{})
 	wantError(t, err, mainQueue, "a function app reads it", poisonQueue, "--force")
 	if _, err := a.PlanMove(t.Context(), account.Source{}, mainQueue); !errors.Is(err,
 		account.ErrAppQueue) {
@@ -31,7 +31,7 @@ func TestPlanRefused(t *testing.T) {
 	if _, err := a.PlanMove(t.Context(), account.Source{}, "No Queue"); err == nil {
 		t.Error("move to an invalid name")
 	}
-	if _, err := a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{To: "No Queue"}); err == nil {
+	if _, err := a.PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{To: "No Queue"}); err == nil {
 		t.Error("requeue to an invalid name")
 	}
 	if n := len(must(a.Journals.List())); n != 0 {
@@ -95,7 +95,7 @@ func TestRequeue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
 		a := newAccount(t, store)
-		p := mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{}))
+		p := mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{}))
 		if p.Total != 5 || p.Refused != 2 || len(p.Refusals) != 2 {
 			t.Errorf("%+v", p)
 		}
@@ -144,7 +144,7 @@ func TestHome(t *testing.T) {
 			homes[found(f.Message)] = to
 		}
 		source := account.Source{Queues: []string{poisonQueue, "other-poison", parking}}
-		listed, _, err := a.Preview(t.Context(), source, operation.Requeue{}, see)
+		listed, _, err := a.Preview(t.Context(), source, operation.Retry{}, see)
 		if err != nil || listed.Matched != 10 {
 			t.Errorf("%+v, %v", listed, err)
 		}
@@ -158,7 +158,7 @@ func TestHome(t *testing.T) {
 			!strings.Contains(refused["parked"], "--to") {
 			t.Errorf("refused: %q", refused)
 		}
-		_, _, err = a.Preview(t.Context(), source, operation.Requeue{To: "other"}, see)
+		_, _, err = a.Preview(t.Context(), source, operation.Retry{To: "other"}, see)
 		if err != nil || homes["lost"] != "other" {
 			t.Errorf("with --to it goes to %q, %v", homes["lost"], err)
 		}
@@ -303,8 +303,8 @@ func TestUnknownQueue(t *testing.T) {
 		a := newAccount(t, store)
 		a.Account.AppQueues = append(a.Account.AppQueues, "async-caller-1")
 		requeue := func(to string) error {
-			request := operation.Requeue{To: to}
-			p, err := a.PlanRequeue(ctx, account.Source{}, request)
+			request := operation.Retry{To: to}
+			p, err := a.PlanRetryPoison(ctx, account.Source{}, request)
 			if err == nil {
 				p.Discard(ctx)
 			}
@@ -340,7 +340,7 @@ func TestUnknownQueue(t *testing.T) {
 			"": false, "parking": true, "async-caller-1": false, "orders": false,
 			mainQueue: false,
 		} {
-			warning, err := a.CheckRequeue(ctx, operation.Requeue{To: to})
+			warning, err := a.CheckRetry(ctx, operation.Retry{To: to})
 			if err != nil || strings.Contains(warning, "no function of the app reads parking") != warns {
 				t.Errorf("%q: %q, %v", to, warning, err)
 			}

@@ -172,7 +172,7 @@ func firstOf(n int, what, then string) func(string) string {
 
 func planRequeue(t *testing.T, a *operation.Operations, pace journal.Pace) *operation.Plan {
 	t.Helper()
-	return mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{Pace: pace}))
+	return mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{Pace: pace}))
 }
 
 func requeue(t *testing.T, a *operation.Operations, pace journal.Pace) (operation.Result, *notes) {
@@ -271,8 +271,8 @@ func TestCanaryOfOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		edited := operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}, Pace: journal.Pace{Canary: 1}}
-		r, err := mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, edited)).Execute(t.Context())
+		edited := operation.Retry{Edit: edit.Options{Edits: edit.Edits{set}}, Pace: journal.Pace{Canary: 1}}
+		r, err := mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, edited)).Execute(t.Context())
 		if err != nil || !strings.Contains(r.Stopped, "0 of 1 first messages are delivered") {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -321,8 +321,8 @@ func TestNoOutcomes(t *testing.T) {
 				a, _ := newApp(t, store, nil)
 				advance(time.Second)
 				c.prepare(a)
-				requeue := operation.Requeue{Pace: journal.Pace{Canary: 1}}
-				_, requeueErr := a.PlanRequeue(t.Context(), account.Source{}, requeue)
+				requeue := operation.Retry{Pace: journal.Pace{Canary: 1}}
+				_, requeueErr := a.PlanRetryPoison(t.Context(), account.Source{}, requeue)
 				_, expediteErr := planExpedite(t.Context(), a, journal.Pace{StopAt: 0.1})
 				for _, err := range []error{requeueErr, expediteErr} {
 					if errors.Is(err, operation.ErrNoOutcomes) == c.unknown {
@@ -356,7 +356,7 @@ func TestNoRoomForRun(t *testing.T) {
 			t.Errorf("%+v", p.Result)
 		}
 		p.Discard(t.Context())
-		execute(t, mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{})))
+		execute(t, mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{})))
 	})
 }
 

@@ -122,7 +122,7 @@ func TestDeleteWithoutCopy(t *testing.T) {
 				text := deadLetter("x", mainQueue)
 				put(t, store, poisonQueue, text, 0)
 				a := newAccount(t, store)
-				p := mustPlan(t)(a.PlanDelete(t.Context(), account.Source{}, options))
+				p := mustPlan(t)(a.PlanDeletePoison(t.Context(), account.Source{}, options))
 				if p.Final != options.NoCopy {
 					t.Errorf("final: %v", p.Final)
 				}

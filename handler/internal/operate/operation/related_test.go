@@ -61,7 +61,7 @@ func TestSecondMessage(t *testing.T) {
 			"gone":        {byID(other.ID), true, 1, false},
 			"no_callback": {byID(first.ID), false, 1, false},
 		} {
-			p := mustPlan(t)(a.PlanCancel(t.Context(), test.source, test.callback))
+			p := mustPlan(t)(a.PlanDeleteScheduled(t.Context(), test.source, test.callback))
 			got := warned(p.Warnings, "no callback")
 			if p.Total != test.total || (len(got) == 1 && got[0] == first.ID) != test.untold || len(got) > 1 {
 				t.Errorf("%s: %+v", name, p.Result)
@@ -84,7 +84,7 @@ func TestRepeatedWrite(t *testing.T) {
 		if err := rows.Put(t.Context(), table, row); err != nil {
 			t.Fatal(err)
 		}
-		p := mustPlan(t)(a.PlanCancel(t.Context(), everything(), true))
+		p := mustPlan(t)(a.PlanDeleteScheduled(t.Context(), everything(), true))
 		for _, why := range []string{"no callback", "did not answer"} {
 			if got := warned(p.Warnings, why); len(got) != 1 || got[0] != row.ID {
 				t.Errorf("%s: %+v", why, p.Result)
@@ -111,7 +111,7 @@ func TestRepeatedWrite(t *testing.T) {
 func TestUndoLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 1)
-		r := execute(t, mustPlan(t)(a.PlanCancel(context.Background(), everything(), false)))
+		r := execute(t, mustPlan(t)(a.PlanDeleteScheduled(context.Background(), everything(), false)))
 		lost := false
 		a.Account.Store = &tap{Queues: store, after: func(operation string) error {
 			if operation != "put" || lost {

@@ -63,10 +63,10 @@ func TestRoutedContents(t *testing.T) {
 	slices.Sort(originals)
 	all := account.Source{Queues: []string{routedPoison}}
 	requeue := func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
-		return a.PlanRequeue(ctx, all, operation.Requeue{Dedupe: true})
+		return a.PlanRetryPoison(ctx, all, operation.Retry{Dedupe: true})
 	}
 	remove := func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
-		return a.PlanDelete(ctx, all, operation.Delete{})
+		return a.PlanDeletePoison(ctx, all, operation.Delete{})
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -118,9 +118,9 @@ func TestRoutedRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	requeue := func(s account.Source, r operation.Requeue) planner {
+	requeue := func(s account.Source, r operation.Retry) planner {
 		return func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
-			return a.PlanRequeue(ctx, s, r)
+			return a.PlanRetryPoison(ctx, s, r)
 		}
 	}
 	move := func(s account.Source, to string) planner {
@@ -140,13 +140,13 @@ func TestRoutedRefusals(t *testing.T) {
 		plan    planner
 		refused string // empty if the message is moved
 	}{
-		"edit":   {requeue(raw, operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}}), "is sent again as it is"},
-		"editor": {requeue(raw, operation.Requeue{Edit: edit.Options{Edited: []byte("{}")}}), "is sent again as it is"},
+		"edit":   {requeue(raw, operation.Retry{Edit: edit.Options{Edits: edit.Edits{set}}}), "is sent again as it is"},
+		"editor": {requeue(raw, operation.Retry{Edit: edit.Options{Edited: []byte("{}")}}), "is sent again as it is"},
 		"to_envelopes": {
-			requeue(raw, operation.Requeue{To: mainQueue}), "on async-caller it would be read as an envelope",
+			requeue(raw, operation.Retry{To: mainQueue}), "on async-caller it would be read as an envelope",
 		},
-		"to_envelopes_forced":      {requeue(forced, operation.Requeue{To: mainQueue}), "read as an envelope"},
-		"envelope_to_route":        {requeue(letters, operation.Requeue{To: routedQueue}), "orders-in has a route"},
+		"to_envelopes_forced":      {requeue(forced, operation.Retry{To: mainQueue}), "read as an envelope"},
+		"envelope_to_route":        {requeue(letters, operation.Retry{To: routedQueue}), "orders-in has a route"},
 		"move_to_poison":           {move(raw, poisonQueue), "read as an envelope"},
 		"move_to_parking":          {move(raw, parking), "--force moves it nevertheless"},
 		"move_to_parking_forced":   {move(forced, parking), ""},
@@ -154,7 +154,7 @@ func TestRoutedRefusals(t *testing.T) {
 		"import":                   {load(routedPoison, operation.Import{To: poisonQueue}), "--force imports it nevertheless"},
 		"import_forced":            {load(routedPoison, operation.Import{To: poisonQueue, Force: true}), ""},
 		"import_envelope":          {load(poisonQueue, operation.Import{To: routedPoison}), "orders-in-poison has a route"},
-		"requeue_to_another_route": {requeue(raw, operation.Requeue{To: "other-in"}), ""},
+		"requeue_to_another_route": {requeue(raw, operation.Retry{To: "other-in"}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -200,15 +200,15 @@ func TestRoutedNotBase64(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := `{"asyncCaller":1,"call":{"url":"https://evil.example/"}}`
 		store, a := newRoutedQueues(t, text)
-		p := mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{}))
+		p := mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{}))
 		if p.Refused != 1 || p.Refusals[0].Message.Reason != message.Undecodable ||
 			!strings.Contains(p.Refusals[0].Why, "--fix-encoding") {
 			t.Errorf("%+v", p.Refusals)
 		}
 		p.Discard(t.Context())
 		advance(leasesEnd)
-		fix := operation.Requeue{Edit: edit.Options{FixEncoding: true}}
-		execute(t, mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, fix)))
+		fix := operation.Retry{Edit: edit.Options{FixEncoding: true}}
+		execute(t, mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, fix)))
 		if got := texts(store, routedQueue); !slices.Equal(got, []string{inBase64(text)}) {
 			t.Errorf("%q", got)
 		}

@@ -42,14 +42,14 @@ func plannedCall(requestID string, delay time.Duration) []byte {
 // schedule puts a message with a delay on the main queue, and records it.
 func schedule(
 	t *testing.T, store storage.Queues, table storage.Table, content []byte, delay time.Duration,
-) record.Scheduled {
+) record.Row {
 	t.Helper()
 	text := storage.Base64.Encode(content)
 	m, err := store.Put(t.Context(), mainQueue, storage.Item{Text: text, Delay: delay})
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := record.Scheduled{
+	row := record.Row{
 		Key:        storage.Key{Partition: mainQueue, ID: m.ID},
 		PopReceipt: m.PopReceipt, RequestID: requestID(text), TargetHost: "t.example",
 		PathPattern: "/orders/{n}",
@@ -79,9 +79,9 @@ func newScheduled(t *testing.T, n int) (*operation.Operations, *memory.Queues, *
 }
 
 // allRows returns the rows of a table.
-func allRows(t *testing.T, table storage.Table) (all []record.Scheduled) {
+func allRows(t *testing.T, table storage.Table) (all []record.Row) {
 	t.Helper()
-	err := rows.ListWhole(context.Background(), table, storage.Query{}, func(row record.Scheduled) error {
+	err := rows.ListWhole(context.Background(), table, storage.Query{}, func(row record.Row) error {
 		all = append(all, row)
 		return nil
 	})
@@ -94,7 +94,7 @@ func allRows(t *testing.T, table storage.Table) (all []record.Scheduled) {
 func everything() account.Source { return account.Source{} }
 
 func planExpedite(ctx context.Context, a *operation.Operations, pace journal.Pace) (*operation.Plan, error) {
-	return a.PlanExpedite(ctx, everything(), pace)
+	return a.PlanRetryScheduled(ctx, everything(), pace)
 }
 
 // TestExpediteScheduled checks that expedite makes messages due at once and changes nothing else, except that a message
@@ -170,7 +170,7 @@ func TestCancelScheduled(t *testing.T) {
 			a, store, table := newScheduled(t, 120)
 			schedule(t, store, table, []byte("not an envelope \x00"), later)
 			before, recorded := texts(store, mainQueue), allRows(t, table)
-			r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
+			r := execute(t, mustPlan(t)(a.PlanDeleteScheduled(t.Context(), everything(), false)))
 			if r.Done != 121 || len(store.All(mainQueue)) != 0 || len(allRows(t, table)) != 0 {
 				t.Fatalf("%+v, %d are left, %d rows", r, len(store.All(mainQueue)), len(allRows(t, table)))
 			}
@@ -208,7 +208,7 @@ func TestCancelCallback(t *testing.T) {
 		a, store, table := newScheduled(t, 1)
 		schedule(t, store, table, []byte(`{"asyncCaller":1,"requestId":"mute","call":{"url":"https://t.example/"}}`),
 			later)
-		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), true)))
+		r := execute(t, mustPlan(t)(a.PlanDeleteScheduled(t.Context(), everything(), true)))
 		all := store.All(mainQueue)
 		if r.Done != 2 || len(all) != 1 || len(hidden(store, mainQueue)) != 0 {
 			t.Fatalf("%+v, %d messages", r, len(all))
@@ -239,7 +239,7 @@ func TestRefuseScheduled(t *testing.T) {
 	schedule(t, store, table, []byte("not an envelope"), later)
 	noDeadline := fmt.Appendf(nil, `{"asyncCaller":1,"call":{"url":"https://t.example/"},"notBefore":%q}`,
 		time.Now().Add(later).UTC().Format(time.RFC3339))
-	for id, row := range map[string]record.Scheduled{
+	for id, row := range map[string]record.Row{
 		"no-content": {PopReceipt: "x"},
 		"no-receipt": {Content: []byte("x")},
 		"\x1b[31m":   {PopReceipt: "x", Content: []byte("x")},
@@ -271,10 +271,10 @@ func changes() map[string]func(context.Context, *operation.Operations) (*operati
 			return planExpedite(ctx, a, journal.Pace{})
 		},
 		"cancel": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
-			return a.PlanCancel(ctx, everything(), false)
+			return a.PlanDeleteScheduled(ctx, everything(), false)
 		},
 		"callback": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
-			return a.PlanCancel(ctx, everything(), true)
+			return a.PlanDeleteScheduled(ctx, everything(), true)
 		},
 	}
 }
@@ -424,7 +424,7 @@ func TestCancelledInHistory(t *testing.T) {
 			}
 			source := everything()
 			source.IDs = []string{"r1"}
-			cancelled := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), source, false)))
+			cancelled := execute(t, mustPlan(t)(a.PlanDeleteScheduled(t.Context(), source, false)))
 			for id, want := range map[string]bool{"r1": isKept, "r2": false} {
 				entries, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, id)
 				found := len(entries) == 1 && entries[0].Reason == string(decision.Cancelled) &&

@@ -28,7 +28,7 @@ import (
 
 // scheduledChange returns the step of a scheduled message. The error is the reason to refuse the message, or
 // errLeftOut.
-type scheduledChange func(p *Plan, in decision.Intake, row record.Scheduled) (journal.Step, error)
+type scheduledChange func(p *Plan, in decision.Intake, row record.Row) (journal.Step, error)
 
 // errLeftOut means that a message is not selected after all, as its content shows.
 var errLeftOut = errors.New("not selected")
@@ -46,7 +46,7 @@ func (op *Operations) planScheduled(
 		return nil, err
 	}
 	now := time.Now()
-	_, err = op.Account.ListScheduled(ctx, s, true, func(m message.Scheduled) error {
+	_, err = op.Account.ListScheduled(ctx, s, true, func(m message.Recorded) error {
 		p.match(s.IDs, m.Message)
 		row := m.Row
 		text := op.Account.Rules.Encoding.Encode(row.Content)
@@ -85,7 +85,7 @@ func (op *Operations) planScheduled(
 }
 
 // checkRow returns why the message of a row cannot be changed.
-func checkRow(row record.Scheduled, text string) error {
+func checkRow(row record.Row, text string) error {
 	valid := storage.ValidName(row.Partition) && storage.ValidID(row.ID)
 	if !valid || row.PopReceipt == "" || len(row.Content) == 0 {
 		return errors.New("its row is incomplete, or has no id of a message")
@@ -191,7 +191,7 @@ func (op *Operations) rewriteRow(s journal.Step, receipt string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), rewriteTime)
 	defer cancel()
 	return storage.Persist(ctx, rewriteTime/3, func(ctx context.Context) error {
-		row, found, err := rows.Get[record.Scheduled](ctx, op.Account.Table, s.Take.Queue, s.Take.ID)
+		row, found, err := rows.Get[record.Row](ctx, op.Account.Table, s.Take.Queue, s.Take.ID)
 		if err != nil || !found || row.PopReceipt != s.Take.Receipt {
 			return err
 		}
@@ -203,7 +203,7 @@ func (op *Operations) rewriteRow(s journal.Step, receipt string) error {
 }
 
 // editedRow returns the row of a message whose content has changed.
-func (op *Operations) editedRow(row record.Scheduled, before, after []byte) record.Scheduled {
+func (op *Operations) editedRow(row record.Row, before, after []byte) record.Row {
 	row.Content = after
 	e, err := envelope.Parse(after)
 	if err != nil {

@@ -87,7 +87,7 @@ func (op *Operations) CountExpiring(
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	presence := op.Account.PresenceCheck(ctx, time.Now())
-	_, err = op.Account.ListScheduled(ctx, scheduledFor(host), false, func(m message.Scheduled) error {
+	_, err = op.Account.ListScheduled(ctx, scheduledFor(host), false, func(m message.Recorded) error {
 		deadline := m.Row.Deadline.UTC()
 		if presence(m.Row) != record.Gone && !deadline.IsZero() && deadline.Before(until) {
 			expiring++
@@ -109,7 +109,7 @@ func (op *Operations) PlanResume(ctx context.Context, host string, pace journal.
 	inForce := setting.Select(settings, now)
 	s := scheduledFor(host)
 	s.Filter.Reasons = []string{string(decision.Paused)}
-	onlyResumed := func(_ *Plan, in *decision.Intake, _ *record.Scheduled) error {
+	onlyResumed := func(_ *Plan, in *decision.Intake, _ *record.Row) error {
 		if in.Envelope == nil { // it is refused
 			return nil
 		}
@@ -120,5 +120,5 @@ func (op *Operations) PlanResume(ctx context.Context, host string, pace journal.
 		}
 		return nil
 	}
-	return op.planExpedite(ctx, s, paced("expedite", pace), inForce, onlyResumed)
+	return op.planRetryScheduled(ctx, s, paced("expedite", pace), inForce, onlyResumed)
 }

@@ -23,7 +23,7 @@ func Sweep(ctx context.Context, a *account.Account, table storage.Table) (swept 
 	presence := recorded.PresenceCheck(ctx, now)
 	writer := newWriter(table) //nolint:contextcheck // Close ends it
 	query := record.ScheduledQuery{DueBefore: now.Add(-sweepAfter)}
-	err = record.ListScheduled(ctx, table, query, func(row record.Scheduled) error {
+	err = record.ListScheduled(ctx, table, query, func(row record.Row) error {
 		row.NextAttemptAt = row.NextAttemptAt.Add(sweepAfter)
 		if presence(row) == record.Gone {
 			swept++

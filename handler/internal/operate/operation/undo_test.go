@@ -26,10 +26,10 @@ func TestUndo(t *testing.T) {
 			return a.PlanMove(ctx, all, parking)
 		},
 		"requeue": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
-			return a.PlanRequeue(ctx, all, operation.Requeue{})
+			return a.PlanRetryPoison(ctx, all, operation.Retry{})
 		},
 		"delete": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
-			return a.PlanDelete(ctx, all, operation.Delete{})
+			return a.PlanDeletePoison(ctx, all, operation.Delete{})
 		},
 		"import": func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
 			var file bytes.Buffer
@@ -93,7 +93,7 @@ func TestUndoTaken(t *testing.T) {
 		store := newQueues(t, 10)
 		original := texts(store, poisonQueue)
 		a := newAccount(t, store)
-		id := execute(t, mustPlan(t)(a.PlanRequeue(ctx, account.Source{}, operation.Requeue{}))).Run
+		id := execute(t, mustPlan(t)(a.PlanRetryPoison(ctx, account.Source{}, operation.Retry{}))).Run
 		delivered := must(store.Receive(ctx, mainQueue, 3, time.Minute))
 		for _, m := range delivered {
 			if err := store.Delete(ctx, mainQueue, m.ID, m.PopReceipt); err != nil {
@@ -152,7 +152,7 @@ func TestUndoGone(t *testing.T) {
 				plan := func() (*operation.Plan,
 					error,
 				) {
-					return a.PlanRequeue(ctx, account.Source{}, operation.Requeue{})
+					return a.PlanRetryPoison(ctx, account.Source{}, operation.Retry{})
 				}
 				if c.importing {
 					var file bytes.Buffer
@@ -256,7 +256,7 @@ func TestUndoRefused(t *testing.T) {
 		if !errors.Is(err, journal.ErrNoRun) {
 			t.Errorf("an unknown run: %v", err)
 		}
-		kept := execute(t, mustPlan(t)(a.PlanDelete(ctx, account.Source{}, operation.Delete{NoCopy: true}))).Run
+		kept := execute(t, mustPlan(t)(a.PlanDeletePoison(ctx, account.Source{}, operation.Delete{NoCopy: true}))).Run
 		_, err = a.PlanUndo(ctx, kept)
 		if !errors.Is(err, run.ErrNothingLeft) {
 			t.Errorf("a delete without a copy: %v", err)
@@ -301,7 +301,7 @@ func interrupted(
 	}
 	if command == "delete" {
 		plan = func() (*operation.Plan, error) {
-			return first.PlanDelete(context.Background(), account.Source{}, operation.Delete{})
+			return first.PlanDeletePoison(context.Background(), account.Source{}, operation.Delete{})
 		}
 	}
 	p := mustPlan(t)(plan())
@@ -346,7 +346,7 @@ func TestTwoOperators(t *testing.T) {
 		store := newQueues(t, 300)
 		plans := make(chan *operation.Plan, 2)
 		go func() {
-			p, err := newAccount(t, store).PlanRequeue(ctx, account.Source{}, operation.Requeue{})
+			p, err := newAccount(t, store).PlanRetryPoison(ctx, account.Source{}, operation.Retry{})
 			if err != nil {
 				t.Error(err)
 			}

@@ -25,7 +25,7 @@ func deleted(t *testing.T) (a *operation.Operations, store *memory.Queues, id st
 	t.Helper()
 	store = newQueues(t, 3)
 	a = newAccount(t, store)
-	id = execute(t, mustPlan(t)(a.PlanDelete(t.Context(), account.Source{}, operation.Delete{}))).Run
+	id = execute(t, mustPlan(t)(a.PlanDeletePoison(t.Context(), account.Source{}, operation.Delete{}))).Run
 	return a, store, id
 }
 
@@ -197,7 +197,7 @@ func TestResumeOfCopiedJournals(t *testing.T) {
 					}
 					return nil
 				}}
-				p := mustPlan(t)(a.PlanDelete(t.Context(), account.Source{}, operation.Delete{}))
+				p := mustPlan(t)(a.PlanDeletePoison(t.Context(), account.Source{}, operation.Delete{}))
 				r, err := p.Execute(ctx)
 				if err != nil || r.Done == 0 || r.Left == 0 {
 					t.Fatalf("%+v, %v", r, err)
@@ -221,7 +221,7 @@ func TestUndoOfNothing(t *testing.T) {
 		store := newQueues(t, 1)
 		a := newAccount(t, store)
 		a.Outcomes = &memory.Table{}
-		id := execute(t, mustPlan(t)(a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{}))).Run
+		id := execute(t, mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{}))).Run
 		b := copied(t, a)
 		for _, m := range must(store.Receive(t.Context(), mainQueue, 1, leasesEnd)) {
 			if err := store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); err != nil {

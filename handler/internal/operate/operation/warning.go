@@ -90,7 +90,7 @@ func (n *notes) judge(force bool) (warnings []Warning, err error) {
 const mostIdle = 3
 
 // nameOf returns the name of the message of a row, whose texts are printable.
-func nameOf(row record.Scheduled) Name {
+func nameOf(row record.Row) Name {
 	m := message.FromRow(row)
 	return Name{Queue: m.Queue, ID: m.ID, RequestID: m.RequestID}
 }

@@ -174,7 +174,7 @@ func (s *session) exportScheduled(
 ) (account.Listed, error) {
 	now := time.Now()
 	presence := s.account.PresenceCheck(ctx, now)
-	matched, err := s.account.ListScheduled(ctx, source, true, func(m message.Scheduled) error {
+	matched, err := s.account.ListScheduled(ctx, source, true, func(m message.Recorded) error {
 		m.DescribeCall()
 		content := m.Row.Content
 		line := call.NewSummary(m, presence(m.Row), now)

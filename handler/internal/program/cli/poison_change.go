@@ -51,7 +51,7 @@ they cannot be restored. To keep them in a file, use "export" first: "import" re
 	dryRun := shared.addConfirmation(flags)
 	command.RunE = shared.withSelection(requirePoison(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
-			plan, err := s.operations.PlanDelete(ctx, source, options)
+			plan, err := s.operations.PlanDeletePoison(ctx, source, options)
 			return s.executeOrPreview(ctx, plan, err, *dryRun)
 		})
 	return command

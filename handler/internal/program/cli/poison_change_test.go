@@ -81,7 +81,7 @@ func codeOf(err error) int {
 
 func (d *testSession) mustPlan(t *testing.T) *operation.Plan {
 	t.Helper()
-	plan, err := d.operations.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{})
+	plan, err := d.operations.PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,10 +63,10 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			return d.showAll(ctx)
 		},
 		"dry_run": func(d *testSession, ctx context.Context) error {
-			return d.dryRun(ctx, account.Source{}, operation.Requeue{}, false)
+			return d.dryRun(ctx, account.Source{}, operation.Retry{}, false)
 		},
 		"refusals": func(d *testSession, ctx context.Context) error {
-			plan, err := d.operations.PlanRequeue(ctx, account.Source{}, operation.Requeue{})
+			plan, err := d.operations.PlanRetryPoison(ctx, account.Source{}, operation.Retry{})
 			if err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ import (
 
 // requeueOptions are the flags of requeue.
 type requeueOptions struct {
-	operation.Requeue
+	operation.Retry
 	edit, dryRun, reveal bool
 }
 
@@ -78,7 +78,7 @@ func (o *requeueOptions) check(flags *flagSet, ids []string) {
 
 func (s *session) requeue(ctx context.Context, source account.Source, o requeueOptions) error {
 	o.Force = source.Force
-	warning, err := s.operations.CheckRequeue(ctx, o.Requeue) // before the work of --edit
+	warning, err := s.operations.CheckRetry(ctx, o.Retry) // before the work of --edit
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *session) requeue(ctx context.Context, source account.Source, o requeueO
 		s.progress.printf("warning: %s", warning)
 	}
 	if o.dryRun {
-		return s.dryRun(ctx, source, o.Requeue, mask.Secrets(o.reveal))
+		return s.dryRun(ctx, source, o.Retry, mask.Secrets(o.reveal))
 	}
 	if o.edit {
 		found, err := s.account.Find(ctx, source, source.IDs[0])
@@ -96,12 +96,12 @@ func (s *session) requeue(ctx context.Context, source account.Source, o requeueO
 		if found.Raw {
 			return usageError(edit.ErrRaw)
 		}
-		if err := s.editFound(ctx, found, &o.Requeue); err != nil || o.Edit.Edited == nil {
+		if err := s.editFound(ctx, found, &o.Retry); err != nil || o.Edit.Edited == nil {
 			return err
 		}
 		source = account.Source{Queues: []string{found.Queue}, IDs: []string{found.ID}, Force: source.Force}
 	}
-	plan, err := s.operations.PlanRequeue(ctx, source, o.Requeue)
+	plan, err := s.operations.PlanRetryPoison(ctx, source, o.Retry)
 	return s.execute(ctx, plan, err)
 }
 
@@ -118,7 +118,7 @@ type dryRunResult struct {
 
 // dryRun shows what requeue would change.
 func (s *session) dryRun(
-	ctx context.Context, source account.Source, request operation.Requeue, secrets mask.Secrets,
+	ctx context.Context, source account.Source, request operation.Retry, secrets mask.Secrets,
 ) error {
 	refused := 0
 	missing := slices.Clone(s.ids)
@@ -168,7 +168,7 @@ func (s *session) dryRun(
 
 // editFound lets a person edit a poison message until requeue accepts it. It stores the content in the request if it
 // was changed.
-func (s *session) editFound(ctx context.Context, f account.Found, request *operation.Requeue) (err error) {
+func (s *session) editFound(ctx context.Context, f account.Found, request *operation.Retry) (err error) {
 	fixed, change := edit.FixEncoding(s.account.Rules, f.Text, f.Raw) // the person edits the envelope itself
 	if change != "" {
 		request.Edit.FixEncoding = true

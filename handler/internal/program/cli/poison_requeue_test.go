@@ -49,7 +49,7 @@ func TestWarningsAreLimited(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request := operation.Requeue{Edit: edit.Options{Edits: edit.Edits{jq}}}
+		request := operation.Retry{Edit: edit.Options{Edits: edit.Edits{jq}}}
 		err = d.dryRun(t.Context(), account.Source{}, request, false)
 		if !errors.Is(err, operation.ErrNoEffect) {
 			t.Fatal(err)

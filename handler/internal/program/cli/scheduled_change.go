@@ -33,7 +33,7 @@ is then 4. Messages that were expedited cannot be scheduled again.`,
 	declare := func(flags *flagSet) { addPace(flags, &pace) }
 	check := func(flags *flagSet) { checkPace(flags, pace) }
 	plan := func(ctx context.Context, s *session, source account.Source) (*operation.Plan, error) {
-		return s.operations.PlanExpedite(ctx, source, pace)
+		return s.operations.PlanRetryScheduled(ctx, source, pace)
 	}
 	return shared.changeScheduled(command, declare, check, plan)
 }
@@ -55,7 +55,7 @@ code is then 4.`,
 	}
 	check := func(*flagSet) {}
 	plan := func(ctx context.Context, s *session, source account.Source) (*operation.Plan, error) {
-		return s.operations.PlanCancel(ctx, source, callback)
+		return s.operations.PlanDeleteScheduled(ctx, source, callback)
 	}
 	return shared.changeScheduled(command, declare, check, plan)
 }

@@ -39,7 +39,7 @@ func newScheduledSession(t *testing.T, n, stale int) *testSession {
 		if i >= n {
 			m.PopReceipt = "stale"
 		}
-		row := record.Scheduled{
+		row := record.Row{
 			Key:        storage.Key{Partition: "async-caller", ID: m.ID},
 			PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("r%d", i), TargetHost: "t.example", Status: 503,
 			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(time.Hour),
@@ -78,7 +78,7 @@ func TestChangeScheduled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newScheduledSession(t, test.n, test.stale)
-				plan, err := d.operations.PlanCancel(t.Context(), account.Source{}, test.callback)
+				plan, err := d.operations.PlanDeleteScheduled(t.Context(), account.Source{}, test.callback)
 				err = d.execute(t.Context(), plan, err)
 				if codeOf(err) != test.code || err != nil && !strings.Contains(err.Error(), test.failure) {
 					t.Errorf("exit code %d, want %d: %v", codeOf(err), test.code, err)
@@ -98,7 +98,7 @@ func TestWarnings(t *testing.T) {
 		d := newScheduledSession(t, 2, 0)
 		d.json = true
 		var ids []string
-		err := rows.ListWhole(t.Context(), d.account.Table, storage.Query{}, func(row record.Scheduled) error {
+		err := rows.ListWhole(t.Context(), d.account.Table, storage.Query{}, func(row record.Row) error {
 			row.RequestID, row.Repeated = "order-1", len(ids) == 0
 			ids = append(ids, row.ID)
 			return rows.Put(t.Context(), d.account.Table, row)
@@ -107,7 +107,7 @@ func TestWarnings(t *testing.T) {
 			t.Fatal(err)
 		}
 		source := account.Source{IDs: ids[:1]}
-		plan, err := d.operations.PlanCancel(t.Context(), source, true)
+		plan, err := d.operations.PlanDeleteScheduled(t.Context(), source, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestWarnings(t *testing.T) {
 			}
 		}
 		d.stdout.Reset()
-		plan, err = d.operations.PlanCancel(t.Context(), source, true)
+		plan, err = d.operations.PlanDeleteScheduled(t.Context(), source, true)
 		if err := d.execute(t.Context(), plan, err); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestUndoPartlySkippedCancel(t *testing.T) {
 					<-time.After(time.Hour)
 					d.account.Store = &lostAnswer{Queues: d.account.Store}
 				}
-				plan, err := d.operations.PlanCancel(t.Context(), account.Source{}, false)
+				plan, err := d.operations.PlanDeleteScheduled(t.Context(), account.Source{}, false)
 				err = d.execute(t.Context(), plan, err)
 				if codeOf(err) != exitPartly {
 					t.Fatalf("cancel: %v", err)
@@ -195,7 +195,7 @@ func TestExpediteScheduledJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 30)
 		d.json = true
-		plan, err := d.operations.PlanExpedite(t.Context(), account.Source{}, journal.Pace{})
+		plan, err := d.operations.PlanRetryScheduled(t.Context(), account.Source{}, journal.Pace{})
 		err = d.execute(t.Context(), plan, err)
 		var got struct {
 			Command       string
@@ -217,7 +217,7 @@ func TestPreviewScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 0)
 		d.json = true
-		plan, err := d.operations.PlanCancel(t.Context(), account.Source{}, false)
+		plan, err := d.operations.PlanDeleteScheduled(t.Context(), account.Source{}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +239,7 @@ func TestPreviewScheduled(t *testing.T) {
 func TestPreviewCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 0)
-		plan, err := d.operations.PlanExpedite(t.Context(), account.Source{}, journal.Pace{})
+		plan, err := d.operations.PlanRetryScheduled(t.Context(), account.Source{}, journal.Pace{})
 		if err != nil {
 			t.Fatal(err)
 		}

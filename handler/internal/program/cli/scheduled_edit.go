@@ -94,7 +94,7 @@ func (s *session) editScheduled(ctx context.Context, source account.Source, o sc
 
 // editRow lets a person edit a scheduled message until the handler would accept it. It returns nil if nothing was
 // changed.
-func (s *session) editRow(ctx context.Context, found message.Scheduled, o scheduledEdit) ([]byte, error) {
+func (s *session) editRow(ctx context.Context, found message.Recorded, o scheduledEdit) ([]byte, error) {
 	row := found.Row
 	if _, err := envelope.Parse(row.Content); err != nil {
 		return nil, fmt.Errorf("the message is malformed: %w", err)

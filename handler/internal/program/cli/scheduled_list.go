@@ -66,7 +66,7 @@ func (s *session) listScheduled(ctx context.Context, source account.Source) erro
 	rows := terminal.Layout(s.out, terminal.Left("ID", 8), terminal.Right("NEXT", 5), terminal.Right("ATT", 3),
 		terminal.Left("REASON", len(decision.Status)), terminal.Right("STATUS", 6), terminal.Right("ENDS", 4),
 		terminal.Flex("REQUEST", listedRequest), terminal.Call("CALL"))
-	line := func(m message.Scheduled) (string, error) {
+	line := func(m message.Recorded) (string, error) {
 		line := call.NewSummary(m, presence(m.Row), now)
 		if s.json {
 			text, err := strictjson.Line(line)
@@ -96,7 +96,7 @@ func (s *session) listScheduled(ctx context.Context, source account.Source) erro
 func (s *session) groupScheduled(ctx context.Context, source account.Source, by message.By) error {
 	groups := message.ScheduledGroups{By: by, Now: time.Now()}
 	presence := s.account.PresenceCheck(ctx, groups.Now)
-	matched, err := s.account.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
+	matched, err := s.account.ListScheduled(ctx, source, false, func(m message.Recorded) error {
 		groups.Add(m, presence(m.Row) == record.Gone)
 		return nil
 	})

@@ -27,7 +27,7 @@ import (
 )
 
 // newRowsSession returns a session with these rows, whose messages are gone.
-func newRowsSession(t *testing.T, scheduled ...record.Scheduled) *testSession {
+func newRowsSession(t *testing.T, scheduled ...record.Row) *testSession {
 	t.Helper()
 	d := newTestSession(t)
 	table := &memory.Table{}
@@ -47,9 +47,9 @@ func newRowsSession(t *testing.T, scheduled ...record.Scheduled) *testSession {
 }
 
 // rowAt returns a row whose message is due after a while.
-func rowAt(id, host string, wait time.Duration) record.Scheduled {
+func rowAt(id, host string, wait time.Duration) record.Row {
 	now := time.Now()
-	return record.Scheduled{
+	return record.Row{
 		Key:       storage.Key{Partition: "async-caller", ID: id},
 		RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host,
 		PathPattern: "/orders/{n}", Reason: "temporary_status",
@@ -257,7 +257,7 @@ func TestManyRows(t *testing.T) {
 	var before, memory runtime.MemStats // other tests have left something on the heap
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	_, err := d.account.ListScheduled(t.Context(), account.Source{}, false, func(m message.Scheduled) error {
+	_, err := d.account.ListScheduled(t.Context(), account.Source{}, false, func(m message.Recorded) error {
 		groups.Add(m, false)
 		return nil
 	})

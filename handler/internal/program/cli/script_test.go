@@ -295,7 +295,7 @@ func putScheduled(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 		m, err := a.store.Put(ctx, args[0], storage.Item{Text: storage.Base64.Encode(content.Bytes), Delay: delay})
 		ts.Check(err)
-		ts.Check(rows.Put(ctx, a.table, record.Scheduled{
+		ts.Check(rows.Put(ctx, a.table, record.Row{
 			Key: storage.Key{Partition: args[0], ID: m.ID}, PopReceipt: m.PopReceipt, RequestID: e.RequestID,
 			Method: e.Call.Method, TargetHost: e.Call.Target.Host, PathPattern: fold.Path(e.Call.Target.Path),
 			Reason: "temporary_status",

@@ -27,7 +27,7 @@ func badIDs() []string {
 // TestShownCommandsOfRows checks that a writer to the table cannot choose what an operator copies to a shell.
 func TestShownCommandsOfRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		scheduled := []record.Scheduled{rowAt("aaaaaaaa-1", "t.example", time.Hour)}
+		scheduled := []record.Row{rowAt("aaaaaaaa-1", "t.example", time.Hour)}
 		for _, id := range badIDs() {
 			row := rowAt(id, "t.example", time.Hour)
 			row.RequestID = "r"
@@ -104,20 +104,20 @@ func TestShowRowThatDiffers(t *testing.T) {
 	const host = "t.example"
 	const calls, id = "the message calls t.example", "the request id of the message is r-1"
 	long := strings.Repeat("a.", 100) + "example"
-	change := func(host, requestID string) func(*record.Scheduled) {
-		return func(r *record.Scheduled) { r.TargetHost, r.RequestID = host, requestID }
+	change := func(host, requestID string) func(*record.Row) {
+		return func(r *record.Row) { r.TargetHost, r.RequestID = host, requestID }
 	}
-	longHost := func(rowHost string) func(*record.Scheduled) {
-		return func(r *record.Scheduled) { r.Content, r.TargetHost = contentFor(long), rowHost }
+	longHost := func(rowHost string) func(*record.Row) {
+		return func(r *record.Row) { r.Content, r.TargetHost = contentFor(long), rowHost }
 	}
-	content := func(content string) func(*record.Scheduled) {
-		return func(r *record.Scheduled) { r.Content = []byte(content) }
+	content := func(content string) func(*record.Row) {
+		return func(r *record.Row) { r.Content = []byte(content) }
 	}
 	for test, change := range map[string]struct {
-		row  func(*record.Scheduled)
+		row  func(*record.Row)
 		want []string
 	}{
-		"same":              {func(*record.Scheduled) {}, nil},
+		"same":              {func(*record.Row) {}, nil},
 		"upper_case":        {change("T.EXAMPLE", "r-1"), nil},
 		"other_spelling":    {change("t.example.:0443", "r-1"), nil},
 		"port_of_http":      {change("t.example:80", "r-1"), []string{calls}},

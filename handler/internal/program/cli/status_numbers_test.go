@@ -24,7 +24,7 @@ type numbersSession struct {
 	rows  int
 }
 
-func newNumbersSession(t *testing.T, scheduled ...record.Scheduled) *numbersSession {
+func newNumbersSession(t *testing.T, scheduled ...record.Row) *numbersSession {
 	t.Helper()
 	n := &numbersSession{testSession: newRowsSession(t, scheduled...), table: &memory.Table{}}
 	n.account.Sight = sight.NewReader(n.table)

@@ -35,7 +35,7 @@ func newPauseSession(t *testing.T, n int) *testSession {
 	d.group = "targets"
 	d.account.AppTable = &memory.Table{}
 	isFirst := true
-	err := rows.ListWhole(t.Context(), d.account.Table, storage.Query{}, func(row record.Scheduled) error {
+	err := rows.ListWhole(t.Context(), d.account.Table, storage.Query{}, func(row record.Row) error {
 		if !isFirst {
 			row.Reason, row.Deadline = "paused", time.Now().Add(time.Hour)
 		}
@@ -262,7 +262,7 @@ func putPaused(t *testing.T, d *testSession, id, target string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := record.Scheduled{
+	row := record.Row{
 		Key:        storage.Key{Partition: "async-caller", ID: m.ID},
 		PopReceipt: m.PopReceipt, RequestID: id, TargetHost: u.Host, Reason: "paused", Content: content,
 		CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(time.Hour), Deadline: time.Now().Add(2 * time.Hour),

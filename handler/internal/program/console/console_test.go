@@ -90,7 +90,7 @@ func (f *fixture) poisonMessage(requestID, reason string) string {
 func (f *fixture) scheduledMessage(n int, host string, wait time.Duration) {
 	f.t.Helper()
 	id := fmt.Sprintf("%08x-0000-4000-8000-000000000000", n)
-	f.must(rows.Put(f.t.Context(), f.table, record.Scheduled{
+	f.must(rows.Put(f.t.Context(), f.table, record.Row{
 		Key: storage.Key{Partition: mainQueue, ID: id}, RequestID: fmt.Sprintf("order-%d", n), TargetHost: host,
 		PathPattern: "/orders/{n}", Method: "POST", Reason: "temporary_status", Status: 503, Cause: "status 503",
 		CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(wait), Deadline: time.Now().Add(time.Hour),

@@ -114,7 +114,7 @@ func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
 		presence := c.operations.Account.PresenceCheck(ctx, now)
 		settings, _ := c.operations.Account.Settings(ctx) // the overview says why they are unknown
 		inForce := setting.Select(settings, now)
-		d.Total, err = c.operations.Account.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
+		d.Total, err = c.operations.Account.ListScheduled(ctx, source, false, func(m message.Recorded) error {
 			stale := presence(m.Row) == record.Gone
 			due := m
 			account.UntilResumed(&due, inForce, now)

@@ -45,7 +45,7 @@ type timerApp struct {
 	ctx      context.Context
 }
 
-func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
+func newTimers(t *testing.T, scheduled ...record.Row) *timerApp {
 	t.Helper()
 	app := &timerApp{store: memory.New()}
 	for _, name := range []string{"async-caller", "async-caller-poison"} {
@@ -82,9 +82,9 @@ func newTimers(t *testing.T, scheduled ...record.Scheduled) *timerApp {
 }
 
 // rowAt returns a row whose message is due after a while.
-func rowAt(id, host string, wait time.Duration) record.Scheduled {
+func rowAt(id, host string, wait time.Duration) record.Row {
 	now := time.Now()
-	return record.Scheduled{
+	return record.Row{
 		Key:       storage.Key{Partition: "async-caller", ID: id},
 		RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host,
 		CreatedAt: now.Add(-time.Hour), NextAttemptAt: now.Add(wait), Deadline: now.Add(48 * time.Hour),

@@ -84,7 +84,7 @@ func FuzzScheduledRow(f *testing.F) {
 	f.Add("id", "\x00\ufffe<\xff", []byte("content"))
 	f.Add("id", strings.Repeat("\u20ac", 30_000), make([]byte, 64<<10))
 	f.Fuzz(func(t *testing.T, id, text string, content []byte) {
-		entity, err := rows.Encode(record.Scheduled{
+		entity, err := rows.Encode(record.Row{
 			Key: storage.Key{ID: id}, PopReceipt: text, RequestID: text, TargetHost: text, PathPattern: text,
 			Reason:       text,
 			Organization: text, Environment: text, Cause: text, Answer: text,

@@ -10,8 +10,8 @@ import (
 )
 
 // scheduled is a row of a scheduled message as a handler writes it.
-func scheduled() record.Scheduled {
-	return record.Scheduled{
+func scheduled() record.Row {
+	return record.Row{
 		Key:        storage.Key{Partition: "async-caller", ID: "11111111-2222-3333-4444-555555555555"},
 		PopReceipt: strings.Repeat("A", 40), RequestID: "order-4711", TargetHost: "api.example.com",
 		PathPattern: "/orders/4711/items", Reason: "temporary_status", Status: 503, Attempts: 3,
@@ -37,7 +37,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if rows.Decode[record.Scheduled](entity).Status != 503 {
+		if rows.Decode[record.Row](entity).Status != 503 {
 			b.Fatal("not decoded")
 		}
 	}

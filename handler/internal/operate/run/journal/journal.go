@@ -82,7 +82,7 @@ type Step struct {
 	// Set replaces the text of Take in place.
 	Set *Set `json:"set,omitempty"`
 	// Row is the row of a scheduled message, without its content, for those who keep the record.
-	Row *record.Scheduled `json:"row,omitempty"`
+	Row *record.Row `json:"row,omitempty"`
 }
 
 // Take is a message on a queue.

@@ -74,7 +74,7 @@ var written = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 // steps returns steps of every kind, with texts that JSON has to escape.
 func steps() []journal.Step {
 	key := storage.Key{Partition: "q", ID: "m5", Version: "W/\"datetime'2026'\"", WrittenAt: written}
-	row := &record.Scheduled{
+	row := &record.Row{
 		Key: key, PopReceipt: "r5+/=", RequestID: "c5", TargetHost: "t.example", PathPattern: "/<&>", Reason: "busy",
 		Status: 503, Cause: "\u2028", Answer: "\"\\", Attempts: 3, CreatedAt: written, NextAttemptAt: written.Add(100),
 		Deadline: written.Add(time.Hour), Organization: "o", Environment: "e", Repeated: true,

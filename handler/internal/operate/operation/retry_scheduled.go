@@ -15,10 +15,10 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 )
 
-// PlanExpedite prepares to make scheduled messages due at once. The plan warns of targets that are paused: their
+// PlanRetryScheduled prepares to make scheduled messages due at once. The plan warns of targets that are paused: their
 // calls are not made then.
-func (op *Operations) PlanExpedite(ctx context.Context, s account.Source, pace journal.Pace) (*Plan, error) {
-	return op.planExpedite(ctx, s, paced("expedite", pace), op.settingsInForce(ctx), asItIs)
+func (op *Operations) PlanRetryScheduled(ctx context.Context, s account.Source, pace journal.Pace) (*Plan, error) {
+	return op.planRetryScheduled(ctx, s, paced("expedite", pace), op.settingsInForce(ctx), asItIs)
 }
 
 // settingsInForce returns the settings of targets in force, as far as they can be read: a plan only warns of pauses.
@@ -32,19 +32,19 @@ func (op *Operations) settingsInForce(ctx context.Context) setting.InForce {
 
 // preparation changes the envelope and the row of a message before it is made due. Its error is the reason to refuse
 // the message, or errLeftOut.
-type preparation func(p *Plan, in *decision.Intake, row *record.Scheduled) error
+type preparation func(p *Plan, in *decision.Intake, row *record.Row) error
 
-func asItIs(*Plan, *decision.Intake, *record.Scheduled) error { return nil }
+func asItIs(*Plan, *decision.Intake, *record.Row) error { return nil }
 
-// planExpedite plans the run with the settings in force.
-func (op *Operations) planExpedite(
+// planRetryScheduled plans the run with the settings in force.
+func (op *Operations) planRetryScheduled(
 	ctx context.Context, s account.Source, run journal.Run, settings setting.InForce, prepare preparation,
 ) (*Plan, error) {
 	if err := op.checkOutcomes(ctx, run.Pace); err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	expedite := func(p *Plan, in decision.Intake, row record.Scheduled) (journal.Step, error) {
+	expedite := func(p *Plan, in decision.Intake, row record.Row) (journal.Step, error) {
 		if err := prepare(p, &in, &row); err != nil {
 			return journal.Step{}, err
 		}
@@ -54,7 +54,7 @@ func (op *Operations) planExpedite(
 				p.warn("no call is made while "+pause.Host+" is paused, "+pause.Text(), nameOf(row))
 			}
 		}
-		text, err := op.expedited(in, row.Deadline, now, run.Token)
+		text, err := op.madeDue(in, row.Deadline, now, run.Token)
 		return journal.Step{Set: &journal.Set{Text: text}}, err
 	}
 	return op.planScheduled(ctx, run, s, expedite)
@@ -63,9 +63,9 @@ func (op *Operations) planExpedite(
 // dueSince is how long an expedited message has been due, so that it is due whatever the handler's clock says.
 const dueSince = time.Hour
 
-// expedited returns the text of a message of a run that may be called now, instead of when it is due. The deadline is
+// madeDue returns the text of a message of a run that may be called now, instead of when it is due. The deadline is
 // the one in its row, which the handler has calculated: the settings of this environment may differ from the app's.
-func (op *Operations) expedited(in decision.Intake, deadline, now time.Time, token string) (text string, err error) {
+func (op *Operations) madeDue(in decision.Intake, deadline, now time.Time, token string) (text string, err error) {
 	if in.Envelope == nil {
 		return "", fmt.Errorf("the message is malformed: %w", in.Malformed)
 	}

@@ -15,8 +15,8 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// Requeue says how messages are sent again.
-type Requeue struct {
+// Retry says how messages are sent again.
+type Retry struct {
 	// To is the queue; empty means the main queue of the poison queue on which a message is.
 	To   string
 	Edit edit.Options
@@ -27,8 +27,8 @@ type Requeue struct {
 	Dedupe bool
 }
 
-// CheckRequeue returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
-func (op *Operations) CheckRequeue(ctx context.Context, r Requeue) (warning string, err error) {
+// CheckRetry returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
+func (op *Operations) CheckRetry(ctx context.Context, r Retry) (warning string, err error) {
 	if err := op.checkOutcomes(ctx, r.Pace); err != nil || r.To == "" {
 		return "", err
 	}
@@ -64,17 +64,17 @@ func (op *Operations) checkTarget(all []string, to string) error {
 		to, storage.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
 }
 
-// PlanRequeue prepares to send messages again. It refuses messages that would only come back. The error is an
+// PlanRetryPoison prepares to send messages again. It refuses messages that would only come back. The error is an
 // [ErrNoEffect] if edits do nothing.
-func (op *Operations) PlanRequeue(ctx context.Context, s account.Source, r Requeue) (*Plan, error) {
-	if _, err := op.CheckRequeue(ctx, r); err != nil {
+func (op *Operations) PlanRetryPoison(ctx context.Context, s account.Source, r Retry) (*Plan, error) {
+	if _, err := op.CheckRetry(ctx, r); err != nil {
 		return nil, err
 	}
 	run := paced("requeue", r.Pace)
 	r.Edit.Run = run.Token
 	var noted notes
 	encodings := map[string]int{}
-	requeue, err := op.requeue(ctx, s, r, &noted, encodings)
+	requeue, err := op.retryPoison(ctx, s, r, &noted, encodings)
 	if err != nil {
 		return nil, err
 	}
@@ -91,13 +91,13 @@ func (op *Operations) PlanRequeue(ctx context.Context, s account.Source, r Reque
 	return p, nil
 }
 
-// requeue returns the change of each message. The change adds to the notes and encodings.
-func (op *Operations) requeue(
-	ctx context.Context, s account.Source, r Requeue, noted *notes, encodings map[string]int,
+// retryPoison returns the change of each message. The change adds to the notes and encodings.
+func (op *Operations) retryPoison(
+	ctx context.Context, s account.Source, r Retry, noted *notes, encodings map[string]int,
 ) (change, error) {
 	now := time.Now()
 	send := func(ctx context.Context, f account.Found) (journal.Step, error) {
-		to, err := RequeueTo(f.Queue, r.To)
+		to, err := RetryTo(f.Queue, r.To)
 		if err == nil {
 			err = op.Account.Rules.CheckRaw(f.Raw, to)
 		}
@@ -135,9 +135,9 @@ func (op *Operations) requeue(
 	}, nil
 }
 
-// RequeueTo returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The
+// RetryTo returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The
 // queue that a dead letter names does not count, because any sender can have written it.
-func RequeueTo(from, to string) (string, error) {
+func RetryTo(from, to string) (string, error) {
 	main := account.MainQueue(from)
 	if to == "" && main == from {
 		return "", fmt.Errorf("%s is not a poison queue, so its main queue is unknown: "+
@@ -150,13 +150,13 @@ func RequeueTo(from, to string) (string, error) {
 // is the reason, and the queue and the content mean nothing. The warnings are those that the plan would have, and the
 // error is an [ErrNoEffect] if it would be refused for that.
 func (op *Operations) Preview(
-	ctx context.Context, s account.Source, r Requeue, visit func(f account.Found, to string, after []byte, why error),
+	ctx context.Context, s account.Source, r Retry, visit func(f account.Found, to string, after []byte, why error),
 ) (listed account.Listed, warnings []Warning, err error) {
-	if _, err := op.CheckRequeue(ctx, r); err != nil {
+	if _, err := op.CheckRetry(ctx, r); err != nil {
 		return account.Listed{}, nil, err
 	}
 	var noted notes
-	requeue, err := op.requeue(ctx, s, r, &noted, map[string]int{})
+	requeue, err := op.retryPoison(ctx, s, r, &noted, map[string]int{})
 	if err != nil {
 		return account.Listed{}, nil, err
 	}

@@ -16,9 +16,9 @@ import (
 // cancelCommand is the command of a run that deletes scheduled messages.
 const cancelCommand = "cancel"
 
-// PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
+// PlanDeleteScheduled prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
 // unless a second message of the call may exist, so that the call may still be made.
-func (op *Operations) PlanCancel(ctx context.Context, s account.Source, callback bool) (*Plan, error) {
+func (op *Operations) PlanDeleteScheduled(ctx context.Context, s account.Source, callback bool) (*Plan, error) {
 	now := time.Now()
 	var seconds map[message.RequestKey]bool
 	if callback {
@@ -30,7 +30,7 @@ func (op *Operations) PlanCancel(ctx context.Context, s account.Source, callback
 			return nil, err
 		}
 	}
-	cancel := func(p *Plan, in decision.Intake, row record.Scheduled) (journal.Step, error) {
+	cancel := func(p *Plan, in decision.Intake, row record.Row) (journal.Step, error) {
 		step := journal.Step{Take: &journal.Take{Due: row.NextAttemptAt}}
 		e := in.Envelope
 		switch {
@@ -54,7 +54,7 @@ func (op *Operations) PlanCancel(ctx context.Context, s account.Source, callback
 }
 
 // callOf returns the key of the call of a row.
-func callOf(row record.Scheduled) message.RequestKey {
+func callOf(row record.Row) message.RequestKey {
 	return message.RequestKey{Organization: row.Organization, Environment: row.Environment, RequestID: row.RequestID}
 }
 
@@ -65,8 +65,8 @@ func (op *Operations) findSeconds(ctx context.Context, s account.Source) (map[me
 		return found, nil
 	}
 	selected, calls := map[storage.Key]bool{}, map[message.RequestKey]bool{}
-	keyOf := func(row record.Scheduled) storage.Key { return storage.Key{Partition: row.Partition, ID: row.ID} }
-	_, err := op.Account.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
+	keyOf := func(row record.Row) storage.Key { return storage.Key{Partition: row.Partition, ID: row.ID} }
+	_, err := op.Account.ListScheduled(ctx, s, false, func(m message.Recorded) error {
 		selected[keyOf(m.Row)] = true
 		calls[callOf(m.Row)] = true
 		return nil
@@ -75,7 +75,7 @@ func (op *Operations) findSeconds(ctx context.Context, s account.Source) (map[me
 		return found, err
 	}
 	presence := op.Account.PresenceCheck(ctx, time.Now())
-	_, err = op.Account.ListScheduled(ctx, account.Source{}, false, func(m message.Scheduled) error {
+	_, err = op.Account.ListScheduled(ctx, account.Source{}, false, func(m message.Recorded) error {
 		call := callOf(m.Row)
 		isSecond := call.RequestID != "" && calls[call] && !selected[keyOf(m.Row)]
 		if isSecond && presence(m.Row) != record.Gone {

@@ -13,8 +13,8 @@ type Delete struct {
 	NoCopy bool
 }
 
-// PlanDelete prepares to delete messages.
-func (op *Operations) PlanDelete(ctx context.Context, s account.Source, d Delete) (*Plan, error) {
+// PlanDeletePoison prepares to delete messages.
+func (op *Operations) PlanDeletePoison(ctx context.Context, s account.Source, d Delete) (*Plan, error) {
 	remove := func(_ context.Context, f account.Found) (journal.Step, error) {
 		if d.NoCopy {
 			return journal.Step{Take: &journal.Take{NoText: true}}, nil
