@@ -77,9 +77,9 @@ func TestExportToFullDisk(t *testing.T) {
 	})
 }
 
-// TestExportToTable checks that the jq expression of docs/messages.md makes a row of each line of an export.
+// TestExportToTable checks that the jq expression of docs/calls.md makes a row of each line of an export.
 func TestExportToTable(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(project, "docs", "messages.md"))
+	page, err := os.ReadFile(filepath.Join(project, "docs", "calls.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
