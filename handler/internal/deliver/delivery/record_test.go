@@ -211,7 +211,7 @@ func TestRecordRepeatedWrite(t *testing.T) {
 
 				var found []record.Row
 				see := func(row record.Row) error { found = append(found, row); return nil }
-				err := record.ListScheduled(t.Context(), &table, record.ScheduledQuery{}, see)
+				err := record.ListScheduled(t.Context(), &table, record.Query{}, see)
 				if err != nil || len(found) != 1 || found[0].Repeated != test.want ||
 					len(b.store.All(mainQueue)) != 1+test.lost {
 					t.Errorf("%d messages, rows %+v, %v", len(b.store.All(mainQueue)), found, err)
