@@ -46,17 +46,18 @@ func (c Config) timers(r records) timers {
 			Routed:   c.App.RoutedQueues(),
 		},
 	}
-	var queues []string
-	for _, name := range a.AppQueues {
-		if name, ok := storage.PoisonName(name); ok {
-			queues = append(queues, name)
-		}
-	}
-	return timers{Config: c, records: r, account: a, keeper: operation.NewKeeper(a, queues)}
+	return timers{Config: c, records: r, account: a}
 }
 
 // tasks returns the tasks by the names of their functions.
 func (t timers) tasks(stopping context.Context) map[string]ingress.Task {
+	var queues []string
+	for _, name := range t.account.AppQueues {
+		if name, ok := storage.PoisonName(name); ok {
+			queues = append(queues, name)
+		}
+	}
+	t.keeper = operation.NewKeeper(t.account, queues)
 	return map[string]ingress.Task{
 		functionapp.KeeperTimer:  t.limited(stopping, t.keep),
 		functionapp.MonitorTimer: t.limited(stopping, t.monitor),
