@@ -224,7 +224,7 @@ list" shows of the host.`,
 			return value, setting.CheckValue(member, value)
 		})
 	}
-	addLimit(setting.Rate, "calls per second, minute or hour, as in targets.json: `5/s`, 30/m or 100/h")
+	addLimit(setting.Rate, "largest `rate` of calls, such as 5/s, 30/m or 100/h")
 	addLimit(setting.Concurrency, "largest `number` of calls at a time")
 	clears := flags.Bool("clear", false, "end the rate and the concurrency that were set")
 	change := addChange(flags, "setting", "until it is cleared")
