@@ -17,6 +17,8 @@ import (
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/storage/rows"
@@ -98,12 +100,23 @@ func fillAccount(t *testing.T, connectionString string) {
 	store, err := azure.Open(connection)
 	must(t, err)
 	defer store.Close()
+	table, err := azure.OpenTable(connection, storage.ScheduledTable)
+	must(t, err)
+	defer table.Close()
 	put := func(name, text string, item storage.Item) storage.Message {
 		must(t, store.Create(t.Context(), name))
 		item.Text = text
-		message, err := store.Put(t.Context(), name, item)
+		m, err := store.Put(t.Context(), name, item)
 		must(t, err)
-		return message
+		if account.MainQueue(name) != name { // recorded, as AC-monitor does it
+			m.Text = text
+			dead := message.Read(message.Rules{}, name, m)
+			must(t, rows.Put(t.Context(), table, message.ToRow(dead, message.Rules{}.Content(text))))
+			must(t, rows.Put(t.Context(), table, record.Reading{
+				Key: storage.Key{Partition: name, ID: record.ReadingID}, ReadAt: time.Now(),
+			}))
+		}
+		return m
 	}
 	const headers = `"method":"POST","headers":{"Authorization":"Bearer C4nary"}`
 	dead := func(id int, host, reason, detail, trail string) {
@@ -131,9 +144,6 @@ func fillAccount(t *testing.T, connectionString string) {
 		`"call":{"url":"https://www.example.com/"}}`)), storage.Item{TTL: storage.MaxDelay})
 	put("async-caller-1-poison", "not base64!", storage.Item{TTL: storage.MaxDelay})
 
-	table, err := azure.OpenTable(connection, storage.ScheduledTable)
-	must(t, err)
-	defer table.Close()
 	schedule := func(id int, host string, status int, delay time.Duration) {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d",`+
 			`"call":{"url":"https://%[2]s/orders/%[1]d"},"callback":{"url":"https://example.com/done"}}`, id, host)
@@ -226,10 +236,10 @@ func (o *operator) fixMalformed(t *testing.T) {
 		output, err := shell(t, o.folder, o.env, command+" --yes")
 		exit, _ := errors.AsType[*exec.ExitError](err)
 		if exit == nil || exit.ExitCode() != 4 || !strings.Contains(output, "retried 3 of 3") ||
-			!strings.Contains(output, "2 dead letters cannot be retried") {
+			!strings.Contains(output, "2 messages cannot be retried") {
 			t.Errorf("%s: %v\n%s", command, err, output)
 		}
-		left, _ := shell(t, o.folder, o.env, "async-caller calls list --reason malformed --json")
+		left, _ := shell(t, o.folder, o.env, "async-caller calls list --state poison --reason malformed --json")
 		if strings.Count(left, `"reason":"malformed"`) != 2 {
 			t.Errorf("left are\n%s", left)
 		}
