@@ -162,7 +162,7 @@ func (c *Console) runs(ctx context.Context, _ query) (page, error) {
 // runCommands returns the commands for a run. Only the machine with its journal can resume or undo it.
 func runCommands(r operation.RunSummary) []string {
 	name := format.ShellWord(r.Run)
-	commands := []string{"runs show " + name}
+	commands := []string{"runs list " + name}
 	switch {
 	case !r.Here || r.Setting:
 	case r.State == run.Interrupted:

@@ -226,11 +226,11 @@ func inForceFor(s account.Status, host string) (rows []account.Setting) {
 
 func settingRows(settings []account.Setting) (rows []settingRow) {
 	for _, made := range settings {
-		command := "targets clear "
+		command := "targets set " + format.ShellWord(made.Host) + " --clear"
 		if made.Member == setting.Pause {
-			command = "targets resume "
+			command = "targets resume " + format.ShellWord(made.Host)
 		}
-		rows = append(rows, settingRow{made, command + format.ShellWord(made.Host)})
+		rows = append(rows, settingRow{made, command})
 	}
 	return rows
 }
