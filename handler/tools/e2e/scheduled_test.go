@@ -253,8 +253,8 @@ func TestListManyScheduled(t *testing.T) {
 	f := newFixture(t, options{tables: true})
 	f.putRows(manyRows, hosts)
 	for name, want := range map[string]int{
-		"scheduled list --json":                 manyRows,
-		"scheduled list --group-by host --json": hosts, "status --json": 1,
+		"calls list --state scheduled --json":                 manyRows,
+		"calls list --state scheduled --group-by host --json": hosts, "status --json": 1,
 	} {
 		command, stdout, stderr := f.operate(strings.Fields(name)...)
 		began := time.Now()

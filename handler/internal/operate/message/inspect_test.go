@@ -188,7 +188,7 @@ func TestReadReasonsFoundOut(t *testing.T) {
 	}{
 		"not_base64": {"hello, world", "undecodable", "not base64: illegal base64 data at input byte 5", ""},
 		"envelope_not_base64": {
-			native(""), "undecodable", "; the text is an envelope: requeue --fix-encoding fixes it",
+			native(""), "undecodable", "; the text is an envelope: calls retry --fix-encoding fixes it",
 			envelope.FormatNative,
 		},
 		"nexus_not_base64": {nexus(""), "undecodable", "requeue --fix-encoding", envelope.FormatNexus},
