@@ -191,9 +191,9 @@ func TestReadReasonsFoundOut(t *testing.T) {
 			native(""), "undecodable", "; the text is an envelope: calls retry --fix-encoding fixes it",
 			envelope.FormatNative,
 		},
-		"nexus_not_base64": {nexus(""), "undecodable", "requeue --fix-encoding", envelope.FormatNexus},
+		"nexus_not_base64": {nexus(""), "undecodable", "calls retry --fix-encoding", envelope.FormatNexus},
 		"letter_not_base64": {
-			native(`,"deadLetter":{"reason":"expired"}`), "undecodable", "requeue --fix-encoding",
+			native(`,"deadLetter":{"reason":"expired"}`), "undecodable", "calls retry --fix-encoding",
 			envelope.FormatNative,
 		},
 		"empty":       {"", "malformed", "not JSON: line 1, column 1", ""},

@@ -127,41 +127,55 @@ func (s *session) chooseState(ctx context.Context, selected *selection, from sou
 	case len(others) == 0:
 		return sources{scheduled: from.scheduled}, nil
 	}
-	dead := *from.poison
-	dead.IDs = others
-	var named named
-	if _, err := s.account.List(ctx, dead, func(f account.Found) { named.add(others, f.Message) }); err != nil {
+	source := *from.poison
+	source.IDs = others
+	found := named{}
+	if _, _, err := s.account.Look(ctx, source, found.addRecorded(others)); err != nil {
 		return from, err
 	}
-	if len(named) == 0 {
+	dead, _ := found.split(others)
+	if len(dead) == 0 {
 		return sources{scheduled: from.scheduled}, nil
 	}
-	return from, selected.otherState(scheduled, named)
+	return from, selected.otherState(scheduled, dead)
 }
 
 // recorded returns the ids of a source that name scheduled calls, and the others. A record that cannot be used has none.
 func (s *session) recorded(ctx context.Context, source account.Source) (scheduled, others []string, err error) {
-	var named named
-	_, err = s.account.ListScheduled(ctx, source, false, func(m message.Recorded) error {
-		named.add(source.IDs, m.Message)
-		return nil
-	})
+	found := named{}
+	_, err = s.account.ListScheduled(ctx, source, false, found.addRecorded(source.IDs))
 	if errors.Is(err, account.ErrNoTable) {
 		err = nil
 	}
-	others = slices.DeleteFunc(slices.Clone(source.IDs), func(id string) bool { return slices.Contains(named, id) })
-	return named, others, err
+	scheduled, others = found.split(source.IDs)
+	return scheduled, others, err
 }
 
 // named are the ids that name a message.
-type named []string
+type named map[string]bool
 
-func (n *named) add(ids []string, m message.Message) {
+func (n named) add(ids []string, m message.Message) {
 	for _, id := range ids {
-		if message.MatchID(m, id) && !slices.Contains(*n, id) {
-			*n = append(*n, id)
+		if message.MatchID(m, id) {
+			n[id] = true
 		}
 	}
+}
+
+func (n named) addRecorded(ids []string) func(message.Recorded) error {
+	return func(m message.Recorded) error { n.add(ids, m.Message); return nil }
+}
+
+// split returns which of the ids name a message, and the others.
+func (n named) split(ids []string) (found, others []string) {
+	for _, id := range ids {
+		if n[id] {
+			found = append(found, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	return found, others
 }
 
 // eachState shows the calls of each selected state, the scheduled ones first. A state that cannot be read does not hide

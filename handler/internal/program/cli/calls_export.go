@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -112,7 +111,7 @@ func (s *session) exportTo(ctx context.Context, from sources, o exportOptions) e
 // writeExport writes a line for each message.
 func (s *session) writeExport(ctx context.Context, from sources, to io.Writer) error {
 	out := bufio.NewWriter(to)
-	var found named
+	found := named{}
 	scheduled, dead, err := s.export(ctx, from, func(m exported) error {
 		found.add(s.ids, m.message)
 		return operation.WriteRecord(out, m.line)
@@ -125,7 +124,8 @@ func (s *session) writeExport(ctx context.Context, from sources, to io.Writer) e
 		return s.nothingMatched(dead.Hidden)
 	}
 	s.summarize(scheduled, dead, nil)
-	return notFound(slices.DeleteFunc(slices.Clone(s.ids), func(id string) bool { return slices.Contains(found, id) }))
+	_, missing := found.split(s.ids)
+	return notFound(missing)
 }
 
 // writeRaw writes the content of the only message of the sources.

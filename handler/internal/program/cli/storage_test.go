@@ -111,7 +111,7 @@ func TestStorageErrors(t *testing.T) {
 					}
 					check(command, stderr.String())
 					for _, part := range test.queues {
-						if command == "poison queues" && !strings.Contains(stderr.String(), part) {
+						if command == "calls list --state poison" && !strings.Contains(stderr.String(), part) {
 							t.Errorf("%s: no %q in %s", command, part, &stderr)
 						}
 					}
