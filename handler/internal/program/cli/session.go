@@ -206,6 +206,11 @@ func (s *session) summarize(scheduled, dead account.Listed, unread error) {
 		text += ", " + hiddenText(dead.Hidden)
 	}
 	s.progress.printf("%s", text)
+	for _, v := range dead.Views {
+		if said := v.Text(); said != "" {
+			s.progress.printf("%s: %s", v.Queue, said)
+		}
+	}
 }
 
 // isFailure reports whether an error is more than that a part is missing.
