@@ -30,10 +30,10 @@ func addCompletions(env Env, parent *cobra.Command) {
 	folders := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 	hosts, queues := offer(env, hostNames), offer(env, queueNames)
 	flags := map[string]cobra.CompletionFunc{
-		"app": folders, "runs": folders, "body-file": files, "output": files,
+		"app": folders, "runs": folders, "output": files,
 		"host": hosts, "queue": queues, "to": queues, "state": fixed("scheduled", "poison"),
 		"retry":   offer(env, func(_ context.Context, a config.App) []string { return a.Settings.Rules.Policies.Names() }),
-		"give-up": fixed("dead-letter", "drop", "fault"), "failure": fixed(strings.Split(failureNames(), ", ")...),
+		"failure": fixed(strings.Split(failureNames(), ", ")...),
 	}
 	for _, command := range parent.Commands() {
 		addCompletions(env, command)

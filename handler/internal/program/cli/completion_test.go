@@ -29,10 +29,8 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"explain":                        files,
 		"send":                           files,
-		"send --body-file":               files,
 		"send --request-id":              none,
 		"send --app " + app + " --retry": "cycles\nexponential\nfixed\nio\nlist\nnexus\npatient\n" + none,
-		"send --give-up":                 "dead-letter\ndrop\nfault\n" + none,
 		"send --app":                     folders,
 		"status":                         none,
 		"status --app":                   folders,

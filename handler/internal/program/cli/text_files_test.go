@@ -70,17 +70,15 @@ func TestTextFiles(t *testing.T) {
 	t.Run("bodies", func(t *testing.T) {
 		t.Chdir(t.TempDir())
 		for name, content := range map[string]string{
-			"marked": "\ufeffx", "wide": wide("x"), "routes.json": route,
+			"marked": "\ufeffx", "wide": wide("x"),
 		} {
 			if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for command, want := range map[string]string{
-			"send --dry-run --url https://t.example/ --body-file marked --json": "\"body\":\"\ufeffx\"",
-			"send --dry-run --url https://t.example/ --body-file wide --json":   `"bodyBase64":"//54AA=="`,
-			"explain --queue orders-in marked --json":                           `"bodyBytes":4`,
-			"explain --queue orders-in wide --json":                             `"bodyBytes":4`,
+			"send --dry-run --url https://t.example/ --body @marked --json": "\"body\":\"\ufeffx\"",
+			"send --dry-run --url https://t.example/ --body @wide --json":   `"bodyBase64":"//54AA=="`,
 		} {
 			var out, errOut bytes.Buffer
 			code := Run(t.Context(), strings.Fields(command), Env{Stdout: &out, Stderr: &errOut})
