@@ -71,7 +71,7 @@ func TestPaused(t *testing.T) {
 				if name == "ended" {
 					b.Now = func() time.Time { return time.Now().Add(time.Second) }
 				}
-				b.Record = record.NewScheduledWriter(&scheduled, 1<<20, zerolog.Nop())
+				b.Record = record.NewWriter(&scheduled, 1<<20, zerolog.Nop())
 				r := b.deliver(fmt.Sprintf(plain, `,"attempts":3`+row.members))
 				b.Record.Close(time.Second)
 				if r.Action != row.action || r.Reason != row.reason || r.Delay != row.delay {
@@ -88,7 +88,7 @@ func TestPaused(t *testing.T) {
 				}
 				var reasons []string
 				see := func(row record.Row) error { reasons = append(reasons, row.Reason); return nil }
-				err := record.ListScheduled(t.Context(), &scheduled, record.ScheduledQuery{}, see)
+				err := record.ListScheduled(t.Context(), &scheduled, record.Query{}, see)
 				wantRow := row.delay >= decision.MinRecordedDelay
 				if err != nil || (len(reasons) == 1 && reasons[0] == "paused") != wantRow {
 					t.Errorf("recorded %q, %v", reasons, err)
@@ -126,7 +126,7 @@ func TestLiveLimit(t *testing.T) {
 		}
 		b.Settings = setting.NewWatcher(&app, zerolog.Nop())
 		b.Settings.Read(t.Context(), time.Second)
-		b.Record = record.NewScheduledWriter(&scheduled, 1<<20, zerolog.Nop())
+		b.Record = record.NewWriter(&scheduled, 1<<20, zerolog.Nop())
 		deliver := func(host string) string {
 			r := b.deliver(fmt.Sprintf(`{"asyncCaller":1,"call":{"url":"https://%s/"}}`, host))
 			return fmt.Sprint(r.Reason, " ", r.Detail)
@@ -147,7 +147,7 @@ func TestLiveLimit(t *testing.T) {
 		b.Record.Close(time.Second)
 		var causes []string
 		see := func(row record.Row) error { causes = append(causes, row.Cause); return nil }
-		err = record.ListScheduled(t.Context(), &scheduled, record.ScheduledQuery{}, see)
+		err = record.ListScheduled(t.Context(), &scheduled, record.Query{}, see)
 		if err != nil || len(causes) != 1 || causes[0] != "limit 1/m" {
 			t.Errorf("causes %q, %v", causes, err)
 		}

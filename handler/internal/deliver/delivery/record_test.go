@@ -64,7 +64,7 @@ func TestRecord(t *testing.T) {
 				if mode == "update" {
 					b.inUpdateMode(b.store)
 				}
-				b.Record = record.NewScheduledWriter(rows, 1<<20, zerolog.Nop())
+				b.Record = record.NewWriter(rows, 1<<20, zerolog.Nop())
 				b.send(t, fmt.Sprintf(plain, ""))
 
 				b.runHost(t)
@@ -95,7 +95,7 @@ func TestOneSpelling(t *testing.T) {
 			b := setup(t, answers(decision.Outcome{Status: 503}))
 			b.Guard = guard.Rules{}
 			rows := &observed{b: b, t: t}
-			b.Record = record.NewScheduledWriter(rows, 1<<20, zerolog.Nop())
+			b.Record = record.NewWriter(rows, 1<<20, zerolog.Nop())
 			content := fmt.Sprintf(`{"asyncCaller":1,"run":"T","attempts":5,"call":{"url":"%s"}}`, url)
 			outcome := outcomes(t, b, content)
 			b.Record.Close(time.Second)
@@ -118,7 +118,7 @@ func TestRecordBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, answers(decision.Outcome{Status: 200}))
 		rows := &observed{b: b, t: t}
-		b.Record = record.NewScheduledWriter(rows, 1<<20, zerolog.Nop())
+		b.Record = record.NewWriter(rows, 1<<20, zerolog.Nop())
 		profiles, err := targets.Parse([]byte(`{"*": {"rate": "30/h"}}`), nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -142,8 +142,9 @@ func TestRecordBusy(t *testing.T) {
 	})
 }
 
-// TestNotRecorded lists the messages that no row is written for, and those whose row is left alone.
-func TestNotRecorded(t *testing.T) {
+// TestRowsLeft: the row of a message that was delivered or given up goes, that of another is left alone, and a dead
+// letter gets one.
+func TestRowsLeft(t *testing.T) {
 	later := fmt.Sprintf(plain, `,"attempts":3,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
 	for name, test := range map[string]struct {
 		outcome  decision.Outcome
@@ -157,12 +158,12 @@ func TestNotRecorded(t *testing.T) {
 			rowsLeft: 1,
 		},
 		"text_mode": {outcome: decision.Outcome{Status: 200}, content: later, leased: false, rowsLeft: 1},
-		"malformed": {content: "{", leased: true, rowsLeft: 1},
+		"malformed": {content: "{", leased: true, rowsLeft: 2},
 		"interrupted": {
 			outcome: decision.Outcome{Failure: decision.FailureInterrupted},
 			content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1,
 		},
-		"gives_up": {outcome: decision.Outcome{Status: 400}, content: later, leased: true, rowsLeft: 0},
+		"gives_up": {outcome: decision.Outcome{Status: 400}, content: later, leased: true, rowsLeft: 1},
 		"long_ago_but_at_once": {
 			outcome: decision.Outcome{Status: 200}, content: fmt.Sprintf(plain, ""), leased: true,
 			rowsLeft: 1,
@@ -172,7 +173,7 @@ func TestNotRecorded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(test.outcome))
 				var table memory.Table
-				b.Record = record.NewScheduledWriter(&table, 1<<20, zerolog.Nop())
+				b.Record = record.NewWriter(&table, 1<<20, zerolog.Nop())
 				row := record.Row{Key: storage.Key{Partition: mainQueue, ID: messageID}}
 				if err := rows.Put(t.Context(), &table, row); err != nil {
 					t.Fatal(err)
@@ -203,7 +204,7 @@ func TestRecordRepeatedWrite(t *testing.T) {
 				b := setup(t, answers(decision.Outcome{Status: 503}))
 				b.Settler = settle.New(&losesAnswers{Store: b.store, left: test.lost}, storage.Base64)
 				var table memory.Table
-				b.Record = record.NewScheduledWriter(&table, 1<<20, zerolog.Nop())
+				b.Record = record.NewWriter(&table, 1<<20, zerolog.Nop())
 				later := fmt.Sprintf(plain, `,"attempts":6,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
 
 				b.Deliver(b.ctx, on(mainQueue, later))
@@ -211,7 +212,7 @@ func TestRecordRepeatedWrite(t *testing.T) {
 
 				var found []record.Row
 				see := func(row record.Row) error { found = append(found, row); return nil }
-				err := record.ListScheduled(t.Context(), &table, record.ScheduledQuery{}, see)
+				err := record.ListScheduled(t.Context(), &table, record.Query{}, see)
 				if err != nil || len(found) != 1 || found[0].Repeated != test.want ||
 					len(b.store.All(mainQueue)) != 1+test.lost {
 					t.Errorf("%d messages, rows %+v, %v", len(b.store.All(mainQueue)), found, err)

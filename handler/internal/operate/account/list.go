@@ -29,6 +29,10 @@ type Source struct {
 	Force bool
 	// Expiring limits the messages to those that storage will delete.
 	Expiring bool
+	// ReadQueues reads dead letters by receiving them, instead of their rows.
+	ReadQueues bool
+	// PeekOnly receives no message of a dead letter in any case.
+	PeekOnly bool
 }
 
 // IsWhole reports whether the source selects every message of its queues.
@@ -109,6 +113,26 @@ func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
 	return s.Queues, nil
 }
 
+// DeadLetterQueues returns the queues that have the dead letters of the source's queues: the poison queue, if it exists,
+// of a queue that a function reads, and any other queue itself. With Force, these are the source's queues.
+func (a *Account) DeadLetterQueues(ctx context.Context, s Source) (names []string, err error) {
+	if len(s.Queues) == 0 || s.Force {
+		return s.Queues, nil
+	}
+	all, err := a.Reach(ctx)
+	for _, name := range s.Queues {
+		isRead := a.IsRead(all, name)
+		if isRead {
+			name += storage.PoisonSuffix
+		}
+		isMissing := isRead && !slices.Contains(all, name)
+		if !isMissing && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, err
+}
+
 // scan shows every visible message of a queue with this front, and returns how many messages are hidden.
 func (a *Account) scan(
 	ctx context.Context, front Front, first []storage.Message, visit func(storage.Message),
@@ -167,10 +191,11 @@ func (a *Account) ResolveGroup(ctx context.Context, s *Source, isScheduled bool)
 			keys = append(keys, key)
 		}
 	}
+	visit := func(m message.Recorded) error { see(m.Message); return nil }
 	if isScheduled {
-		_, err = a.ListScheduled(ctx, named, false, func(m message.Recorded) error { see(m.Message); return nil })
+		_, err = a.ListScheduled(ctx, named, false, visit)
 	} else {
-		_, err = a.List(ctx, named, func(f Found) { see(f.Message) })
+		_, _, err = a.Look(ctx, named, visit)
 	}
 	switch {
 	case err != nil:

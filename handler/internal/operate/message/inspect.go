@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/fold"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/guard"
-	"asynccaller/handler/internal/rules/mask"
 	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 )
@@ -179,7 +179,7 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 		wrapped, isWrapped := errors.AsType[*envelope.WrappedError](in.Malformed)
 		switch {
 		case e != nil:
-			detail += "; the text is an envelope: requeue --fix-encoding fixes it"
+			detail += "; the text is an envelope: calls retry --fix-encoding fixes it"
 		case isWrapped: // short, because a list shows only the ends of a long text
 			detail = fmt.Sprintf("not base64, but an envelope in %s", wrapped.Wrapping)
 		}
@@ -212,15 +212,9 @@ func (m *Message) describe(e *envelope.Envelope) {
 	if n := len(e.Trail); n > 0 {
 		m.Error = text.Line(e.Trail[n-1].Error, maxError)
 	}
-	m.Answer = answerKey(e.LatestAnswer())
+	m.Answer = record.AnswerKey(e.LatestAnswer())
 	m.Host = targets.Host(e.Call.Target)
 	m.describePath(e)
-}
-
-// answerKey folds what an answer says. It cuts JSON as if it had spaces after colons, because earlier versions did.
-func answerKey(x *envelope.Excerpt) string {
-	line := strings.ReplaceAll(mask.AnswerLine(x), `":`, `": `)
-	return strings.ReplaceAll(fold.Text(line), `": `, `":`)
 }
 
 // describePath adds the method and the path of the call.

@@ -177,7 +177,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 		fmt.Sprintf(".FlagUsagesWrapped %d ", terminal.DefaultWidth)))
 	onlyCommands(root)
 	addGroup(root, "Calls:",
-		newSend(env), newShow(env), newPoison(env), newScheduled(env), newRuns(env), newErase(env))
+		newSend(env), newShow(env), newCalls(env), newRuns(env), newErase(env))
 	addGroup(root, "Targets and apps:",
 		newStatus(env), newConsole(env), newTargets(env), newDoctor(env), newDrill(env))
 	addGroup(root, "Development:", newExplain(env), newLog(env), newRoutes(env), newServe(env))

@@ -75,7 +75,7 @@ func (s *session) serveConsole(ctx context.Context, port int) error {
 // commandForAccount returns a command that is about the same account and, if it has journals, the same folder of them.
 func (s *session) commandForAccount(command string) string {
 	group, _, _ := strings.Cut(command, " ")
-	hasJournals := slices.Contains([]string{"show", "poison", "scheduled", "runs", "targets"}, group)
+	hasJournals := slices.Contains([]string{"show", "calls", "runs", "targets"}, group)
 	for _, folder := range []struct {
 		flag, path string
 		isNeeded   bool

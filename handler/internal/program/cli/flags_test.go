@@ -18,7 +18,7 @@ func TestTextsInUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	send := []string{"send", "--dry-run", "--url", "https://t.example/"}
-	requeue := []string{"poison", "requeue", "--all", "--yes"}
+	requeue := []string{"calls", "retry", "--state", "poison", "--all", "--yes"}
 	for flag, test := range map[string]struct {
 		command []string
 		value   string
@@ -87,7 +87,7 @@ func TestBrokenJSON(t *testing.T) {
 			for flag, args := range map[string][]string{
 				"json-body": {"send", "--dry-run", "--url", "https://t.example/", "--json-body", test.text},
 				"retry":     {"send", "--dry-run", "--url", "https://t.example/", "--retry", test.text},
-				"set":       {"poison", "requeue", "--all", "--yes", "--set", "call.json=" + test.text},
+				"set":       {"calls", "retry", "--state", "poison", "--all", "--yes", "--set", "call.json=" + test.text},
 			} {
 				isObject := strings.HasPrefix(test.text, "{")
 				isBracketed := isObject || strings.HasPrefix(test.text, "[")

@@ -23,6 +23,7 @@ import (
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/program/terminal"
+	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 )
@@ -168,7 +169,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 	}
 	if status.OtherTargets > 0 {
 		notes = append(notes, "other targets: "+format.Number(status.OtherTargets)+
-			"; `async-caller scheduled list --group-by host` has them")
+			"; `async-caller calls list --state scheduled --group-by host` has them")
 	}
 	for i, note := range notes {
 		if i == 0 {
@@ -228,11 +229,11 @@ func printFurther(out io.Writer, status account.Status) {
 	hasPoison := func(q account.QueueStatus) bool { return q.Poison != nil && *q.Poison > 0 }
 	var texts []string
 	if slices.ContainsFunc(status.Targets, waits) {
-		texts = append(texts, "`async-caller scheduled list --host TARGET`: its calls that wait; "+
-			"`expedite` instead of `list` makes them now, `cancel` stops them")
+		texts = append(texts, "`async-caller calls list --state scheduled --host TARGET`: its calls that wait; "+
+			"`retry` instead of `list` makes them now, `delete` stops them")
 	}
 	if slices.ContainsFunc(status.Queues, hasPoison) {
-		texts = append(texts, "`async-caller poison list --group-by error`: the calls that were given up")
+		texts = append(texts, "`async-caller calls list --state poison --group-by error`: the calls that were given up")
 	}
 	if len(texts) > 0 {
 		texts = append(texts, "`async-caller runs list`: who has changed messages")
@@ -267,8 +268,13 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 		}
 		if q.Expiring > 0 {
 			notes = append(notes, fmt.Sprintf(
-				"storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
+				"storage will delete at least %s on %s%s, unless timer "+functionapp.KeeperTimer+" keeps them: "+
+					"`async-caller doctor` says whether it runs",
 				format.Messages(q.Expiring), q.Queue, storage.PoisonSuffix))
+		}
+		if hidden := q.Hidden(); hidden > 0 {
+			notes = append(notes, fmt.Sprintf("%s: %s more: invisible and not in the record (held, received, or due in "+
+				"less than %s)", q.Queue, format.Number(hidden), format.Duration(decision.MinRecordedDelay)))
 		}
 		isPriority := slices.Contains(envelope.Queues()[1:], q.Queue)
 		switch {
@@ -311,7 +317,11 @@ func queueCells(q account.QueueStatus, now time.Time) []string {
 	if q.Routed {
 		name += " (route)"
 	}
-	return []string{name, known(q.Messages), oldest, waiting, soon, stale, known(q.Poison), reasonsText(q.Sample)}
+	reasons := reasonsText(q.Sample)
+	if q.LacksRows() {
+		reasons = fmt.Sprintf("%s of %s seen: %s", format.Number(q.Sampled()), format.Number(*q.Poison), reasons)
+	}
+	return []string{name, known(q.Messages), oldest, waiting, soon, stale, known(q.Poison), reasons}
 }
 
 // known returns a number, or that it is unknown.

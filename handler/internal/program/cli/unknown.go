@@ -38,7 +38,7 @@ func hint(cmd *cobra.Command, words []string) string {
 		"requeue": "calls retry", "expedite": "calls retry", "move": "calls retry --to QUEUE --as-is",
 		"cancel": "calls delete", "queues": "status", "schedule": "explain FILE", "clear": "targets set HOST --clear",
 	}
-	found := named(cmd.Root(), word, group)
+	found := commandsNamed(cmd.Root(), word, group)
 	switch {
 	case word == "keep":
 		return ": the timer function AC-poison-keeper of the app does it"
@@ -59,13 +59,13 @@ func hint(cmd *cobra.Command, words []string) string {
 	return "; did you mean `" + programName + " " + strings.Join(found, "` or `"+programName+" ") + "`?"
 }
 
-// named returns the commands below one whose name is a word, and whose path begins with a group.
-func named(command *cobra.Command, word, group string) (found []string) {
+// commandsNamed returns the commands below one whose name is a word, and whose path begins with a group.
+func commandsNamed(command *cobra.Command, word, group string) (found []string) {
 	for _, child := range command.Commands() {
 		if child.Name() == word && strings.HasPrefix(pathOf(child), group) {
 			found = append(found, pathOf(child))
 		}
-		found = append(found, named(child, word, group)...)
+		found = append(found, commandsNamed(child, word, group)...)
 	}
 	return found
 }

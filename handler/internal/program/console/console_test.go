@@ -307,9 +307,9 @@ func TestPages(t *testing.T) {
 			"poison":                        {"the first 32 of 42", "&lt;script&gt;alert(1)"},
 			"poison?by=reason&key=rejected": {"1 message ", first},
 			"call?id=" + first: {
-				"https://crm.example/orders/7?key=***", "poison requeue " + first, "first 32 of 42",
+				"https://crm.example/orders/7?key=***", "calls retry " + first, "first 32 of about 42",
 			},
-			"call?id=order-4": {"scheduled expedite 00000004-", "in 5m"},
+			"call?id=order-4": {"calls retry 00000004-", "2000-01-01T00:05:00Z"},
 			"runs":            {"Nobody has changed messages"},
 		} {
 			status, content := f.get(path)
@@ -368,7 +368,7 @@ func TestOtherQueues(t *testing.T) {
 		f.scheduledMessage(1, "crm.example", time.Hour)
 		for path, want := range map[string]string{
 			"": "Poison</a></dt>\n<dd>3</dd>",
-			"poison": "poison requeue --group reason=rejected " +
+			"poison": "calls retry --state poison --group reason=rejected " +
 				"--queue async-caller-poison --queue other-poison --queue parked",
 		} {
 			if _, content := f.get(path); !strings.Contains(content, want) {
@@ -447,12 +447,12 @@ func TestProblems(t *testing.T) {
 			text   string
 		}{
 			"call":                           {http.StatusNotFound, "enter a request id"},
-			"call?id=nobody":                 {http.StatusNotFound, "only the first 32 of 42"},
+			"call?id=nobody":                 {http.StatusNotFound, "only the first 32 of about 42"},
 			"call?id=further-39":             {http.StatusNotFound, "async-caller show further-39 --app dist"},
 			"call?id=order-1":                {http.StatusOK, "names 2 calls"},
 			"call?id=order-1&message=":       {http.StatusOK, "Incomplete: queue async-caller-poison"},
-			"call?id=--reveal":               {http.StatusNotFound, "only the first 32 of 42"},
-			"call?id=%24(calc)":              {http.StatusNotFound, "only the first 32 of 42"},
+			"call?id=--reveal":               {http.StatusNotFound, "only the first 32 of about 42"},
+			"call?id=%24(calc)":              {http.StatusNotFound, "only the first 32 of about 42"},
 			"call?id=further-39&queue=a%27b": {http.StatusNotFound, "a&#39;b"},
 			"call?id=order-1&queue=missing":  {http.StatusNotFound, "missing"},
 			"target?host=nobody.example":     {http.StatusNotFound, "no call to it is known"},

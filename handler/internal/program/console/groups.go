@@ -95,14 +95,14 @@ func filter(by message.By, key string) string { return "--group " + by.Arguments
 
 func scheduledCommands(selection string) []string {
 	return []string{
-		"scheduled list " + selection,
-		"scheduled expedite " + selection + " --dry-run",
-		"scheduled cancel " + selection + " --dry-run",
+		"calls list --state scheduled " + selection,
+		"calls retry --state scheduled " + selection + " --dry-run",
+		"calls delete --state scheduled " + selection + " --dry-run",
 	}
 }
 
 func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
-	d, err := choice(q, message.ScheduledCriteria(), "scheduled list --help")
+	d, err := choice(q, message.ScheduledCriteria(), "calls list --help")
 	if err != nil {
 		return page{}, err
 	}
@@ -174,7 +174,7 @@ func (d *groupsData) addGroup(g groupRow) {
 }
 
 func (c *Console) poison(ctx context.Context, q query) (page, error) {
-	d, err := choice(q, message.PoisonCriteria(), "poison list --help")
+	d, err := choice(q, message.PoisonCriteria(), "calls list --help")
 	if err != nil {
 		return page{}, err
 	}
@@ -186,7 +186,7 @@ func (c *Console) poison(ctx context.Context, q query) (page, error) {
 	var queues []string
 	for _, f := range fronts {
 		queues = append(queues, "--queue "+format.ShellWord(f.Queue))
-		command := fmt.Sprintf("poison list --queue %s --group-by %s", format.ShellWord(f.Queue), d.By)
+		command := fmt.Sprintf("calls list --state poison --queue %s --group-by %s", format.ShellWord(f.Queue), d.By)
 		d.Fronts = append(d.Fronts, frontRow{f, command})
 		for _, m := range f.First {
 			isSelected := d.Group == nil || d.Group.Match(m)
@@ -209,7 +209,7 @@ func (c *Console) poison(ctx context.Context, q query) (page, error) {
 	}
 	d.OtherMessages = max(len(d.Messages)-mostMessages, 0)
 	d.Messages = d.Messages[:len(d.Messages)-d.OtherMessages]
-	d.Commands = []string{"poison queues"}
+	d.Commands = []string{"calls list --state poison --group-by reason"}
 	if d.Group != nil {
 		d.Commands = poisonCommands(filter(d.By, d.Group.Key) + " " + strings.Join(queues, " "))
 	}
@@ -218,10 +218,10 @@ func (c *Console) poison(ctx context.Context, q query) (page, error) {
 
 func poisonCommands(selection string) []string {
 	return []string{
-		"poison list " + selection,
-		"poison requeue " + selection + " --dry-run",
-		"poison export " + selection + " --output poison.jsonl",
-		"poison delete " + selection + " --dry-run",
+		"calls list --state poison " + selection,
+		"calls retry --state poison " + selection + " --dry-run",
+		"calls export --state poison " + selection + " --output poison.jsonl",
+		"calls delete --state poison " + selection + " --dry-run",
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
@@ -126,8 +127,8 @@ func problems(s account.Status) (texts []string) {
 			texts = append(texts, fmt.Sprintf("Queue %s could not be read: %s", q.Queue, q.Problem))
 		}
 		if q.Expiring > 0 {
-			texts = append(texts, fmt.Sprintf("Storage will delete at least %s on %s: the command `poison keep` "+
-				"prevents that.", format.Messages(q.Expiring), q.Queue+storage.PoisonSuffix))
+			texts = append(texts, fmt.Sprintf("Storage will delete at least %s on %s, unless timer "+
+				functionapp.KeeperTimer+" keeps them: the command `doctor` says whether it runs.", format.Messages(q.Expiring), q.Queue+storage.PoisonSuffix))
 		}
 	}
 	return texts
@@ -280,7 +281,7 @@ func (c *Console) target(ctx context.Context, q query) (p page, err error) {
 		return page{}, err
 	case !isKnown:
 		err = fmt.Errorf("%.128q: nothing waits for it, and no call to it is known", host)
-		return page{}, &problemError{"No such target", http.StatusNotFound, "scheduled list --group-by host", err}
+		return page{}, &problemError{"No such target", http.StatusNotFound, "calls list --state scheduled --group-by host", err}
 	}
 	return p, nil
 }
@@ -312,7 +313,7 @@ func newTarget(s account.Status, host string) targetData {
 // targetCommands returns the commands for a target.
 func targetCommands(host string, settings []settingRow) []string {
 	selection := filter(message.ByHost, host)
-	commands := append(scheduledCommands(selection), "poison list "+selection)
+	commands := append(scheduledCommands(selection), "calls list --state poison "+selection)
 	name, err := targets.ParseHost(host)
 	if err != nil || strings.HasPrefix(name, "-") { // no command takes it
 		return commands

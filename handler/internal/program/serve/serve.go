@@ -204,12 +204,12 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.SightTable} {
 		table, err := azure.OpenTable(c.App.Connection, name)
 		if err != nil {
-			log.Warn().Err(err).Msg("scheduled messages are not recorded")
+			log.Warn().Err(err).Msg("calls that wait are not recorded")
 			return
 		}
 		tables[name] = table
 	}
-	r.scheduled = record.NewScheduledWriter(tables[storage.ScheduledTable], background.HandlerBytes, log)
+	r.scheduled = record.NewWriter(tables[storage.ScheduledTable], background.HandlerBytes, log)
 	r.outcomes = record.NewOutcomeWriter(tables[storage.RunTable], background.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
 	r.shared = background.New(background.Config{

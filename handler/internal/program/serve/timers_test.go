@@ -59,7 +59,7 @@ func newTimers(t *testing.T, scheduled ...record.Row) *timerApp {
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
 	records := records{
-		scheduled: record.NewScheduledWriter(&app.rows, 1<<20, log),
+		scheduled: record.NewWriter(&app.rows, 1<<20, log),
 		outcomes:  record.NewOutcomeWriter(&app.outcomes, 1<<20, log),
 		app:       &app.targets,
 		shared: background.New(background.Config{
@@ -327,7 +327,7 @@ func TestTimersWithOneTableDenied(t *testing.T) {
 		logged          string
 		beats, sayPause bool
 	}{
-		"scheduled": {func(app *timerApp) *memory.Table { return &app.rows }, "scheduled messages are", false, true},
+		"scheduled": {func(app *timerApp) *memory.Table { return &app.rows }, "calls that wait are", false, true},
 		"app":       {func(app *timerApp) *memory.Table { return &app.targets }, "limits of targets are", true, false},
 		"numbers":   {func(app *timerApp) *memory.Table { return &app.numbers }, "calls per minute are", true, true},
 	} {
