@@ -23,17 +23,14 @@ const completionTimeout = 2 * time.Second
 // addCompletions declares what shells offer for the flags and arguments of the commands below one. A flag that has a
 // completion keeps it. Files are offered only where one is meant.
 func addCompletions(env Env, parent *cobra.Command) {
-	fixed := func(names ...string) cobra.CompletionFunc {
-		return cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)
-	}
 	files := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 	folders := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 	hosts, queues := offer(env, hostNames), offer(env, queueNames)
 	flags := map[string]cobra.CompletionFunc{
 		"app": folders, "runs": folders, "output": files,
-		"host": hosts, "queue": queues, "to": queues, "state": fixed("scheduled", "poison"),
+		"host": hosts, "queue": queues, "to": queues,
 		"retry":   offer(env, func(_ context.Context, a config.App) []string { return a.Settings.Rules.Policies.Names() }),
-		"failure": fixed(strings.Split(failureNames(), ", ")...),
+		"failure": cobra.FixedCompletions(strings.Split(failureNames(), ", "), cobra.ShellCompDirectiveNoFileComp),
 	}
 	for _, command := range parent.Commands() {
 		addCompletions(env, command)
@@ -88,9 +85,11 @@ func hostNames(ctx context.Context, a config.App) []string {
 	return names
 }
 
-// queueNames returns the queues that the handler and the routes read, and those of the account.
-func queueNames(ctx context.Context, a config.App) []string {
-	names := slices.AppendSeq(envelope.Queues(), maps.Keys(a.Settings.Routes))
+// queueNames returns the queues that the handler and the routes read, their poison queues, and those of the account.
+func queueNames(ctx context.Context, a config.App) (names []string) {
+	for _, name := range slices.AppendSeq(envelope.Queues(), maps.Keys(a.Settings.Routes)) {
+		names = append(names, name, name+storage.PoisonSuffix)
+	}
 	op, closeAccount, err := operation.Open(a)
 	if err != nil {
 		return names
