@@ -36,16 +36,18 @@ func addCompletions(env Env, parent *cobra.Command) {
 		addCompletions(env, command)
 		for _, set := range []*pflag.FlagSet{command.Flags(), command.PersistentFlags()} {
 			set.VisitAll(func(flag *pflag.Flag) {
-				if names := flags[flag.Name]; names != nil {
+				names, isKnown := flags[flag.Name]
+				if isKnown {
 					_ = command.RegisterFlagCompletionFunc(flag.Name, names)
 				}
 			})
 		}
-		switch argument := strings.TrimPrefix(command.Use, command.Name()); {
+		argument := strings.TrimPrefix(command.Use, command.Name())
+		switch {
 		case strings.Contains(argument, "FILE"):
 			command.ValidArgsFunction = files
 		case strings.Contains(argument, "HOST"):
-			command.ValidArgsFunction = cobra.CompletionFunc(hosts)
+			command.ValidArgsFunction = hosts
 		}
 	}
 }

@@ -167,7 +167,8 @@ func (o *explainOptions) run(env Env, file string) error {
 // readBody reads the body of the answer as serve does.
 func (o *explainOptions) readBody(env Env) error {
 	var body io.Reader = strings.NewReader(o.body)
-	if path, isFile := strings.CutPrefix(o.body, "@"); isFile {
+	path, isFile := strings.CutPrefix(o.body, "@")
+	if isFile {
 		file, err := env.open(path)
 		if err != nil {
 			return err
@@ -326,13 +327,12 @@ func printSchedule(out io.Writer, s explain.Schedule) {
 	if s.Longest.Attempts < s.Shortest.Attempts {
 		count = format.Number(s.Longest.Attempts) + " to " + count
 	}
-	switch s.Longest.Reason {
-	case "":
-		count = "more than " + count
-	case decision.Exhausted:
-		count += ": the policy allows no more"
-	default:
-		count += " until the deadline"
+	end := count + " until the deadline"
+	if s.Longest.Reason == decision.Exhausted {
+		end = count + ": the policy allows no more"
 	}
-	fmt.Fprintf(out, "  %s\n", count)
+	if s.Longest.Reason == "" {
+		end = "more than " + count
+	}
+	fmt.Fprintf(out, "  %s\n", end)
 }

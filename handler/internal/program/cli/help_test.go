@@ -46,8 +46,8 @@ func TestHelp(t *testing.T) {
 func TestFewFlags(t *testing.T) {
 	const most = 15
 	described := []string{ // once, in docs/commands.md
-		"all", "due-within", "environment", "force", "group", "host", "limit", "method", "organization", "path", "queue",
-		"reason", "request-id", "since", "state", "status", "text", "until",
+		"all", "due-within", "environment", "force", "group", "host", "limit", "method", "organization", "path",
+		"queue", "reason", "request-id", "since", "state", "status", "text", "until",
 		"delete-header", "edit", "jq", "replace-host", "set", "set-header",
 	}
 	for _, command := range withSubcommands(newRoot(Env{})) {

@@ -113,7 +113,8 @@ func (o *sendOptions) check(flags *flagSet, args []string) error {
 	}
 	if flags.Changed("queue") {
 		hasMore := !reflect.DeepEqual(o.draft, send.Draft{}) || len(args) > 0 || o.dryRun || o.force
-		flags.refuse(hasMore || o.body == nil, "--queue requires --body, and nothing else that describes a call: the route states it")
+		flags.refuse(hasMore || o.body == nil,
+			"--queue requires --body, and nothing else that describes a call: the route states it")
 		return flags.err()
 	}
 	flags.refuse(len(args) == 0 && o.draft.Call.URL == "",
@@ -126,7 +127,8 @@ func (o *sendOptions) check(flags *flagSet, args []string) error {
 func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	if o.body != nil {
 		content := []byte(*o.body)
-		if path, isFile := strings.CutPrefix(*o.body, "@"); isFile {
+		path, isFile := strings.CutPrefix(*o.body, "@")
+		if isFile {
 			var err error
 			content, err = readFile(env, path)
 			if err != nil {
@@ -152,7 +154,7 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	if len(args) == 1 {
 		return o.sendFile(ctx, env, sender, args[0])
 	}
-	message, err := o.prepare(env, a, sender)
+	message, err := o.prepare(a, sender)
 	if err != nil {
 		return usageError(err)
 	}
@@ -211,7 +213,7 @@ func (o *sendOptions) again(id string) string {
 }
 
 // prepare returns the only message that the flags describe: an envelope, or the content of a call of a route.
-func (o *sendOptions) prepare(env Env, a config.App, sender *send.Sender) (message send.Message, err error) {
+func (o *sendOptions) prepare(a config.App, sender *send.Sender) (message send.Message, err error) {
 	if o.queue == "" {
 		content, err := o.draft.Encode()
 		if err != nil {

@@ -22,7 +22,6 @@ func wide(text string) string {
 // is named. The content of a body is byte for byte.
 func TestTextFiles(t *testing.T) {
 	const envelope = `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"}}` + "\n"
-	const route = `{"orders-in":{"url":"https://t.example/"}}`
 	for name, test := range map[string]struct {
 		content, command string // FILE in the command has the content, as has standard input
 		want             string // in the output
