@@ -331,8 +331,8 @@ func printSchedule(out io.Writer, s explain.Schedule) {
 	if s.Longest.Reason == decision.Exhausted {
 		end = count + ": the policy allows no more"
 	}
-	if s.Longest.Reason == "" {
-		end = "more than " + count
+	if s.Shortest.Reason == "" { // it was cut
+		end = "more than " + format.Plural(s.Longest.Attempts, "attempt")
 	}
 	fmt.Fprintf(out, "  %s\n", end)
 }
