@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/operate/send"
@@ -69,6 +70,13 @@ an identity in the one and a connection string in the other are refused.`,
 	var o sendOptions
 	flags := flagsOf(command)
 	o.addTo(flags)
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		invalid, isInvalid := errors.AsType[*pflag.InvalidValueError](err)
+		if isInvalid && invalid.GetFlag().Name == "json" {
+			return errNoJSON
+		}
+		return err
+	})
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.check(flags, args); err != nil {
 			return err
@@ -106,10 +114,13 @@ func (o *sendOptions) addTo(flags *flagSet) {
 // addAsWritten adds a header in the user's spelling, which the target receives.
 func addAsWritten(header http.Header, name, value string) { header[name] = append(header[name], value) }
 
+// errNoJSON is the error for a body in the place of a file, or as the value of --json.
+var errNoJSON = errors.New("FILE is the name of a file, and --json is for the output: give a body in JSON with " +
+	"--json-body")
+
 func (o *sendOptions) check(flags *flagSet, args []string) error {
-	if len(args) == 1 && strings.HasPrefix(args[0], "{") {
-		flags.refuse(true, "FILE is the name of a file: give a body in JSON with --json-body; --json is for the output")
-		return flags.err()
+	if len(args) == 1 && (strings.HasPrefix(args[0], "{") || strings.HasPrefix(args[0], "[")) {
+		return usageError(errNoJSON)
 	}
 	if flags.Changed("queue") {
 		hasMore := !reflect.DeepEqual(o.draft, send.Draft{}) || len(args) > 0 || o.dryRun || o.force

@@ -41,6 +41,9 @@ func hint(cmd *cobra.Command, words []string) string {
 		"cancel": "calls delete", "queues": "status", "schedule": "explain FILE", "clear": "targets set HOST --clear",
 	}
 	found := commandsNamed(cmd.Root(), word, group)
+	if len(found) == 0 {
+		found = commandsNamed(cmd.Root(), word, "")
+	}
 	switch {
 	case word == "keep":
 		return ": the timer function " + functionapp.KeeperTimer + " of the app does it"

@@ -38,6 +38,7 @@ func TestUnknownWord(t *testing.T) {
 		"scheduled list --json":   "calls list",
 		"poison nonsense":         "calls",
 		"poison":                  "calls",
+		"poison send":             "send",
 		"poison queues":           "status",
 		"schedule --policy 5s":    "explain FILE",
 		"targets clear t.example": "targets set HOST --clear",
