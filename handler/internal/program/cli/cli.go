@@ -182,6 +182,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 		newStatus(env), newConsole(env), newTargets(env), newDoctor(env), newDrill(env))
 	addGroup(root, "Development:", newExplain(env), newLog(env), newRoutes(env), newServe(env))
 	root.AddCommand(newVersion(env))
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	addCompletions(env, root)
 	return root
 }
 

@@ -344,7 +344,7 @@ func newRunsDelete(shared *sharedFlags) *cobra.Command {
 		Use:   "delete RUN",
 		Short: "Delete the journal of a run",
 		Long: `Delete the journal of a run from this machine, and its row in the table of the account. A journal
-holds whole messages; for deleted and cancelled messages it is the only copy. Without it the run can
+holds whole messages; of deleted messages it is the only copy. Without it the run can
 be neither undone nor resumed. --force is required for a run that is not finished, or whose journal
 cannot be read. The journal of a run that a process is carrying out is never deleted.`,
 		Example: `  async-caller runs delete 20261121-091500-delete-k3xw

@@ -243,7 +243,8 @@ list" shows of the host.`,
 		})
 	}, func() {
 		flags.refuse(len(values) == 0 && !*clears, "give --rate, --concurrency or --clear")
-		flags.refuse(*clears && (len(values) > 0 || change.lasts > 0), "--clear excludes --rate, --concurrency and --for")
+		flags.refuse(*clears && (len(values) > 0 || change.lasts > 0),
+			"--clear excludes --rate, --concurrency and --for")
 	})
 	return command
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/app/functionapp"
 )
 
 // onlyCommands makes a command with subcommands show its help, and refuse everything that is not the name of one of
@@ -39,9 +41,12 @@ func hint(cmd *cobra.Command, words []string) string {
 		"cancel": "calls delete", "queues": "status", "schedule": "explain FILE", "clear": "targets set HOST --clear",
 	}
 	found := commandsNamed(cmd.Root(), word, group)
+	if len(found) == 0 {
+		found = commandsNamed(cmd.Root(), word, "")
+	}
 	switch {
 	case word == "keep":
-		return ": the timer function AC-poison-keeper of the app does it"
+		return ": the timer function " + functionapp.KeeperTimer + " of the app does it"
 	case word == "show" && cmd.Name() == "runs":
 		found = []string{"runs list RUN"}
 	case earlier[word] != "":

@@ -17,7 +17,6 @@ import (
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/guard"
-	"asynccaller/handler/internal/rules/route"
 	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 )
@@ -35,8 +34,6 @@ type Question struct {
 	// MessageID identifies the call if the envelope has no request id.
 	MessageID string
 	Content   []byte
-	// Route, unless nil, is that of the queue, so that Content is the body of its call. The message is new then.
-	Route *route.Route
 	// Now is when the host would deliver the message.
 	Now time.Time
 	// MaxContentBytes is the size of the largest content that the queue accepts; see storage.Encoding.
@@ -51,11 +48,7 @@ type Question struct {
 
 // Open opens the message under the operator's rules, as the handler does.
 func (q Question) Open(rules decision.Rules) decision.Intake {
-	if q.Route == nil {
-		return rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)
-	}
-	arrival := route.Arrival{Content: q.Content, MessageID: q.MessageID, InsertedAt: q.Now}
-	return rules.OpenRouted(*q.Route, arrival, 1, q.MaxContentBytes, q.Now)
+	return rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)
 }
 
 // Live is what operators have set for a target.
@@ -72,9 +65,7 @@ type Live struct {
 
 // Explanation describes how the handler would process a message.
 type Explanation struct {
-	// Route describes the message as that of a route; nil if its queue has none.
-	Route *Route `json:"route,omitempty"`
-	// Envelope is nil if the content is not an envelope. On the queue of a route it is the envelope of its call.
+	// Envelope is nil if the content is not an envelope.
 	Envelope *Envelope `json:"envelope,omitempty"`
 	// Unknown are the members that have no effect.
 	Unknown []envelope.Unknown `json:"unknown,omitempty"`
@@ -88,15 +79,6 @@ type Explanation struct {
 	// NoCall says why the message ends without a call, whatever outcome is assumed, and without a callback that tells
 	// its sender; empty otherwise.
 	NoCall string `json:"noCall,omitempty"`
-}
-
-// Route says how the route of a queue uses a content.
-type Route struct {
-	Queue       string `json:"queue"`
-	ContentType string `json:"contentType"`
-	// Envelopes is the queue for the envelope of the call if that fails. It is empty if the envelope has no room in a
-	// message, so that the message stays on its queue.
-	Envelopes string `json:"envelopeQueue,omitempty"`
 }
 
 // Step is a decision, and the message that settling it would write.
@@ -147,12 +129,7 @@ func About(rules decision.Rules, q Question) Explanation {
 		}
 	}
 	arrival := arrivals[0]
-	explanation := Explanation{Arrival: m.step(q.Now, arrivals...)}
-	if q.Route == nil {
-		explanation.Unknown = envelope.UnknownMembers(q.Content)
-	} else {
-		explanation.Route = m.route()
-	}
+	explanation := Explanation{Arrival: m.step(q.Now, arrivals...), Unknown: envelope.UnknownMembers(q.Content)}
 	if m.in.Envelope != nil {
 		explanation.Envelope = m.describe()
 		if refused := explanation.Envelope.Refused; refused != "" {
@@ -200,17 +177,6 @@ type message struct {
 // world is the world in which a message is decided. Messages of routes without room may stay on their queue.
 func world(now time.Time, jitter float64) decision.World {
 	return decision.World{Arrived: now, Now: now, Jitter: jitter, UpdatableUntil: storage.NeverExpires}
-}
-
-func (m message) route() *Route {
-	r := &Route{Queue: m.Queue, Envelopes: m.in.Successors}
-	if m.in.NoRoom {
-		r.Envelopes = ""
-	}
-	if e := m.in.Envelope; e != nil {
-		r.ContentType = e.Call.Header.Get("Content-Type")
-	}
-	return r
 }
 
 // findLive applies the live settings of the message's target. They do not matter if the target is refused.
