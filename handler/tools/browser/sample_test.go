@@ -76,7 +76,7 @@ func (s *sample) ago(d time.Duration) time.Time { return s.now.Add(-d) }
 // host is the target of the call of that number.
 func host(n int) string {
 	return []string{
-		"crm.example.com", "crm.example.com", "billing.example.com", "stock.example.com:8443", "mail.example.com",
+		"crm.example.com", "crm.example.com", "billing.example.com", "stock.westeurope.internal.example.com:8443", "mail.example.com",
 	}[n%5]
 }
 
@@ -87,7 +87,7 @@ var causes = map[string]struct {
 }{
 	"crm.example.com":        {503, "status 503", `{"error":"maintenance until 14:00"}`},
 	"billing.example.com":    {422, "status 422", `{"error":"unknown customer C-4711"}`},
-	"stock.example.com:8443": {0, "timeout", ""},
+	"stock.westeurope.internal.example.com:8443": {0, "timeout", ""},
 	"mail.example.com":       {429, "status 429", "too many requests"},
 }
 
@@ -155,7 +155,7 @@ func (s *sample) traffic() {
 		app := heartbeat.App{Name: appName, Version: "0.2.0"}
 		s.must(heartbeat.Beat(ctx, s.table(storage.ScheduledTable), app, timer))
 	}
-	for n, name := range []string{"crm.example.com", "stock.example.com:8443", "mail.example.com"} {
+	for n, name := range []string{"crm.example.com", "stock.westeurope.internal.example.com:8443", "mail.example.com"} {
 		c := causes[name]
 		s.target(sight.Target{
 			Host: name, Reason: "temporary_status", Cause: c.cause, Status: 503, Answer: c.answer,

@@ -61,7 +61,7 @@ func newFixture(t *testing.T) *fixture {
 			Sight: sight.NewReader(f.sight),
 		},
 		Outcomes: f.table, Journals: journal.Folder(t.TempDir()),
-	}, func(command string) string { return "async-caller " + command + " --app dist" })
+	}, "--app dist")
 	for _, name := range []string{mainQueue, poisonQueue} {
 		f.must(f.store.Create(t.Context(), name))
 	}
@@ -297,20 +297,20 @@ func TestPages(t *testing.T) {
 		})
 		for path, want := range map[string][]string{
 			"":                         {">42<", "target?host=crm.example", "no timer function", "\ufffdstatus 503"},
-			"target?host=crm.example":  {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
-			"target?host=CRM.example.": {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
-			"scheduled":                {"41 messages", "?by=cause&amp;key="},
+			"target?host=crm.example":  {"<h1>crm.example</h1>", "targets pause crm.example --for 1h<", ">--app dist<"},
+			"target?host=CRM.example.": {"<h1>crm.example</h1>", "targets pause crm.example --for 1h<", ">--app dist<"},
+			"scheduled":                {"41 calls", "?by=cause&amp;key="},
 			"scheduled?by=host":        {"--group host=#1ddb6788 --dry-run"},
 			"scheduled?by=host&key=crm.example": {
-				"40 messages", "order-0", "in 1m", "call?id=00000000-",
+				"40 calls", "order-0", "in 1m", "call?id=00000000-",
 			},
 			"poison":                        {"the first 32 of 42", "&lt;script&gt;alert(1)"},
-			"poison?by=reason&key=rejected": {"1 message ", first},
+			"poison?by=reason&key=rejected": {"1 call ", first[:8]},
 			"call?id=" + first: {
-				"https://crm.example/orders/7?key=***", "poison requeue " + first, "first 32 of 42",
+				"https://crm.example/orders/7?key=***", "poison requeue " + first, `class="chip bad">dead letter<`,
 			},
-			"call?id=order-4": {"scheduled expedite 00000004-", "in 5m"},
-			"runs":            {"Nobody has changed messages"},
+			"call?id=order-4": {"scheduled expedite 00000004-", "in 5m", `class="chip waiting">scheduled<`},
+			"runs":            {"Nobody has changed calls"},
 		} {
 			status, content := f.get(path)
 			if status != http.StatusOK {
@@ -340,7 +340,7 @@ func TestPages(t *testing.T) {
 func TestMessagesDueFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		const messages = 11*mostMessages + 30
+		const messages = 11*mostCalls + 30
 		for n := range messages {
 			f.scheduledMessage(n, "crm.example", time.Duration(messages-n)*time.Minute)
 		}
@@ -349,7 +349,7 @@ func TestMessagesDueFirst(t *testing.T) {
 		if first < 0 || last < first || strings.Contains(content, "order-1029<") {
 			t.Errorf("the first is at %d, the last at %d", first, last)
 		}
-		if !strings.Contains(content, "Due later: 1,030 messages") {
+		if !strings.Contains(content, "1,030 calls due later") {
 			t.Error("the page does not say how many are left")
 		}
 	})
@@ -367,8 +367,8 @@ func TestOtherQueues(t *testing.T) {
 		}
 		f.scheduledMessage(1, "crm.example", time.Hour)
 		for path, want := range map[string]string{
-			"": "Poison</a></dt>\n<dd>3</dd>",
-			"poison": "poison requeue --group reason=rejected " +
+			"": "Dead letters</a></dt>\n<dd>3</dd>",
+			"poison": "calls retry --state poison --group reason=rejected " +
 				"--queue async-caller-poison --queue other-poison --queue parked",
 		} {
 			if _, content := f.get(path); !strings.Contains(content, want) {
@@ -448,7 +448,7 @@ func TestProblems(t *testing.T) {
 		}{
 			"call":                           {http.StatusNotFound, "enter a request id"},
 			"call?id=nobody":                 {http.StatusNotFound, "only the first 32 of 42"},
-			"call?id=further-39":             {http.StatusNotFound, "async-caller show further-39 --app dist"},
+			"call?id=further-39":             {http.StatusNotFound, ">async-caller show further-39<"},
 			"call?id=order-1":                {http.StatusOK, "names 2 calls"},
 			"call?id=order-1&message=":       {http.StatusOK, "Incomplete: queue async-caller-poison"},
 			"call?id=--reveal":               {http.StatusNotFound, "only the first 32 of 42"},
@@ -468,7 +468,7 @@ func TestProblems(t *testing.T) {
 		}
 		f.operations.Account.Store = unreadable{f.store}
 		status, content := f.get("poison")
-		if status != http.StatusServiceUnavailable || !strings.Contains(content, "async-caller doctor --app dist") {
+		if status != http.StatusServiceUnavailable || !strings.Contains(content, ">async-caller doctor<") {
 			t.Errorf("without storage: status %d:\n%s", status, content)
 		}
 		f.operations.Outcomes = nil
@@ -497,7 +497,7 @@ func TestUnknown(t *testing.T) {
 		partition string
 		target    string
 	}{
-		"record":  {"", "200 Waiting</dt><dd>unknown"},
+		"record":  {"", "200 Scheduled</a></dt><dd>unknown"},
 		"targets": {"now", "200 How it fails is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,47 +13,49 @@ import (
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/storage"
 )
 
-// mostGroups and mostMessages are how many of them a page shows.
+// mostGroups and mostCalls are how many of them a page shows.
 const (
-	mostGroups   = 200
-	mostMessages = 100
+	mostGroups = 200
+	mostCalls  = 100
 )
 
-// groupsData is what the pages of scheduled and of poison messages show.
+// groupsData is what a page shows of the calls of a state.
 type groupsData struct {
+	State string
 	// Criteria are those by which the page can group, and By is the present one.
 	Criteria []message.By
 	By       message.By
-	// Group is the key of the group of which the page shows the messages; nil if it shows groups.
+	// Group is the key of the group of which the page shows the calls; nil if it shows groups.
 	Group *message.Group
-	// Total is the number of messages that were counted.
+	// Total is the number of calls that were counted.
 	Total int
 	// Groups are the largest ones, and OtherGroups is the number of the others.
 	Groups      []groupRow
 	OtherGroups int
-	// Messages are the first ones, and OtherMessages is the number of the others.
-	Messages      []messageRow
-	OtherMessages int
+	// Calls are the first ones, and OtherCalls is the number of the others.
+	Calls      []callRow
+	OtherCalls int
 	// Fronts describe the poison queues.
 	Fronts   []frontRow
 	Commands []string
 }
 
-// groupRow is a group of messages, with the commands for it.
+// groupRow is a group of calls, with the commands for it.
 type groupRow struct {
 	message.ScheduledGroup
-	// First is when the first message of a poison group was given up, LastAt the latest one.
+	// First is when the first dead letter of a group was written, LastAt the latest one.
 	First, LastAt time.Time
 	Commands      []string
 }
 
-// messageRow is a message of a list.
-type messageRow struct {
+// callRow is a call of a list.
+type callRow struct {
 	message.Message
 
 	NextAttemptAt time.Time
@@ -61,7 +63,7 @@ type messageRow struct {
 }
 
 // Call describes the call of a message, or what is known without it.
-func (m messageRow) Call() string {
+func (m callRow) Call() string {
 	return cmp.Or(strings.TrimPrefix(m.Method+" "+m.Host+cmp.Or(m.Path, m.PathPattern), " "), m.Detail)
 }
 
@@ -75,14 +77,14 @@ type frontRow struct {
 // Whole reports whether all messages of the queue were looked at.
 func (f frontRow) Whole() bool { return f.Messages != nil && *f.Messages <= f.Visible }
 
-// choice reads the criterion and the group of a page. Help is the command that names the criteria.
-func choice(q query, criteria []message.By, help string) (d groupsData, err error) {
-	d = groupsData{Criteria: criteria, By: criteria[0]}
+// choice reads the criterion and the group of a page.
+func choice(q query, state string, criteria []message.By) (d groupsData, err error) {
+	d = groupsData{State: state, Criteria: criteria, By: criteria[0]}
 	if by := q.get("by"); by != "" {
 		d.By, err = message.ParseBy(by, criteria)
 	}
 	if err != nil {
-		return d, &problemError{"No such groups", http.StatusNotFound, help, err}
+		return d, &problemError{"No such groups", http.StatusNotFound, "calls list --help", err}
 	}
 	if key, isChosen := q["key"]; isChosen {
 		d.Group = &message.Group{By: d.By, Key: key[0]}
@@ -93,16 +95,19 @@ func choice(q query, criteria []message.By, help string) (d groupsData, err erro
 // filter is the selection of a group, as a person would write it.
 func filter(by message.By, key string) string { return "--group " + by.Arguments()(key) }
 
-func scheduledCommands(selection string) []string {
+// callCommands returns the commands for the calls of a state that a selection names.
+func callCommands(state, selection string) []string {
+	selection = " --state " + state + " " + selection
 	return []string{
-		"scheduled list " + selection,
-		"scheduled expedite " + selection + " --dry-run",
-		"scheduled cancel " + selection + " --dry-run",
+		"calls list" + selection,
+		"calls retry" + selection + " --dry-run",
+		"calls export" + selection + " --output calls.jsonl",
+		"calls delete" + selection + " --dry-run",
 	}
 }
 
 func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
-	d, err := choice(q, message.ScheduledCriteria(), "scheduled list --help")
+	d, err := choice(q, call.StateScheduled, message.ScheduledCriteria())
 	if err != nil {
 		return page{}, err
 	}
@@ -121,7 +126,7 @@ func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
 			m.Row.NextAttemptAt = due.Row.NextAttemptAt // groups have the cause of the row, as in the commands
 			groups.Add(m, stale)
 			if d.Group != nil {
-				d.add(messageRow{m.Message, m.Row.NextAttemptAt, stale})
+				d.add(callRow{m.Message, m.Row.NextAttemptAt, stale})
 			}
 			return nil
 		})
@@ -129,35 +134,35 @@ func (c *Console) scheduled(ctx context.Context, q query) (page, error) {
 	})
 	switch {
 	case errors.Is(err, account.ErrNoTable):
-		return page{}, &problemError{"Scheduled messages are not recorded", http.StatusNotFound, "doctor", err}
+		return page{}, &problemError{"Scheduled calls are not recorded", http.StatusNotFound, "doctor", err}
 	case err != nil:
 		return page{}, err
 	}
 	argument := groups.Arguments()
 	for _, g := range groups.Result() {
-		d.addGroup(groupRow{ScheduledGroup: g, Commands: scheduledCommands("--group " + argument(g.Key))})
+		d.addGroup(groupRow{ScheduledGroup: g, Commands: callCommands(call.StateScheduled, "--group "+argument(g.Key))})
 	}
-	d.keepFirst(mostMessages)
-	d.Commands = scheduledCommands("")[:1]
+	d.keepFirst(mostCalls)
+	d.Commands = []string{"calls list --state scheduled --group-by " + string(d.By)}
 	if d.Group != nil {
-		d.Commands = scheduledCommands(filter(d.By, d.Group.Key))
+		d.Commands = callCommands(call.StateScheduled, filter(d.By, d.Group.Key))
 	}
-	return page{Template: "scheduled", Title: "Scheduled messages", Data: d}, nil
+	return page{Template: "groups", Title: "Scheduled calls", Data: d}, nil
 }
 
 // add adds a message, and keeps the first ones in mind.
-func (d *groupsData) add(m messageRow) {
-	d.Messages = append(d.Messages, m)
-	if len(d.Messages) > 10*mostMessages {
-		d.keepFirst(mostMessages)
+func (d *groupsData) add(m callRow) {
+	d.Calls = append(d.Calls, m)
+	if len(d.Calls) > 10*mostCalls {
+		d.keepFirst(mostCalls)
 	}
 }
 
 // keepFirst keeps the messages that are due first.
 func (d *groupsData) keepFirst(most int) {
-	slices.SortStableFunc(d.Messages, func(a, b messageRow) int { return a.NextAttemptAt.Compare(b.NextAttemptAt) })
-	d.Messages = d.Messages[:min(len(d.Messages), most)]
-	d.OtherMessages = d.Total - len(d.Messages)
+	slices.SortStableFunc(d.Calls, func(a, b callRow) int { return a.NextAttemptAt.Compare(b.NextAttemptAt) })
+	d.Calls = d.Calls[:min(len(d.Calls), most)]
+	d.OtherCalls = d.Total - len(d.Calls)
 }
 
 // addGroup adds a group, unless there are many. No filter selects the messages without a key, and those of the groups
@@ -174,7 +179,7 @@ func (d *groupsData) addGroup(g groupRow) {
 }
 
 func (c *Console) poison(ctx context.Context, q query) (page, error) {
-	d, err := choice(q, message.PoisonCriteria(), "poison list --help")
+	d, err := choice(q, call.StatePoison, message.PoisonCriteria())
 	if err != nil {
 		return page{}, err
 	}
@@ -196,34 +201,25 @@ func (c *Console) poison(ctx context.Context, q query) (page, error) {
 			d.Total++
 			groups.Add(m)
 			if d.Group != nil {
-				d.Messages = append(d.Messages, messageRow{Message: m})
+				d.Calls = append(d.Calls, callRow{Message: m})
 			}
 		}
 	}
 	argument := groups.Arguments()
 	for _, g := range groups.Result() {
 		selection := "--group " + argument(g.Key) + " " + strings.Join(queues, " ")
-		row := groupRow{First: g.First, LastAt: g.Last, Commands: poisonCommands(selection)}
+		row := groupRow{First: g.First, LastAt: g.Last, Commands: callCommands(call.StatePoison, selection)}
 		row.Key, row.Count = g.Key, g.Count
 		d.addGroup(row)
 	}
-	d.OtherMessages = max(len(d.Messages)-mostMessages, 0)
-	d.Messages = d.Messages[:len(d.Messages)-d.OtherMessages]
-	d.Commands = []string{"poison queues"}
+	d.OtherCalls = max(len(d.Calls)-mostCalls, 0)
+	d.Calls = d.Calls[:len(d.Calls)-d.OtherCalls]
+	d.Commands = []string{"calls list --state poison --group-by " + string(d.By)}
 	if d.Group != nil {
-		d.Commands = poisonCommands(filter(d.By, d.Group.Key) + " " + strings.Join(queues, " "))
+		d.Commands = callCommands(call.StatePoison, filter(d.By, d.Group.Key)+" "+strings.Join(queues, " "))
 	}
-	return page{Template: "poison", Title: "Poison messages", Data: d}, nil
-}
-
-func poisonCommands(selection string) []string {
-	return []string{
-		"poison list " + selection,
-		"poison requeue " + selection + " --dry-run",
-		"poison export " + selection + " --output poison.jsonl",
-		"poison delete " + selection + " --dry-run",
-	}
+	return page{Template: "groups", Title: "Dead letters", Data: d}, nil
 }
 
 // HasID reports whether storage can have given the id and the queue of a message: nothing leads to another one.
-func (m messageRow) HasID() bool { return storage.ValidID(m.ID) && storage.ValidName(m.Queue) }
+func (m callRow) HasID() bool { return storage.ValidID(m.ID) && storage.ValidName(m.Queue) }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
@@ -62,7 +63,7 @@ func (c *Console) overview(ctx context.Context, _ query) (p page, err error) {
 }
 
 func newOverview(s account.Status, fronts []account.Front) overviewData {
-	d := overviewData{Status: s, Problems: problems(s), Tiles: tiles(s, fronts), Settings: settingRows(s.Settings)}
+	d := overviewData{Status: s, Problems: append(problems(s), queueProblems(s)...), Tiles: tiles(s, fronts), Settings: settingRows(s.Settings)}
 	for _, q := range s.Queues {
 		if q.IsIdle() {
 			d.Idle++
@@ -76,9 +77,7 @@ func newOverview(s account.Status, fronts []account.Front) overviewData {
 	if knowsNumbers(s) {
 		d.Charts = callCharts(s.At, s.Numbers.All().Minutes)
 	}
-	if s.RecordProblem == "" {
-		d.Charts = append(d.Charts, dueCharts(s.DueTimes)...)
-	}
+	d.Charts = append(d.Charts, dueCharts(s.DueTimes)...)
 	for _, app := range s.Apps {
 		if app.Silent == "" {
 			sign := format.Age(s.At.Sub(app.LastSign()))
@@ -94,7 +93,7 @@ func knowsNumbers(s account.Status) bool {
 	return s.OtherNumbers != nil && (len(s.Apps) > 0 || len(s.Numbers.All().Minutes) > 0)
 }
 
-// problems says what an operator should know first, and what is unknown.
+// problems says what an operator should know first about all targets, and what is unknown of them.
 func problems(s account.Status) (texts []string) {
 	for _, app := range s.NoCalls {
 		texts = append(texts, "No calls are made: "+app)
@@ -108,7 +107,7 @@ func problems(s account.Status) (texts []string) {
 		texts = append(texts, "Whether an app runs is unknown: no timer function has recorded that it ran.")
 	}
 	unknown := []struct{ what, why string }{
-		{"Scheduled messages", s.RecordProblem},
+		{"Scheduled calls", s.RecordProblem},
 		{"Why targets fail", s.TargetProblem},
 		{"Live settings", s.SettingProblem},
 		{"Calls per minute", s.NumbersProblem},
@@ -121,13 +120,18 @@ func problems(s account.Status) (texts []string) {
 			texts = append(texts, u.what+": unknown: "+u.why)
 		}
 	}
+	return texts
+}
+
+// queueProblems says which queues could not be read, and what storage will delete.
+func queueProblems(s account.Status) (texts []string) {
 	for _, q := range s.Queues {
 		if q.Problem != "" {
 			texts = append(texts, fmt.Sprintf("Queue %s could not be read: %s", q.Queue, q.Problem))
 		}
 		if q.Expiring > 0 {
-			texts = append(texts, fmt.Sprintf("Storage will delete at least %s on %s: the command `poison keep` "+
-				"prevents that.", format.Messages(q.Expiring), q.Queue+storage.PoisonSuffix))
+			texts = append(texts, fmt.Sprintf("Storage will delete at least %s on %s: the function %s prevents that.",
+				format.Messages(q.Expiring), q.Queue+storage.PoisonSuffix, functionapp.KeeperTimer))
 		}
 	}
 	return texts
@@ -154,7 +158,7 @@ func tiles(s account.Status, fronts []account.Front) []tile {
 		{"On the queues of the app", waiting.String(), "", ""},
 		{"Scheduled", scheduled.String(), "scheduled", ""},
 		{"Due in a minute", due.String(), "scheduled?by=queue", ""},
-		{"Poison", poison.String(), "poison", poison.class()},
+		{"Dead letters", poison.String(), "poison", poison.class()},
 	}
 	if !knowsNumbers(s) {
 		return all
@@ -226,11 +230,12 @@ func inForceFor(s account.Status, host string) (rows []account.Setting) {
 
 func settingRows(settings []account.Setting) (rows []settingRow) {
 	for _, made := range settings {
-		command := "targets clear "
+		host := format.ShellWord(made.Host)
+		command := "targets set " + host + " --clear"
 		if made.Member == setting.Pause {
-			command = "targets resume "
+			command = "targets resume " + host
 		}
-		rows = append(rows, settingRow{made, command + format.ShellWord(made.Host)})
+		rows = append(rows, settingRow{made, command})
 	}
 	return rows
 }
@@ -280,7 +285,7 @@ func (c *Console) target(ctx context.Context, q query) (p page, err error) {
 		return page{}, err
 	case !isKnown:
 		err = fmt.Errorf("%.128q: nothing waits for it, and no call to it is known", host)
-		return page{}, &problemError{"No such target", http.StatusNotFound, "scheduled list --group-by host", err}
+		return page{}, &problemError{"No such target", http.StatusNotFound, "calls list --group-by host", err}
 	}
 	return p, nil
 }
@@ -312,7 +317,11 @@ func newTarget(s account.Status, host string) targetData {
 // targetCommands returns the commands for a target.
 func targetCommands(host string, settings []settingRow) []string {
 	selection := filter(message.ByHost, host)
-	commands := append(scheduledCommands(selection), "poison list "+selection)
+	commands := []string{
+		"calls list " + selection,
+		"calls retry --state scheduled " + selection + " --dry-run",
+		"calls retry --state poison " + selection + " --dry-run",
+	}
 	name, err := targets.ParseHost(host)
 	if err != nil || strings.HasPrefix(name, "-") { // no command takes it
 		return commands
