@@ -61,6 +61,8 @@ type Table interface {
 	// Put writes entities of one partition, at most 100 with 1 MiB of values. Each replaces an earlier one of the same
 	// ID, whatever its version. If storage refuses one, none is written, and the error is an [ErrRefused].
 	Put(ctx context.Context, entities []Entity) error
+	// Insert is like Put, but writes no entity of an ID that there is already.
+	Insert(ctx context.Context, entities []Entity) error
 	// Replace writes one entity if it still has the Version or, if that is empty, if there is no such entity. It
 	// returns its new version, which is empty if another client was first.
 	Replace(ctx context.Context, entity Entity) (version string, err error)

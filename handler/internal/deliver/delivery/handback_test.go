@@ -177,7 +177,7 @@ func TestHoldForgeable(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(decision.Outcome{Status: 200}))
 				rows := &observed{b: b, t: t}
-				b.Record = record.NewScheduledWriter(rows, 1<<20, zerolog.Nop())
+				b.Record = record.NewWriter(rows, 1<<20, zerolog.Nop())
 				b.Hold, b.Forgeable = time.Minute, true
 				b.send(t, content)
 				m := b.receive(t)

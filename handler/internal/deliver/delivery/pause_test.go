@@ -71,7 +71,7 @@ func TestPaused(t *testing.T) {
 				if name == "ended" {
 					b.Now = func() time.Time { return time.Now().Add(time.Second) }
 				}
-				b.Record = record.NewScheduledWriter(&scheduled, 1<<20, zerolog.Nop())
+				b.Record = record.NewWriter(&scheduled, 1<<20, zerolog.Nop())
 				r := b.deliver(fmt.Sprintf(plain, `,"attempts":3`+row.members))
 				b.Record.Close(time.Second)
 				if r.Action != row.action || r.Reason != row.reason || r.Delay != row.delay {
@@ -126,7 +126,7 @@ func TestLiveLimit(t *testing.T) {
 		}
 		b.Settings = setting.NewWatcher(&app, zerolog.Nop())
 		b.Settings.Read(t.Context(), time.Second)
-		b.Record = record.NewScheduledWriter(&scheduled, 1<<20, zerolog.Nop())
+		b.Record = record.NewWriter(&scheduled, 1<<20, zerolog.Nop())
 		deliver := func(host string) string {
 			r := b.deliver(fmt.Sprintf(`{"asyncCaller":1,"call":{"url":"https://%s/"}}`, host))
 			return fmt.Sprint(r.Reason, " ", r.Detail)

@@ -64,7 +64,7 @@ func TestRecord(t *testing.T) {
 				if mode == "update" {
 					b.inUpdateMode(b.store)
 				}
-				b.Record = record.NewScheduledWriter(rows, 1<<20, zerolog.Nop())
+				b.Record = record.NewWriter(rows, 1<<20, zerolog.Nop())
 				b.send(t, fmt.Sprintf(plain, ""))
 
 				b.runHost(t)
@@ -95,7 +95,7 @@ func TestOneSpelling(t *testing.T) {
 			b := setup(t, answers(decision.Outcome{Status: 503}))
 			b.Guard = guard.Rules{}
 			rows := &observed{b: b, t: t}
-			b.Record = record.NewScheduledWriter(rows, 1<<20, zerolog.Nop())
+			b.Record = record.NewWriter(rows, 1<<20, zerolog.Nop())
 			content := fmt.Sprintf(`{"asyncCaller":1,"run":"T","attempts":5,"call":{"url":"%s"}}`, url)
 			outcome := outcomes(t, b, content)
 			b.Record.Close(time.Second)
@@ -118,7 +118,7 @@ func TestRecordBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, answers(decision.Outcome{Status: 200}))
 		rows := &observed{b: b, t: t}
-		b.Record = record.NewScheduledWriter(rows, 1<<20, zerolog.Nop())
+		b.Record = record.NewWriter(rows, 1<<20, zerolog.Nop())
 		profiles, err := targets.Parse([]byte(`{"*": {"rate": "30/h"}}`), nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ func TestNotRecorded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(test.outcome))
 				var table memory.Table
-				b.Record = record.NewScheduledWriter(&table, 1<<20, zerolog.Nop())
+				b.Record = record.NewWriter(&table, 1<<20, zerolog.Nop())
 				row := record.Row{Key: storage.Key{Partition: mainQueue, ID: messageID}}
 				if err := rows.Put(t.Context(), &table, row); err != nil {
 					t.Fatal(err)
@@ -203,7 +203,7 @@ func TestRecordRepeatedWrite(t *testing.T) {
 				b := setup(t, answers(decision.Outcome{Status: 503}))
 				b.Settler = settle.New(&losesAnswers{Store: b.store, left: test.lost}, storage.Base64)
 				var table memory.Table
-				b.Record = record.NewScheduledWriter(&table, 1<<20, zerolog.Nop())
+				b.Record = record.NewWriter(&table, 1<<20, zerolog.Nop())
 				later := fmt.Sprintf(plain, `,"attempts":6,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
 
 				b.Deliver(b.ctx, on(mainQueue, later))

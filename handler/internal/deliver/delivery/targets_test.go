@@ -26,7 +26,7 @@ type watched struct {
 func watch(t *testing.T, called *target) (w *watched, closeTables func()) {
 	t.Helper()
 	w = &watched{bench: setup(t, called)}
-	w.Record = record.NewScheduledWriter(&w.scheduled, 1<<20, zerolog.Nop())
+	w.Record = record.NewWriter(&w.scheduled, 1<<20, zerolog.Nop())
 	w.Sight = sight.New(&w.sight, "app", "instance", zerolog.Nop())
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -81,9 +81,18 @@ type Writer struct {
 
 // change is a row that is written, or removed.
 type change struct {
-	row    storage.Entity
-	remove bool
+	row  storage.Entity
+	kind kind
 }
+
+// kind is what a change does.
+type kind int
+
+const (
+	put kind = iota
+	insert
+	remove
+)
 
 func (c change) bytes() int {
 	n := changeBytes + len(c.row.Partition) + len(c.row.ID) + len(c.row.Version)
@@ -106,18 +115,21 @@ func New(c Config) *Writer {
 }
 
 // Put writes a row that [rows.Encode] takes. Of the changes of a row that wait, the latest counts.
-func (w *Writer) Put(row any) { w.add(row, false) }
+func (w *Writer) Put(row any) { w.add(row, put) }
+
+// Insert is like [Writer.Put], but leaves a row alone that is there already.
+func (w *Writer) Insert(row any) { w.add(row, insert) }
 
 // Remove removes the row of a key.
-func (w *Writer) Remove(key storage.Key) { w.add(struct{ storage.Key }{key}, true) }
+func (w *Writer) Remove(key storage.Key) { w.add(struct{ storage.Key }{key}, remove) }
 
 // add adds the change of a row, whose texts may be small parts of a large message.
-func (w *Writer) add(row any, remove bool) {
+func (w *Writer) add(row any, kind kind) {
 	if w == nil {
 		return
 	}
 	entity, err := rows.Encode(row)
-	c := change{entity, remove}
+	c := change{entity, kind}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -268,18 +280,24 @@ func (w *Writer) put(ctx context.Context, batch []change) error {
 	for _, c := range batch {
 		latest[c.row.ID] = c
 	}
-	var written []storage.Entity
+	var written, inserted []storage.Entity
 	var removed []storage.Key
 	for _, c := range latest {
-		if c.remove {
-			removed = append(removed, c.row.Key)
-		} else {
+		switch c.kind {
+		case put:
 			written = append(written, c.row)
+		case insert:
+			inserted = append(inserted, c.row)
+		case remove:
+			removed = append(removed, c.row.Key)
 		}
 	}
 	return storage.Persist(ctx, writeTimeout, func(ctx context.Context) (err error) {
 		if len(written) > 0 {
 			err = w.config.Table.Put(ctx, written)
+		}
+		if len(inserted) > 0 && err == nil {
+			err = w.config.Table.Insert(ctx, inserted)
 		}
 		if len(removed) > 0 && err == nil {
 			err = w.config.Table.Delete(ctx, removed)

@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
@@ -27,28 +28,38 @@ const (
 	MaxAnswer = 256
 )
 
-// ScheduledObserver keeps the record of scheduled messages.
-type ScheduledObserver struct {
+// Observer keeps the record of calls that wait.
+type Observer struct {
 	*background.Writer
 	// Why returns why calls to a host fail, and the beginning of the latest answer, as far as that is known.
 	Why func(host string) (cause, answer string)
 }
 
-// Observe implements [delivery.Observer].
-func (s ScheduledObserver) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
+// Observe implements [delivery.Observer]. The row of a dead letter is inserted: a run may have deleted the message, and
+// replaced its row by a mark, before the row is written.
+func (o Observer) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
 	if wasRecorded(r.Intake.Received, r.Lease) {
-		s.Remove(storage.Key{Partition: r.Message.Queue, ID: r.Lease.ID})
+		o.Remove(storage.Key{Partition: r.Message.Queue, ID: r.Lease.ID})
 	}
-	if r.Action != decision.Reschedule || r.Delay < decision.MinRecordedDelay || r.Write.InPlace {
-		return nil
-	}
-	row := s.row(r)
-	return func(_ context.Context, result *delivery.Result) {
-		if result.Err == nil {
-			row.ID, row.PopReceipt, row.Repeated = result.ID, result.PopReceipt, result.Repeated
-			s.Put(row)
+	switch {
+	case r.Action == decision.DeadLetter:
+		row := deadLetter(r)
+		return func(_ context.Context, result *delivery.Result) {
+			if result.Err == nil {
+				row.ID, row.InsertedAt = result.ID, storage.WallTime().UTC()
+				o.Insert(row)
+			}
+		}
+	case r.Action == decision.Reschedule && r.Delay >= decision.MinRecordedDelay && !r.Write.InPlace:
+		row := o.scheduled(r)
+		return func(_ context.Context, result *delivery.Result) {
+			if result.Err == nil {
+				row.ID, row.PopReceipt, row.Repeated = result.ID, result.PopReceipt, result.Repeated
+				o.Put(row)
+			}
 		}
 	}
+	return nil
 }
 
 // wasRecorded reports whether the record of scheduled messages may have the message, whose successor was written when
@@ -60,26 +71,56 @@ func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
 	return e.NextAttemptAt.Sub(lease.InsertedAt) >= decision.MinRecordedDelay-storage.ClockDifference
 }
 
-// row describes a message that is rescheduled.
-func (s ScheduledObserver) row(r *delivery.Report) Row {
-	target := r.Intake.Envelope.Call.Target
+// newRow describes the message that replaces another one.
+func newRow(r *delivery.Report) Row {
 	row := Row{
-		Key: storage.Key{Partition: r.Write.Queue}, RequestID: r.Intake.Envelope.RequestID,
-		Method:     text.Clip(r.Intake.Envelope.Call.Method, maxMethod),
-		TargetHost: targets.Host(target), PathPattern: fold.Path(rows.Text(target.EscapedPath())),
-		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
-		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
+		Key: storage.Key{Partition: r.Write.Queue}, RequestID: r.Intake.RequestID,
+		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts, CreatedAt: r.State.CreatedAt,
 		Organization: text.Clip(r.Tenant.Organization, maxTenant),
 		Environment:  text.Clip(r.Tenant.Environment, maxTenant),
-		Answer:       text.Line(mask.AnswerLine(r.State.Latest.Excerpt()), MaxAnswer), Content: r.Write.Content,
+		Content:      r.Write.Content,
 	}
+	e := cmp.Or(r.Intake.Envelope, r.Intake.Received)
+	if e != nil {
+		target := e.Call.Target
+		row.RequestID, row.Method = cmp.Or(e.RequestID, row.RequestID), text.Clip(e.Call.Method, maxMethod)
+		row.TargetHost, row.PathPattern = targets.Host(target), fold.Path(rows.Text(target.EscapedPath()))
+	}
+	return row
+}
+
+// deadLetter describes a message that is dead-lettered.
+func deadLetter(r *delivery.Report) Row {
+	row := newRow(r)
+	row.Main, row.Since, row.Cause = r.Message.Queue, r.World.Now, text.Line(r.Detail, maxRowText)
+	row.Answer = AnswerKey(r.State.Latest.Excerpt())
+	if e := cmp.Or(r.Intake.Envelope, r.Intake.Received); e != nil {
+		row.Format = string(e.Format())
+	}
+	if n := len(r.State.Trail); n > 0 {
+		row.Error = text.Clip(r.State.Trail[n-1].Error, maxRowText)
+	}
+	return row
+}
+
+// AnswerKey folds what an answer says. It cuts JSON as if it had spaces after colons, because earlier versions did.
+func AnswerKey(x *envelope.Excerpt) string {
+	line := strings.ReplaceAll(mask.AnswerLine(x), `":`, `": `)
+	return strings.ReplaceAll(fold.Text(line), `": `, `":`)
+}
+
+// scheduled describes a message that is rescheduled.
+func (o Observer) scheduled(r *delivery.Report) Row {
+	row, host := newRow(r), targets.Host(r.Intake.Envelope.Call.Target)
+	row.NextAttemptAt, row.Deadline = r.State.NextAttemptAt, r.State.Expires
+	row.Answer = text.Line(mask.AnswerLine(r.State.Latest.Excerpt()), MaxAnswer)
 	switch {
 	case r.Verdict != nil && r.Verdict.Outcome != nil:
 		row.Cause = r.Verdict.Outcome.Cause()
 	case r.Reason == decision.Auth, r.Reason == decision.Busy:
 		row.Cause = r.Detail
 	case r.Reason == decision.TargetDown: // the message has the cause of its target
-		cause, answer := s.Why(targets.Host(target))
+		cause, answer := o.Why(host)
 		row.Cause, row.Answer = cause, cmp.Or(row.Answer, answer)
 	}
 	return row

@@ -74,10 +74,10 @@ func TestObservers(t *testing.T) {
 				if err := rows.Put(t.Context(), &scheduled, before); err != nil {
 					t.Fatal(err)
 				}
-				writer := record.NewScheduledWriter(&scheduled, 1<<20, zerolog.Nop())
+				writer := record.NewWriter(&scheduled, 1<<20, zerolog.Nop())
 				ofRuns := record.NewOutcomeWriter(&outcomes, 1<<20, zerolog.Nop())
 				observers := []delivery.Observer{
-					record.ScheduledObserver{
+					record.Observer{
 						Writer: writer, Why: func(string) (cause, answer string) { return "failure", "" },
 					},
 					record.OutcomeObserver{Writer: ofRuns},

@@ -29,6 +29,10 @@ type Source struct {
 	Force bool
 	// Expiring limits the messages to those that storage will delete.
 	Expiring bool
+	// ReadQueues reads dead letters by receiving them, instead of their rows.
+	ReadQueues bool
+	// PeekOnly receives no message of a dead letter in any case.
+	PeekOnly bool
 }
 
 // IsWhole reports whether the source selects every message of its queues.
@@ -167,10 +171,11 @@ func (a *Account) ResolveGroup(ctx context.Context, s *Source, isScheduled bool)
 			keys = append(keys, key)
 		}
 	}
+	visit := func(m message.Recorded) error { see(m.Message); return nil }
 	if isScheduled {
-		_, err = a.ListScheduled(ctx, named, false, func(m message.Recorded) error { see(m.Message); return nil })
+		_, err = a.ListScheduled(ctx, named, false, visit)
 	} else {
-		_, err = a.List(ctx, named, func(f Found) { see(f.Message) })
+		_, _, err = a.Look(ctx, named, visit)
 	}
 	switch {
 	case err != nil:

@@ -10,7 +10,6 @@ import (
 
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
@@ -59,15 +58,14 @@ func (u UnreadError) Unwrap() error { return u.Err }
 type LookupQuery struct {
 	// IDs are those of the messages, see [message.MatchID].
 	IDs []string
-	// Queues, unless empty, are the only ones to look at. One of these that no function reads is read as a whole, like
-	// a poison queue.
+	// Queues, unless empty, are the only ones to look at. One of these that no function reads counts as a poison queue.
 	Queues []string
-	// PeekOnly looks only at the first visible messages of each queue, so that no dequeue count changes.
-	PeekOnly bool
+	// ReadQueues and PeekOnly are those of a [Source].
+	ReadQueues, PeekOnly bool
 }
 
-// LookUp finds the messages that one of the IDs names: in the record of scheduled messages, on the poison queues, and
-// among the first visible messages of all other queues, which it only peeks at.
+// LookUp finds the messages that one of the IDs names: in the record, on the poison queues as [Account.Look] does, and
+// among the first visible messages of all other queues, at which it only peeks.
 //
 // The error is a [storage.ErrNoQueue] if a queue does not exist and the record has nothing of it.
 func (a *Account) LookUp(ctx context.Context, q LookupQuery) (Lookup, error) {
@@ -89,15 +87,15 @@ func (a *Account) LookUp(ctx context.Context, q LookupQuery) (Lookup, error) {
 	a.lookUpRows(ctx, &l, q)
 	a.lookUpFronts(ctx, &l, all, q)
 	for _, name := range all {
-		if !q.PeekOnly && a.isWhole(all, q.Queues, name) {
-			a.lookUpPoison(ctx, &l, name, q.IDs)
+		if a.isPoison(all, q.Queues, name) {
+			a.lookUpPoison(ctx, &l, name, q)
 		}
 	}
 	return l, ctx.Err()
 }
 
-// isWhole reports whether a queue is read as a whole: no function reads it, and it is a poison queue or a selected one.
-func (a *Account) isWhole(all, queues []string, name string) bool {
+// isPoison reports whether a queue counts as a poison queue: no function reads it, and it is one or is selected.
+func (a *Account) isPoison(all, queues []string, name string) bool {
 	isSelected := slices.Contains(queues, name) || len(queues) == 0 && strings.HasSuffix(name, storage.PoisonSuffix)
 	return isSelected && !a.IsRead(all, name)
 }
@@ -108,7 +106,7 @@ func (l *Lookup) addUnread(part string, err error) {
 
 // lookUpRows looks into the record.
 func (a *Account) lookUpRows(ctx context.Context, l *Lookup, q LookupQuery) {
-	const part = "scheduled messages"
+	const part = "scheduled calls"
 	source := Source{Queues: q.Queues, IDs: q.IDs}
 	var keys []storage.Key
 	_, err := a.ListScheduled(ctx, source, false, func(m message.Recorded) error {
@@ -133,16 +131,36 @@ func (a *Account) lookUpRows(ctx context.Context, l *Lookup, q LookupQuery) {
 	}
 }
 
-// lookUpPoison looks at every message of a queue that no function reads.
-func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, ids []string) {
-	front, first := a.Front(ctx, name)
-	hidden, err := a.scan(ctx, front, first, func(m storage.Message) { l.add(&l.Poison, ids, a.read(name, m)) })
-	switch {
-	case err != nil:
+// lookUpPoison looks at the dead letters of a queue that no function reads.
+func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, q LookupQuery) {
+	source := Source{Queues: []string{name}, IDs: q.IDs, PeekOnly: q.PeekOnly, ReadQueues: q.ReadQueues}
+	_, views, err := a.Look(ctx, source, func(m message.Recorded) error {
+		if len(l.Poison) == MaxMatches {
+			l.Others++
+			return nil
+		}
+		content := m.Row.Content
+		if content == nil { // it was found by its row
+			row, _, err := rows.Get[record.Row](ctx, a.Table, name, m.ID)
+			if err != nil {
+				return fmt.Errorf("read the row of %.80q: %w", m.ID, err)
+			}
+			content = row.Content
+		}
+		found := Found{Message: m.Message, Content: content, Text: a.Rules.Encoding.Encode(content)}
+		if found.Reason == message.Undecodable {
+			found.Text = string(content)
+		}
+		l.Poison = append(l.Poison, found)
+		return nil
+	})
+	if err != nil {
 		l.addUnread("queue "+name, err)
-	case hidden > 0:
-		l.addUnread("queue "+name, fmt.Errorf("%d of its messages are invisible: scheduled, or received by another "+
-			"client", hidden))
+	}
+	for _, v := range views {
+		if v.Lacks() > 0 {
+			l.addUnread("queue "+name, errors.New(v.Text()))
+		}
 	}
 }
 
@@ -152,14 +170,13 @@ func (a *Account) lookUpFronts(ctx context.Context, l *Lookup, all []string, q L
 	defer cancel()
 	names := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
 		isSelected := len(q.Queues) == 0 || slices.Contains(q.Queues, name)
-		return !isSelected || !q.PeekOnly && a.isWhole(all, q.Queues, name)
+		return !isSelected || a.isPoison(all, q.Queues, name)
 	})
 	l.fronts.each(ctx, names, func(front Front, first []storage.Message) {
-		isRead, isWhole := a.IsRead(all, front.Queue), a.isWhole(all, q.Queues, front.Queue)
+		isRead := a.IsRead(all, front.Queue)
 		for _, m := range first {
 			found, to := a.read(front.Queue, m), &l.Poison
-			isWaiting := isRead || found.Raw || !isDeadLetter(found.Content)
-			if isWaiting && !isWhole {
+			if isRead || found.Raw || !isDeadLetter(found.Content) {
 				found.Message, to = message.ReadWaiting(a.Rules, front.Queue, m), &l.Waiting
 			}
 			l.add(to, q.IDs, found)
@@ -167,9 +184,6 @@ func (a *Account) lookUpFronts(ctx context.Context, l *Lookup, all []string, q L
 		switch {
 		case front.Problem != nil:
 			l.addUnread("queue "+front.Queue, front.Problem)
-		case isWhole && *front.Messages > front.Visible:
-			l.addUnread("queue "+front.Queue, fmt.Errorf("only the first %d of %s were looked at", front.Visible,
-				format.Messages(*front.Messages)))
 		case isRead && front.Visible > 0:
 			l.Fronts = append(l.Fronts, front)
 		}

@@ -42,9 +42,15 @@ func TestListByNextAttempt(t *testing.T) {
 			line := func(m message.Recorded) (string, error) {
 				return m.Row.NextAttemptAt.Format(time.RFC3339) + " " + m.Queue + " " + m.RequestID, nil
 			}
-			source := Source{Limit: limit}
-			matched, err := a.listByNextAttempt(t.Context(), source, most, line,
-				func(text string) error { got = append(got, text); return nil })
+			sorted := sorting{
+				most: most, limit: limit, line: line,
+				print: func(text string) error { got = append(got, text); return nil },
+			}
+			err := sorted.list(func(visit func(message.Recorded) error) error {
+				_, err := a.ListScheduled(t.Context(), Source{}, false, visit)
+				return err
+			})
+			matched := sorted.printed
 			wanted := want
 			if limit > 0 {
 				wanted = want[:limit]

@@ -1,13 +1,11 @@
 package account
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/message"
@@ -101,91 +99,4 @@ func (a *Account) ListScheduled(
 		err = fmt.Errorf("list scheduled messages: %w", err)
 	}
 	return matched, err
-}
-
-// maxSorted is how many bytes of lines are sorted at once, and lineBytes what a line takes beside its text.
-const (
-	maxSorted = 96 << 20
-	lineBytes = 200
-)
-
-// dueLine is the line of a scheduled message.
-type dueLine struct {
-	due       time.Time
-	queue, id string
-	text      string
-}
-
-func (l dueLine) compare(other dueLine) int {
-	return cmp.Or(l.due.Compare(other.due), strings.Compare(l.queue, other.queue), strings.Compare(l.id, other.id))
-}
-
-func (l dueLine) bytes() int { return lineBytes + len(l.text) }
-
-// ListByNextAttempt is like [Account.ListScheduled] without the content. It prints the line of each message in the
-// order of the next attempts. If there are more lines than the memory allows, it reads the record again for each
-// further part: a message that is rescheduled meanwhile can be printed twice.
-func (a *Account) ListByNextAttempt(
-	ctx context.Context, s Source, line func(message.Recorded) (string, error), print func(string) error,
-) (matched int, err error) {
-	return a.listByNextAttempt(ctx, s, maxSorted, line, print)
-}
-
-func (a *Account) listByNextAttempt(
-	ctx context.Context, s Source, most int, line func(message.Recorded) (string, error),
-	print func(string) error,
-) (matched int, err error) {
-	limit := s.Limit
-	s.Limit = 0
-	var latest dueLine
-	for {
-		lines, isAll, err := a.nextLines(ctx, s, latest, most, line)
-		if err != nil {
-			return matched, err
-		}
-		for _, l := range lines {
-			if limit > 0 && matched == limit {
-				return matched, nil
-			}
-			matched++
-			if err := print(l.text); err != nil {
-				return matched, err
-			}
-		}
-		if isAll {
-			return matched, nil
-		}
-		latest = lines[len(lines)-1]
-	}
-}
-
-// nextLines returns the first lines after the latest one, as many as fit into most bytes, and whether these are all.
-func (a *Account) nextLines(
-	ctx context.Context, s Source, latest dueLine, most int, line func(message.Recorded) (string, error),
-) (lines []dueLine, isAll bool, err error) {
-	size := 0
-	var left *dueLine // the first line that is left for later
-	_, err = a.ListScheduled(ctx, s, false, func(m message.Recorded) error {
-		l := dueLine{due: m.Row.NextAttemptAt, queue: m.Row.Partition, id: m.Row.ID}
-		if l.compare(latest) <= 0 || left != nil && l.compare(*left) >= 0 {
-			return nil
-		}
-		var err error
-		l.text, err = line(m)
-		lines = append(lines, l)
-		size += l.bytes()
-		if size <= most {
-			return err
-		}
-		slices.SortFunc(lines, dueLine.compare)
-		for size > most/2 {
-			last := len(lines) - 1
-			left = new(lines[last])
-			size -= left.bytes()
-			lines = slices.Delete(lines, last, last+1) // and clear it
-		}
-		return err
-	})
-	slices.SortFunc(lines, dueLine.compare)
-	return lines, left == nil, err
 }

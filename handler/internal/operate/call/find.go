@@ -26,8 +26,8 @@ type Options struct {
 	Tenant envelope.Tenant
 	// Message is the beginning of the id of a message of the call.
 	Message string
-	// PeekOnly looks only at the first visible messages of every queue, so that it changes no dequeue count.
-	PeekOnly bool
+	// ReadQueues and PeekOnly are those of an [account.Source].
+	ReadQueues, PeekOnly bool
 }
 
 // selects reports whether a call is one that the options ask for.
@@ -78,6 +78,7 @@ func (e *findError) Unwrap() []error { return []error{e.kind, e.err} }
 func Find(ctx context.Context, op *operation.Operations, id string, o Options) (Found, error) {
 	lookup, err := op.Account.LookUp(ctx, account.LookupQuery{
 		Queues: o.Queues, IDs: []string{id, id + envelope.CallbackSuffix}, PeekOnly: o.PeekOnly,
+		ReadQueues: o.ReadQueues,
 	})
 	if err != nil {
 		return Found{}, err

@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/fold"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/guard"
-	"asynccaller/handler/internal/rules/mask"
 	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 )
@@ -212,15 +212,9 @@ func (m *Message) describe(e *envelope.Envelope) {
 	if n := len(e.Trail); n > 0 {
 		m.Error = text.Line(e.Trail[n-1].Error, maxError)
 	}
-	m.Answer = answerKey(e.LatestAnswer())
+	m.Answer = record.AnswerKey(e.LatestAnswer())
 	m.Host = targets.Host(e.Call.Target)
 	m.describePath(e)
-}
-
-// answerKey folds what an answer says. It cuts JSON as if it had spaces after colons, because earlier versions did.
-func answerKey(x *envelope.Excerpt) string {
-	line := strings.ReplaceAll(mask.AnswerLine(x), `":`, `": `)
-	return strings.ReplaceAll(fold.Text(line), `": `, `":`)
 }
 
 // describePath adds the method and the path of the call.

@@ -7,33 +7,60 @@ import (
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/targets"
+	"asynccaller/handler/internal/storage"
 )
 
-// Recorded is a scheduled message as its row describes it.
+// Recorded is a call that waits, as its row describes it.
 type Recorded struct {
 	Message
+
 	Row record.Row
-	// Answered is the beginning of the target's latest answer.
+	// Answered is the beginning of the target's latest answer, of a scheduled call.
 	Answered string
+	// Unseen says that the message of a dead letter is not visible, although all visible ones of its queue are known.
+	Unseen bool
 }
 
-// FromRow describes the scheduled message of a row without its content: it has no Path.
-// Since is when the call was created, so that filters by time select by age. Anyone who can write to the table can have
-// written the row.
+// FromRow describes the message of a row without its content: it has no Path. Since is when the call of a scheduled
+// message was created, so that filters by time select by age. Anyone who can write to the table can have written the
+// row.
 func FromRow(r record.Row) Recorded {
-	return Recorded{Row: r, Answered: text.Line(r.Answer, record.MaxAnswer), Message: Message{
+	m := Recorded{Row: r, Message: Message{
 		Queue: text.Line(r.Partition, maxHost), ID: text.Line(r.ID, maxReason), Main: text.Line(r.Partition, maxHost),
 		Reason: text.Line(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: text.Line(r.RequestID, maxTenant),
 		Organization: text.Line(r.Organization, maxTenant), Environment: text.Line(r.Environment, maxTenant),
 		Attempts: r.Attempts, Status: envelope.StatusCode(r.Status), Method: text.Line(r.Method, maxMethod),
 		Host:        text.Line(targets.HostOf(r.TargetHost), maxHost),
-		PathPattern: text.Line(r.PathPattern, maxPath), Cause: text.Line(r.Cause, maxError), Bytes: len(r.Content),
+		PathPattern: text.Line(r.PathPattern, maxPath), Bytes: len(r.Content),
 	}}
+	if !r.IsDeadLetter() {
+		m.Cause, m.Answered = text.Line(r.Cause, maxError), text.Line(r.Answer, record.MaxAnswer)
+		return m
+	}
+	m.setReason(r.Reason, r.Cause)
+	m.Since, m.InsertedAt, m.ExpiresAt = r.Since.UTC(), r.InsertedAt.UTC(), r.ExpiresAt.UTC()
+	m.Main, m.Format, m.Raw = text.Line(r.Main, maxHost), envelope.Format(text.Line(r.Format, maxReason)), r.Reason == Raw
+	m.Error, m.Answer = text.Line(r.Error, maxError), text.Line(r.Answer, record.MaxAnswer)
+	return m
+}
+
+// ToRow returns the row of a message on a poison queue. Its messages have neither the time of their creation nor their
+// deadline, which do not matter any more.
+func ToRow(m Message, content []byte) record.Row {
+	return record.Row{
+		Key: storage.Key{Partition: m.Queue, ID: m.ID}, RequestID: m.RequestID, Method: m.Method, TargetHost: m.Host,
+		PathPattern: m.PathPattern, Reason: m.Reason, Status: int(m.Status), Cause: m.Detail, Answer: m.Answer,
+		Attempts: m.Attempts, Organization: m.Organization, Environment: m.Environment, Content: content,
+		Since: m.Since, InsertedAt: m.InsertedAt, ExpiresAt: m.ExpiresAt, Main: m.Main, Format: string(m.Format),
+		Error: m.Error,
+	}
 }
 
 // Searched returns the message with the text that a search looks into beside the content.
 func (s Recorded) Searched() Message {
-	s.Detail = s.Answered
+	if !s.Row.IsDeadLetter() {
+		s.Detail = s.Answered
+	}
 	return s.Message
 }
 

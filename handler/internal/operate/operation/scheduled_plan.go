@@ -102,7 +102,7 @@ const (
 
 // newWriter returns a writer of the record of scheduled messages.
 func newWriter(table storage.Table) *background.Writer {
-	return record.NewScheduledWriter(table, rowBytes, zerolog.Nop())
+	return record.NewWriter(table, rowBytes, zerolog.Nop())
 }
 
 // hooks follow the messages of a run: they watch what becomes of them, and keep the record of scheduled messages.

@@ -82,7 +82,7 @@ func (p Path) Connect(d *delivery.Deliverer) {
 		d.Observers = append(d.Observers, p.Sight)
 	}
 	if p.Record != nil {
-		d.Observers = append(d.Observers, record.ScheduledObserver{Writer: p.Record, Why: p.Sight.Why})
+		d.Observers = append(d.Observers, record.Observer{Writer: p.Record, Why: p.Sight.Why})
 	}
 	if p.Outcomes != nil {
 		d.Observers = append(d.Observers, record.OutcomeObserver{Writer: p.Outcomes})

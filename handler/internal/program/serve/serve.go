@@ -209,7 +209,7 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 		}
 		tables[name] = table
 	}
-	r.scheduled = record.NewScheduledWriter(tables[storage.ScheduledTable], background.HandlerBytes, log)
+	r.scheduled = record.NewWriter(tables[storage.ScheduledTable], background.HandlerBytes, log)
 	r.outcomes = record.NewOutcomeWriter(tables[storage.RunTable], background.HandlerBytes, log)
 	r.app = tables[storage.AppTable]
 	r.shared = background.New(background.Config{

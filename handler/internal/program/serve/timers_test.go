@@ -59,7 +59,7 @@ func newTimers(t *testing.T, scheduled ...record.Row) *timerApp {
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
 	records := records{
-		scheduled: record.NewScheduledWriter(&app.rows, 1<<20, log),
+		scheduled: record.NewWriter(&app.rows, 1<<20, log),
 		outcomes:  record.NewOutcomeWriter(&app.outcomes, 1<<20, log),
 		app:       &app.targets,
 		shared: background.New(background.Config{

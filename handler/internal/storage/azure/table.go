@@ -132,16 +132,49 @@ func (t *Table) do(doing string, run func() error) error {
 // Put implements [storage.Table]. One entity alone is no transaction: that takes less time, and the answer says why it
 // was refused.
 func (t *Table) Put(ctx context.Context, entities []storage.Entity) error {
-	actions := make([]aztables.TransactionAction, len(entities))
-	for i, entity := range entities {
-		actions[i] = aztables.TransactionAction{
-			ActionType: aztables.TransactionTypeInsertReplace, Entity: encode(entity),
-		}
-	}
+	actions := actionsOf(aztables.TransactionTypeInsertReplace, entities)
 	write := func() error { return t.submit(ctx, actions) }
 	if len(actions) == 1 {
 		write = func() error { return t.upsert(ctx, actions[0].Entity) }
 	}
+	return t.write(ctx, write)
+}
+
+// Insert implements [storage.Table].
+func (t *Table) Insert(ctx context.Context, entities []storage.Entity) error {
+	actions := actionsOf(aztables.TransactionTypeAdd, entities)
+	return t.write(ctx, func() error {
+		err := errTransaction
+		if len(actions) > 1 {
+			err = t.submit(ctx, actions)
+		}
+		if errors.Is(err, errTransaction) { // there is one of them
+			err = t.insertEach(ctx, actions)
+		}
+		return err
+	})
+}
+
+func (t *Table) insertEach(ctx context.Context, actions []aztables.TransactionAction) error {
+	for _, action := range actions {
+		_, err := t.table.AddEntity(ctx, action.Entity, nil)
+		if err != nil && !hasCode(err, aztables.EntityAlreadyExists) {
+			return err
+		}
+	}
+	return nil
+}
+
+func actionsOf(kind aztables.TransactionType, entities []storage.Entity) []aztables.TransactionAction {
+	actions := make([]aztables.TransactionAction, len(entities))
+	for i, entity := range entities {
+		actions[i] = aztables.TransactionAction{ActionType: kind, Entity: encode(entity)}
+	}
+	return actions
+}
+
+// write writes entities, and creates the table if it is missing.
+func (t *Table) write(ctx context.Context, write func() error) error {
 	return t.do("write", func() error {
 		err := write()
 		if !isMissing(err) && !errors.Is(err, errTransaction) { // a failed transaction does not say why

@@ -52,6 +52,21 @@ func (t *Table) Put(ctx context.Context, entities []storage.Entity) error {
 	return nil
 }
 
+// Insert implements [storage.Table].
+func (t *Table) Insert(ctx context.Context, entities []storage.Entity) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.check(ctx); err != nil {
+		return err
+	}
+	for _, entity := range entities {
+		if _, exists := t.entities[nameOf(entity.Key)]; !exists {
+			t.put(entity)
+		}
+	}
+	return nil
+}
+
 func (t *Table) put(entity storage.Entity) (version string) {
 	if t.entities == nil {
 		t.entities = map[name]storage.Entity{}

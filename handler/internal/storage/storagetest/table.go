@@ -28,6 +28,7 @@ func RunTable(t *testing.T, open func(t *testing.T) storage.Table) {
 		"put_many":               testPutMany,
 		"replace_by_version":     testReplaceVersion,
 		"replace_at_once":        testReplaceAtOnce,
+		"insert":                 testInsert,
 		"delete":                 testDelete,
 		"delete_by_version":      testDeleteVersion,
 		"delete_many":            testDeleteMany,
@@ -223,6 +224,18 @@ func testReplaceVersion(a *table) {
 	if _, found := a.get("1"); found {
 		a.t.Error("replaced an entity that is gone")
 	}
+}
+
+// testInsert: an entity of an ID that there is already stays as it is, and the others are written.
+func testInsert(a *table) {
+	a.must(a.Insert(a.t.Context(), []storage.Entity{numbered("", 1)})) // also creates the table
+	before, _ := a.get("1")
+	a.must(a.Insert(a.t.Context(), []storage.Entity{example("0"), numbered("", 2), example("3")}))
+	a.must(a.Insert(a.t.Context(), []storage.Entity{numbered("", 3)}))
+	a.must(a.Insert(a.t.Context(), []storage.Entity{example("4"), example("5")}))
+	after, _ := a.get("1")
+	a.wantEqual(after, before)
+	a.wantIDs(storage.Query{}, "main/0 main/1 main/3 main/4 main/5")
 }
 
 // testReplaceAtOnce: of clients that write an entity at the same moment, one succeeds.

@@ -1,0 +1,284 @@
+package account
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
+)
+
+// Way is how a queue of dead letters was looked at.
+type Way string
+
+// The ways.
+const (
+	// ByRecord reads rows, and peeks at the first messages.
+	ByRecord Way = "record"
+	// ByReceiving receives all messages: they are invisible for a moment, and their dequeue counts increase.
+	ByReceiving Way = "received"
+	// ByPeeking sees only the first messages.
+	ByPeeking Way = "first"
+)
+
+// View says how much of a queue of dead letters was seen.
+type View struct {
+	Queue string `json:"queue"`
+	// Way is how it was looked at, and Why the reason for another way than [ByRecord].
+	Way Way    `json:"way"`
+	Why string `json:"why,omitempty"`
+	// Seen is the number of dead letters that were seen, and Messages about how many messages the queue has: storage may
+	// say too many, and never too few.
+	Seen     int `json:"seen"`
+	Messages int `json:"messages"`
+	// Unseen is how many of the rows have no visible message, although all visible ones are known.
+	Unseen int `json:"unseen,omitempty"`
+}
+
+// Lacks returns about how many messages were not seen.
+func (v View) Lacks() int { return max(v.Messages-v.Seen, 0) }
+
+// Text says what the view lacks, and which side effect it had; empty if there is nothing to say.
+func (v View) Text() (text string) {
+	seen, messages := format.Number(v.Seen), format.Number(v.Messages)
+	switch {
+	case v.Way == ByPeeking:
+		text = "only the first " + seen + " of about " + messages + " were looked at"
+	case v.Way == ByReceiving && v.Lacks() > 0:
+		text = format.Number(v.Lacks()) + " of about " + messages + " are invisible: received by another command, or delayed"
+	case v.Way == ByReceiving && v.Why != "":
+		text = "read by receiving its messages"
+	case v.Way == ByRecord && v.Seen != v.Messages:
+		text = "recorded " + seen + ", on the queue about " + messages
+	}
+	if v.Unseen > 0 {
+		text += "; not seen " + format.Number(v.Unseen) + ": perhaps received by another command"
+	}
+	if text == "" {
+		return ""
+	}
+	if v.Why != "" {
+		text += ": " + v.Why
+	}
+	return strings.TrimPrefix(text, "; ")
+}
+
+// rowDelay is how long the row of a dead letter may come after its message, while the record is fast.
+const rowDelay = 3 * time.Second
+
+// look is one look at dead letters.
+type look struct {
+	*Account
+	source  Source
+	matched int
+	visit   func(message.Recorded) error
+}
+
+// Look shows the selected dead letters, queue by queue, as the record and the first messages of each queue have them,
+// and keeps none in memory. It receives messages only from a queue of more than these of which the record cannot tell:
+// the record is not available, or AC-monitor has never read the queue. Matched is their number.
+func (a *Account) Look(
+	ctx context.Context, s Source, visit func(message.Recorded) error,
+) (matched int, views []View, err error) {
+	names, err := a.QueuesOf(ctx, s)
+	l := look{Account: a, source: s, visit: visit}
+	for _, name := range names {
+		view, err := l.at(ctx, name)
+		views = append(views, view)
+		if errors.Is(err, rows.ErrStop) { // the limit is reached
+			break
+		}
+		if err != nil {
+			return l.matched, views, err
+		}
+	}
+	return l.matched, views, err
+}
+
+// at looks at a queue.
+func (l *look) at(ctx context.Context, name string) (View, error) {
+	front, first := l.Front(ctx, name)
+	v := View{Queue: name, Way: ByRecord}
+	if front.Problem != nil {
+		return v, front.Problem
+	}
+	v.Messages = *front.Messages
+	if v.Messages == len(first) {
+		v.Seen = len(first)
+		return v, l.showFirst(name, first)
+	}
+	var isRecorded bool
+	isRecorded, v.Why = l.isRecorded(ctx, name)
+	if isRecorded && !l.source.ReadQueues {
+		return l.byRecord(ctx, v, first)
+	}
+	if l.source.ReadQueues {
+		v.Why = ""
+	}
+	return l.byReceiving(ctx, v, front, first)
+}
+
+// isRecorded reports whether the record has the messages of a queue and, if not, why.
+func (a *Account) isRecorded(ctx context.Context, name string) (isRecorded bool, why string) {
+	if a.Table == nil {
+		return false, ErrNoTable.Error()
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
+	defer cancel()
+	last, _, err := rows.Get[record.Reading](ctx, a.Table, name, record.ReadingID)
+	switch {
+	case err != nil:
+		return false, RecordProblem(err)
+	case last.ReadAt.IsZero():
+		return false, "the timer function AC-monitor has not compared it with the record yet"
+	}
+	return true, ""
+}
+
+// showFirst shows the first messages of a queue.
+func (l *look) showFirst(name string, first []storage.Message) error {
+	for _, m := range first {
+		if err := l.show(l.read(name, m)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// show shows a message of a queue if it is selected.
+func (l *look) show(f Found) error {
+	return l.showRecorded(message.Recorded{Message: f.Message, Row: record.Row{Content: f.Content}}, f.Content)
+}
+
+func (l *look) showRecorded(m message.Recorded, content []byte) error {
+	if !l.source.names(m.Message) || !l.match(l.source.Filter, m.Message, content) {
+		return nil
+	}
+	if l.source.Limit > 0 && l.matched == l.source.Limit {
+		return rows.ErrStop
+	}
+	l.matched++
+	return l.visit(m)
+}
+
+// byRecord looks at the rows of a queue and at its first messages. If there are fewer of both than messages, some rows
+// are perhaps not written yet: they are counted once more.
+func (l *look) byRecord(ctx context.Context, v View, first []storage.Message) (View, error) {
+	seen, err := l.count(ctx, v.Queue, first)
+	if err == nil && seen < v.Messages {
+		storage.Sleep(ctx, rowDelay)
+		var count int
+		count, err = l.Count(ctx, v.Queue)
+		v.Messages = min(v.Messages, count)
+		if err == nil {
+			seen, err = l.count(ctx, v.Queue, first)
+		}
+	}
+	if err != nil {
+		return v, err
+	}
+	v.Seen = seen
+	alone := byID(first)
+	isAllVisible := len(first) < storage.MaxBatch
+	needsContent := l.source.Filter.NeedsContent()
+	err = record.ListDeadLetters(ctx, l.Table, v.Queue, needsContent, func(row record.Row) error {
+		m, isFirst := alone[row.ID]
+		switch {
+		case row.IsMark():
+			return nil
+		case isFirst:
+			delete(alone, row.ID)
+			return l.show(l.read(v.Queue, m))
+		}
+		recorded := message.FromRow(row)
+		recorded.Unseen = isAllVisible
+		if isAllVisible {
+			v.Unseen++
+		}
+		if needsContent {
+			recorded.DescribeCall()
+		}
+		return l.showRecorded(recorded, row.Content)
+	})
+	for _, m := range first {
+		if _, isAlone := alone[m.ID]; isAlone && err == nil {
+			err = l.show(l.read(v.Queue, m))
+		}
+	}
+	return v, recordError(err)
+}
+
+// count returns the number of a queue's rows, and of its first messages that have none.
+func (l *look) count(ctx context.Context, name string, first []storage.Message) (n int, err error) {
+	alone := byID(first)
+	n = len(first)
+	err = record.ListDeadLetters(ctx, l.Table, name, false, func(row record.Row) error {
+		if _, isFirst := alone[row.ID]; !isFirst && !row.IsMark() {
+			n++
+			l.Scanned(name, n, n)
+		}
+		return nil
+	})
+	return n, recordError(err)
+}
+
+func recordError(err error) error {
+	if err == nil || errors.Is(err, rows.ErrStop) {
+		return err
+	}
+	return fmt.Errorf("list dead letters: %w; --read-queues reads the queues instead", err)
+}
+
+func byID(messages []storage.Message) map[string]storage.Message {
+	known := map[string]storage.Message{}
+	for _, m := range messages {
+		known[m.ID] = m
+	}
+	return known
+}
+
+const (
+	// readers is how often a queue is read of which other commands have received everything, and readersPause the
+	// pause before the next reading.
+	readers      = 6
+	readersPause = 5 * time.Second
+)
+
+// byReceiving receives the messages of a queue. If it may not, it shows only the first ones.
+func (l *look) byReceiving(ctx context.Context, v View, front Front, first []storage.Message) (View, error) {
+	v.Way = ByReceiving
+	err := error(nil)
+	if l.source.PeekOnly {
+		err = storage.ErrDenied
+	}
+	for range readers {
+		if err != nil {
+			break
+		}
+		var stopped error
+		hidden := 0
+		hidden, err = l.scan(ctx, front, first, func(m storage.Message) {
+			v.Seen++
+			if stopped == nil {
+				stopped = l.show(l.read(v.Queue, m))
+			}
+		})
+		err = cmp.Or(err, stopped)
+		if hidden == 0 || v.Seen > 0 || !storage.Sleep(ctx, readersPause) {
+			break
+		}
+		front, first = l.Front(ctx, v.Queue)
+	}
+	if errors.Is(err, storage.ErrDenied) && v.Seen == 0 {
+		v.Way, v.Seen = ByPeeking, len(first)
+		return v, l.showFirst(v.Queue, first)
+	}
+	return v, err
+}
