@@ -48,10 +48,10 @@ type Found struct {
 
 	id      string
 	options Options
-	fronts  []account.Front
+	// fronts are those of the queues behind whose first messages it can be.
+	fronts []account.Front
 	// since is the first table of the history; empty if there is none.
 	since string
-	at    time.Time
 }
 
 // Errors of [Found.One]. Its error has a text of its own.
@@ -83,10 +83,13 @@ func Find(ctx context.Context, op *operation.Operations, id string, o Options) (
 	if err != nil {
 		return Found{}, err
 	}
-	f := Found{
-		Others: lookup.Others, Unread: lookup.Unread, id: id, options: o, fronts: lookup.Fronts, at: time.Now(),
+	f := Found{Others: lookup.Others, Unread: lookup.Unread, id: id, options: o}
+	for _, front := range lookup.Fronts {
+		if front.Visible == storage.MaxBatch {
+			f.fronts = append(f.fronts, front)
+		}
 	}
-	messages := readMessages(ctx, op.Account, lookup, f.at)
+	messages := readMessages(ctx, op.Account, lookup, time.Now())
 	for _, c := range joinCalls(messages, f.readEnds(ctx, op.History, messages), id) {
 		if o.selects(c) {
 			f.Calls = append(f.Calls, c)
@@ -202,44 +205,36 @@ func (f Found) notFound() error {
 		return &findError{ErrNotKnown, fmt.Errorf(
 			"%.128q: the flags select none of the calls that were looked at, and there are more", f.id)}
 	}
-	hint := message.ShortIDHint(f.id)
+	return &findError{ErrNotFound, fmt.Errorf(
+		"%.128q: not scheduled, no dead letter, and no end is recorded. What it can be, the likeliest first:\n- %s",
+		f.id, strings.Join(f.possibilities(), "\n- "))}
+}
+
+// possibilities says what can be of a call that is not found, the likeliest first.
+func (f Found) possibilities() (texts []string) {
+	texts = []string{"never sent, or misspelt" + message.ShortIDHint(f.id)}
+	ended := "ended before history was kept: " + keptText(f.since)
+	if f.since == "" {
+		texts = []string{ended, texts[0]}
+	}
+	if len(f.options.Queues) > 0 {
+		texts = slices.Insert(texts, 0, "on another queue than "+strings.Join(f.options.Queues, " or "))
+	}
+	for _, front := range f.fronts[:min(len(f.fronts), mostFronts)] {
+		texts = append(texts, fmt.Sprintf("behind the first %d messages of %s", front.Visible, front.Queue))
+	}
+	texts = append(texts, "in flight, or it waits for its next attempt for less than 30 s")
+	if f.since != "" {
+		texts = append(texts, ended)
+	}
 	if f.options.Tenant == (envelope.Tenant{}) {
-		hint += "; give --organization and --environment for the ended call of a Nexus tenant"
+		texts = append(texts, "ended, and of a Nexus tenant: give --organization and --environment")
 	}
-	waits := "waits on a queue" + waitingText(f.fronts, f.at)
-	if queues := f.options.Queues; len(queues) > 0 {
-		waits = "waits on " + strings.Join(queues, " or ") + waitingText(f.fronts, f.at) + ", is elsewhere"
-	}
-	return &findError{ErrNotFound, fmt.Errorf("%.128q: not scheduled, not dead-lettered, no end is recorded: it %s, "+
-		"is in flight, or ended before history was kept%s\n%s", f.id, waits, hint, keptText(f.since))}
+	return texts
 }
 
-// mostFronts is how many queues a text names.
+// mostFronts is how many queues an error names.
 const mostFronts = 5
-
-// waitingText says how many messages wait on the queues that functions read.
-func waitingText(fronts []account.Front, now time.Time) string {
-	var parts []string
-	for i, f := range fronts {
-		if i == mostFronts {
-			parts = append(parts, "…")
-			break
-		}
-		n, verb := format.Number(f.Visible), "wait"
-		switch f.Visible {
-		case 1:
-			verb = "waits"
-		case storage.MaxBatch:
-			n += " or more"
-		}
-		parts = append(parts, fmt.Sprintf("%s %s on %s, the oldest for %s", n, verb, f.Queue,
-			format.Age(now.Sub(f.Since))))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(parts, "; ") + ")"
-}
 
 // keptText says what the account keeps of calls that have ended.
 func keptText(since string) string {

@@ -304,7 +304,7 @@ func TestPages(t *testing.T) {
 			"scheduled?by=host&key=crm.example": {
 				"40 calls", "order-0", "in 1m", "call?id=00000000-",
 			},
-			"poison":                        {"the first 32 of 42", "&lt;script&gt;alert(1)"},
+			"poison":                        {"32 calls seen", "the first 32 of about 42", "&lt;script&gt;alert(1)"},
 			"poison?by=reason&key=rejected": {"1 call ", first[:8]},
 			"call?id=" + first: {
 				"https://crm.example/orders/7?key=***", "poison requeue " + first, `class="chip bad">dead letter<`,
@@ -378,6 +378,49 @@ func TestOtherQueues(t *testing.T) {
 	})
 }
 
+// record writes the rows of the dead letters on the poison queue, except for the first ones, and that the queue was read.
+func (f *fixture) record(without int) {
+	f.t.Helper()
+	for _, m := range f.store.All(poisonQueue)[without:] {
+		row := message.ToRow(message.Read(f.operations.Account.Rules, poisonQueue, m), nil)
+		f.must(rows.Put(f.t.Context(), f.table, row))
+	}
+	key := storage.Key{Partition: poisonQueue, ID: record.ReadingID}
+	f.must(rows.Put(f.t.Context(), f.table, record.Reading{Key: key, ReadAt: time.Now()}))
+}
+
+// TestDeadLetters: groups and lists are those of all dead letters, and what they lack is said.
+func TestDeadLetters(t *testing.T) {
+	for name, c := range map[string]struct {
+		without, received int
+		groups, list      string
+	}{
+		"all":      {0, 0, "42 calls recorded.", ">order-41<"},
+		"missing":  {40, 0, "recorded 34, on the queue about 42", ">order-41<"},
+		"received": {0, 42, "not seen 42: perhaps received by another command", `>not seen<`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				for n := range 42 {
+					f.poisonMessage(fmt.Sprintf("order-%d", n), "rejected")
+				}
+				f.record(c.without)
+				for range c.received {
+					_, err := f.store.Receive(t.Context(), poisonQueue, 1, time.Hour)
+					f.must(err)
+				}
+				for path, want := range map[string]string{"poison": c.groups, "poison?by=reason&key=rejected": c.list} {
+					status, content := f.get(path)
+					if status != http.StatusOK || !strings.Contains(content, want) {
+						t.Errorf("%s: status %d, without %q:\n%s", path, status, want, content)
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestPaused: a pause of the port that https has is one of the target, whose messages wait for its end.
 func TestPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -447,12 +490,12 @@ func TestProblems(t *testing.T) {
 			text   string
 		}{
 			"call":                           {http.StatusNotFound, "enter a request id"},
-			"call?id=nobody":                 {http.StatusNotFound, "only the first 32 of 42"},
+			"call?id=nobody":                 {http.StatusNotFound, "only the first 32 of about 42"},
 			"call?id=further-39":             {http.StatusNotFound, ">async-caller show further-39<"},
 			"call?id=order-1":                {http.StatusOK, "names 2 calls"},
 			"call?id=order-1&message=":       {http.StatusOK, "Incomplete: queue async-caller-poison"},
-			"call?id=--reveal":               {http.StatusNotFound, "only the first 32 of 42"},
-			"call?id=%24(calc)":              {http.StatusNotFound, "only the first 32 of 42"},
+			"call?id=--reveal":               {http.StatusNotFound, "only the first 32 of about 42"},
+			"call?id=%24(calc)":              {http.StatusNotFound, "only the first 32 of about 42"},
 			"call?id=further-39&queue=a%27b": {http.StatusNotFound, "a&#39;b"},
 			"call?id=order-1&queue=missing":  {http.StatusNotFound, "missing"},
 			"target?host=nobody.example":     {http.StatusNotFound, "no call to it is known"},
@@ -497,7 +540,7 @@ func TestUnknown(t *testing.T) {
 		partition string
 		target    string
 	}{
-		"record":  {"", "200 Scheduled</a></dt><dd>unknown"},
+		"record":  {"", "200 Scheduled</dt><dd>unknown"},
 		"targets": {"now", "200 How it fails is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
