@@ -88,7 +88,7 @@ func TestPaused(t *testing.T) {
 				}
 				var reasons []string
 				see := func(row record.Row) error { reasons = append(reasons, row.Reason); return nil }
-				err := record.ListScheduled(t.Context(), &scheduled, record.ScheduledQuery{}, see)
+				err := record.ListScheduled(t.Context(), &scheduled, record.Query{}, see)
 				wantRow := row.delay >= decision.MinRecordedDelay
 				if err != nil || (len(reasons) == 1 && reasons[0] == "paused") != wantRow {
 					t.Errorf("recorded %q, %v", reasons, err)
@@ -147,7 +147,7 @@ func TestLiveLimit(t *testing.T) {
 		b.Record.Close(time.Second)
 		var causes []string
 		see := func(row record.Row) error { causes = append(causes, row.Cause); return nil }
-		err = record.ListScheduled(t.Context(), &scheduled, record.ScheduledQuery{}, see)
+		err = record.ListScheduled(t.Context(), &scheduled, record.Query{}, see)
 		if err != nil || len(causes) != 1 || causes[0] != "limit 1/m" {
 			t.Errorf("causes %q, %v", causes, err)
 		}

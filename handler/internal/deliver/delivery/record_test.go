@@ -142,8 +142,9 @@ func TestRecordBusy(t *testing.T) {
 	})
 }
 
-// TestNotRecorded lists the messages that no row is written for, and those whose row is left alone.
-func TestNotRecorded(t *testing.T) {
+// TestRowsLeft: the row of a message that was delivered or given up goes, that of another is left alone, and a dead
+// letter gets one.
+func TestRowsLeft(t *testing.T) {
 	later := fmt.Sprintf(plain, `,"attempts":3,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
 	for name, test := range map[string]struct {
 		outcome  decision.Outcome
@@ -157,12 +158,12 @@ func TestNotRecorded(t *testing.T) {
 			rowsLeft: 1,
 		},
 		"text_mode": {outcome: decision.Outcome{Status: 200}, content: later, leased: false, rowsLeft: 1},
-		"malformed": {content: "{", leased: true, rowsLeft: 1},
+		"malformed": {content: "{", leased: true, rowsLeft: 2},
 		"interrupted": {
 			outcome: decision.Outcome{Failure: decision.FailureInterrupted},
 			content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1,
 		},
-		"gives_up": {outcome: decision.Outcome{Status: 400}, content: later, leased: true, rowsLeft: 0},
+		"gives_up": {outcome: decision.Outcome{Status: 400}, content: later, leased: true, rowsLeft: 1},
 		"long_ago_but_at_once": {
 			outcome: decision.Outcome{Status: 200}, content: fmt.Sprintf(plain, ""), leased: true,
 			rowsLeft: 1,
@@ -211,7 +212,7 @@ func TestRecordRepeatedWrite(t *testing.T) {
 
 				var found []record.Row
 				see := func(row record.Row) error { found = append(found, row); return nil }
-				err := record.ListScheduled(t.Context(), &table, record.ScheduledQuery{}, see)
+				err := record.ListScheduled(t.Context(), &table, record.Query{}, see)
 				if err != nil || len(found) != 1 || found[0].Repeated != test.want ||
 					len(b.store.All(mainQueue)) != 1+test.lost {
 					t.Errorf("%d messages, rows %+v, %v", len(b.store.All(mainQueue)), found, err)

@@ -63,7 +63,7 @@ func (w *watched) failing(t *testing.T) (texts []string) {
 func (w *watched) row(t *testing.T) (row record.Row) {
 	t.Helper()
 	see := func(r record.Row) error { row = r; return nil }
-	err := record.ListScheduled(t.Context(), &w.scheduled, record.ScheduledQuery{}, see)
+	err := record.ListScheduled(t.Context(), &w.scheduled, record.Query{}, see)
 	if err != nil {
 		t.Fatal(err)
 	}

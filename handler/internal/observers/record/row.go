@@ -79,13 +79,31 @@ func Mark(queue, id string) Row {
 type Reading struct {
 	storage.Key
 
-	// ReadAt is when the queue was last read as a whole; zero if it never was: then rows may be missing of messages that
-	// are older than the record. Rows and Messages are the numbers that differed then.
-	ReadAt   time.Time `row:"readAt"`
+	// ReadAt is when the queue was last read as a whole; zero if it never was: then messages that are older than the
+	// record may have no rows.
+	ReadAt time.Time `row:"readAt"`
+	// TriedAt is when the latest reading began. Rows and Messages are their numbers after it.
+	TriedAt  time.Time `row:"triedAt"`
 	Rows     int       `row:"rows"`
 	Messages int       `row:"messages"`
 	// Differs says that the numbers differed at the latest comparison.
 	Differs bool `row:"differs"`
+}
+
+const (
+	// readPause is the shortest time between two readings of a queue, and samePause that while its numbers stay the
+	// same: storage may say for long that a queue has more messages than it has, and a reading receives them.
+	readPause = 10 * time.Minute
+	samePause = time.Hour
+)
+
+// MustRead reports whether a queue must be read as a whole, so that its rows can be put right. Rows and messages are
+// their numbers now.
+func (r Reading) MustRead(rows, messages int, now time.Time) bool {
+	pause, isSame := now.Sub(r.TriedAt), rows == r.Rows && messages == r.Messages
+	wasRead := !r.ReadAt.IsZero()
+	mustRead := !wasRead || rows != messages && r.Differs
+	return mustRead && pause >= readPause && (!wasRead || !isSame || pause >= samePause)
 }
 
 // ReadingID is the ID of the [Reading] of a queue. No message has it.
@@ -140,43 +158,49 @@ func (s Row) Presence(waitingSince time.Time) Presence {
 // rows have a request id.
 const Heartbeats = "heartbeat"
 
-// ScheduledQuery selects rows of scheduled messages.
-type ScheduledQuery struct {
+// Query selects rows of calls that wait.
+type Query struct {
 	// Queue limits them to one queue; empty means all.
 	Queue string
-	// DueBefore, unless zero, limits them to messages that are due earlier.
+	// DueBefore, unless zero, limits them to scheduled messages that are due earlier.
 	DueBefore time.Time
 	// Content says whether the rows have their content.
 	Content bool
 }
 
-// ListDeadLetters shows the rows of dead letters of a queue, or of all if it is empty, and the marks, like
-// [ListScheduled].
-func ListDeadLetters(ctx context.Context, table storage.Table, queue string, content bool, see func(Row) error) error {
-	return list(ctx, table, storage.Query{Partition: queue}, content, func(row Row) error {
-		if !row.IsDeadLetter() && !row.IsMark() {
-			return nil
-		}
-		return see(row)
-	})
-}
-
-// ListScheduled shows the selected rows of scheduled messages in the order of queue and ID, and keeps at most a page of
-// them in memory. It stops at the first error of see, and returns it.
-func ListScheduled(ctx context.Context, table storage.Table, q ScheduledQuery, see func(Row) error) error {
-	query := storage.Query{Partition: q.Queue, Before: map[string]time.Time{"nextAttemptAt": q.DueBefore}}
-	return list(ctx, table, query, q.Content, func(row Row) error {
-		isHeartbeat := row.Partition == Heartbeats && row.RequestID == ""
-		if isHeartbeat || row.IsDeadLetter() || row.IsMark() || row.ID == ReadingID {
-			return nil
-		}
-		return see(row)
-	})
-}
-
-func list(ctx context.Context, table storage.Table, q storage.Query, content bool, see func(Row) error) error {
-	if content {
-		return rows.ListWhole(ctx, table, q, see)
+// List shows the selected rows in the order of queue and ID, without marks, and keeps at most a page of them in memory.
+// It stops at the first error of see, and returns it.
+func List(ctx context.Context, table storage.Table, q Query, see func(Row) error) error {
+	list := rows.List[Row]
+	if q.Content {
+		list = rows.ListWhole[Row]
 	}
-	return rows.List(ctx, table, q, see)
+	query := storage.Query{Partition: q.Queue, Before: map[string]time.Time{"nextAttemptAt": q.DueBefore}}
+	return list(ctx, table, query, func(row Row) error {
+		isHeartbeat := row.Partition == Heartbeats && row.RequestID == ""
+		if isHeartbeat || row.IsMark() || row.ID == ReadingID {
+			return nil
+		}
+		return see(row)
+	})
+}
+
+// ListScheduled is like [List] for scheduled messages.
+func ListScheduled(ctx context.Context, table storage.Table, q Query, see func(Row) error) error {
+	return List(ctx, table, q, func(row Row) error {
+		if row.IsDeadLetter() {
+			return nil
+		}
+		return see(row)
+	})
+}
+
+// ListDeadLetters is like [List] for dead letters.
+func ListDeadLetters(ctx context.Context, table storage.Table, q Query, see func(Row) error) error {
+	return List(ctx, table, q, func(row Row) error {
+		if !row.IsDeadLetter() {
+			return nil
+		}
+		return see(row)
+	})
 }

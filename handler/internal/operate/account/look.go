@@ -188,12 +188,10 @@ func (l *look) byRecord(ctx context.Context, v View, first []storage.Message) (V
 	alone := byID(first)
 	isAllVisible := len(first) < storage.MaxBatch
 	needsContent := l.source.Filter.NeedsContent()
-	err = record.ListDeadLetters(ctx, l.Table, v.Queue, needsContent, func(row record.Row) error {
+	query := record.Query{Queue: v.Queue, Content: needsContent}
+	err = record.ListDeadLetters(ctx, l.Table, query, func(row record.Row) error {
 		m, isFirst := alone[row.ID]
-		switch {
-		case row.IsMark():
-			return nil
-		case isFirst:
+		if isFirst {
 			delete(alone, row.ID)
 			return l.show(l.read(v.Queue, m))
 		}
@@ -219,8 +217,8 @@ func (l *look) byRecord(ctx context.Context, v View, first []storage.Message) (V
 func (l *look) count(ctx context.Context, name string, first []storage.Message) (n int, err error) {
 	alone := byID(first)
 	n = len(first)
-	err = record.ListDeadLetters(ctx, l.Table, name, false, func(row record.Row) error {
-		if _, isFirst := alone[row.ID]; !isFirst && !row.IsMark() {
+	err = record.ListDeadLetters(ctx, l.Table, record.Query{Queue: name}, func(row record.Row) error {
+		if _, isFirst := alone[row.ID]; !isFirst {
 			n++
 			l.Scanned(name, n, n)
 		}

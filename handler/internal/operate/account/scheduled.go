@@ -74,7 +74,7 @@ func (a *Account) ListScheduled(
 	}
 	a.beginSearch(s.Filter)
 	needsContent := s.Filter.NeedsContent()
-	query := record.ScheduledQuery{Content: content || needsContent, DueBefore: s.DueBefore}
+	query := record.Query{Content: content || needsContent, DueBefore: s.DueBefore}
 	if len(s.Queues) == 1 {
 		query.Queue = s.Queues[0]
 	}

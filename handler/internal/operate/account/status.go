@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -103,11 +104,22 @@ type QueueStatus struct {
 	Oldest time.Time `json:"oldest"`
 	// Scheduled is nil if the record cannot be read.
 	Scheduled *message.ScheduledGroup `json:"scheduled"`
-	// Poison is the approximate number of messages on the poison queue; nil if it is unknown. Sample counts the first
-	// 32 visible ones by reason, and Expiring those of them that storage will delete.
+	// Poison is the approximate number of messages on the poison queue; nil if it is unknown. Sample counts those that
+	// were seen by reason: all recorded ones or, if rows are missing, the first visible ones. Expiring is how many of the
+	// first ones storage will delete.
 	Poison   *int          `json:"poison"`
 	Sample   []ReasonCount `json:"sample,omitempty"`
 	Expiring int           `json:"expiring,omitempty"`
+	// Recorded is the number of rows of dead letters of the poison queue; nil if the record cannot be read.
+	Recorded *int `json:"recorded,omitempty"`
+}
+
+// Sampled returns the number of messages of the sample.
+func (q QueueStatus) Sampled() (n int) {
+	for _, reason := range q.Sample {
+		n += reason.Count
+	}
+	return n
 }
 
 // OldestCall is when the oldest call was created, among the first visible messages and the scheduled ones that do not
@@ -146,7 +158,7 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 		Account: a.Name, At: time.Now().UTC(),
 		Queues: []QueueStatus{}, Targets: []TargetStatus{}, Apps: []AppStatus{}, Fronts: a.newFronts(all),
 	}
-	read := make(chan map[string]*message.ScheduledGroup, 1)
+	read := make(chan recorded, 1)
 	go func() { read <- a.readRecord(ctx, &s) }()
 	names := slices.Clone(a.AppQueues)
 	for _, name := range all {
@@ -164,12 +176,72 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 	group.Wait()
 	record := <-read
 	for i, q := range s.Queues {
-		s.Queues[i].Scheduled = record[q.Queue]
-		if record != nil && record[q.Queue] == nil {
+		s.Queues[i].Scheduled = record.scheduled[q.Queue]
+		if record.scheduled != nil && record.scheduled[q.Queue] == nil {
 			s.Queues[i].Scheduled = &message.ScheduledGroup{Key: q.Queue, Statuses: map[int]int{}}
 		}
+		if record.dead != nil && q.Poison != nil {
+			group.Go(func() { a.addDeadLetters(ctx, &s.Queues[i], record.dead[q.Queue+storage.PoisonSuffix]) })
+		}
 	}
+	group.Wait()
 	return s, ctx.Err()
+}
+
+// recorded is what the record has by queue; nil if it cannot be read.
+type recorded struct {
+	scheduled map[string]*message.ScheduledGroup
+	dead      map[string]*deadLetters
+}
+
+// deadLetters are the rows of the dead letters of a queue.
+type deadLetters struct {
+	count   int
+	reasons *message.Groups
+}
+
+func (d *deadLetters) add(m message.Message) {
+	d.count++
+	d.reasons.Add(m)
+}
+
+func newDeadLetters() *deadLetters { return &deadLetters{reasons: message.NewGroups(message.ByReason)} }
+
+// addDeadLetters completes the state of a queue by the rows of its dead letters. If there are more or fewer than
+// messages, both are read once more: rows come and go after their messages.
+func (a *Account) addDeadLetters(ctx context.Context, q *QueueStatus, rows *deadLetters) {
+	if rows == nil {
+		rows = newDeadLetters()
+	}
+	if rows.count != *q.Poison && storage.Sleep(ctx, rowDelay) {
+		again, messages, err := a.countDeadLetters(ctx, q.Queue+storage.PoisonSuffix)
+		if err == nil {
+			isEqual := min(*q.Poison, messages) <= max(rows.count, again.count) &&
+				min(rows.count, again.count) <= max(*q.Poison, messages)
+			rows, q.Poison = again, &messages
+			if isEqual {
+				q.Poison = &again.count
+			}
+		}
+	}
+	q.Recorded = &rows.count
+	if rows.count >= *q.Poison {
+		q.Sample = countReasons(rows.reasons)
+	}
+}
+
+func (a *Account) countDeadLetters(ctx context.Context, name string) (counted *deadLetters, messages int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
+	defer cancel()
+	counted = newDeadLetters()
+	messages, err = a.Count(ctx, name)
+	if err == nil {
+		err = record.ListDeadLetters(ctx, a.Table, record.Query{Queue: name}, func(row record.Row) error {
+			counted.add(message.FromRow(row).Message)
+			return nil
+		})
+	}
+	return counted, messages, err
 }
 
 // naturalOrder compares names. A number at the end counts as a number: async-caller-2 comes before async-caller-10.
@@ -210,12 +282,11 @@ func (q *QueueStatus) note(err error) {
 	}
 }
 
-// readRecord completes the status with what the record says, and returns the scheduled messages by queue, nil if they
-// are unknown.
-func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
+// readRecord completes the status with what the record says, and returns what it has by queue.
+func (a *Account) readRecord(ctx context.Context, s *Status) recorded {
 	settings := a.readSettings(ctx, s)
 	s.Credentials = a.Credentials()
-	queues, hosts, err := a.readScheduled(ctx, s, settings)
+	queues, hosts, err := a.readRows(ctx, s, settings)
 	if err != nil {
 		s.RecordProblem = RecordProblem(err)
 	}
@@ -235,12 +306,13 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	return queues
 }
 
-// readScheduled completes the status with which apps run, and returns the scheduled messages by queue and by host.
-func (a *Account) readScheduled(
+// readRows completes the status with which apps run, and returns the calls that wait by queue, and the scheduled ones by
+// host.
+func (a *Account) readRows(
 	ctx context.Context, s *Status, settings setting.InForce,
-) (byQueue map[string]*message.ScheduledGroup, byHost []message.ScheduledGroup, err error) {
+) (byQueue recorded, byHost []message.ScheduledGroup, err error) {
 	if a.Table == nil {
-		return nil, nil, ErrNoTable
+		return byQueue, nil, ErrNoTable
 	}
 	apps, err := a.apps(ctx)
 	for _, app := range apps {
@@ -250,7 +322,7 @@ func (a *Account) readScheduled(
 		}
 	}
 	if err != nil {
-		return nil, nil, err
+		return byQueue, nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
@@ -258,7 +330,20 @@ func (a *Account) readScheduled(
 	hosts := message.ScheduledGroups{By: message.ByHost, Now: s.At}
 	due := message.DueTimes{From: s.At}
 	presence := s.Fronts.PresenceCheck(limited, s.At)
-	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Recorded) error {
+	dead := map[string]*deadLetters{}
+	err = record.List(limited, a.Table, record.Query{}, func(row record.Row) error {
+		m := message.FromRow(row)
+		if row.IsDeadLetter() {
+			known := dead[row.Partition]
+			if known == nil {
+				known = newDeadLetters()
+			}
+			known.add(m.Message)
+			if len(dead) < maxQueues {
+				dead[row.Partition] = known
+			}
+			return nil
+		}
 		gone := presence(m.Row) == record.Gone
 		UntilResumed(&m, settings, s.At)
 		queues.Add(m, gone)
@@ -267,12 +352,12 @@ func (a *Account) readScheduled(
 		return nil
 	})
 	if err != nil {
-		return nil, nil, err
+		return byQueue, nil, fmt.Errorf("list the calls that wait: %w", err)
 	}
 	s.DueTimes = due
-	byQueue = map[string]*message.ScheduledGroup{}
+	byQueue = recorded{map[string]*message.ScheduledGroup{}, dead}
 	for _, group := range queues.Result() {
-		byQueue[group.Key] = &group
+		byQueue.scheduled[group.Key] = &group
 	}
 	return byQueue, hosts.Result(), nil
 }

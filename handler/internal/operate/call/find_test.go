@@ -48,8 +48,8 @@ func TestFindByPeeking(t *testing.T) {
 			if !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", id, err, want)
 			}
-			const behind = "queue async-caller-poison: only the first 32 of 1,204 messages were looked at"
-			if len(found.Unread) != 1 || found.Unread[0].Error() != behind ||
+			const behind = "queue async-caller-poison: only the first 32 of about 1,204 were looked at"
+			if len(found.Unread) != 1 || !strings.HasPrefix(found.Unread[0].Error(), behind) ||
 				want != nil && !strings.Contains(err.Error(), behind) {
 				t.Errorf("%s: not looked at: %v, %v", id, found.Unread, err)
 			}

@@ -308,7 +308,7 @@ func (report Reporter) scheduled(ctx context.Context, table storage.Table, now t
 		report(line)
 	}
 	waiting := 0
-	err = record.ListScheduled(ctx, table, record.ScheduledQuery{}, func(record.Row) error {
+	err = record.ListScheduled(ctx, table, record.Query{}, func(record.Row) error {
 		if waiting > maxWaiting {
 			return rows.ErrStop
 		}

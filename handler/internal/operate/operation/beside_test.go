@@ -71,7 +71,7 @@ func others(t *testing.T, n *neighbourhood) map[string]func(context.Context) {
 			ignore(n.operator(t).PlanRetryPoison(ctx, account.Source{}, operation.Retry{}))
 		},
 		"keeper": func(ctx context.Context) {
-			_, _ = operation.NewKeeper(n.operator(t).Account, []string{poisonQueue}).Run(ctx)
+			_, _ = operation.NewKeeper(n.operator(t).Account, []string{poisonQueue}).Run(ctx, nil)
 		},
 		"cancel": func(ctx context.Context) {
 			ignore(n.operator(t).PlanDeleteScheduled(ctx, everything(), false))

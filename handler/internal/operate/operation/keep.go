@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
@@ -17,6 +18,7 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/reading"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 const (
@@ -32,14 +34,15 @@ const (
 
 // Keeper keeps messages that the host moved to poison queues from expiring. It writes each again without an expiry,
 // then deletes the original. A kill in between leaves the message on its queue twice, so a Keeper needs no journal.
-// It is not safe for concurrent use.
+// Whenever it reads a queue, it puts the rows of its dead letters right. It is safe for concurrent use.
 type Keeper struct {
 	account *account.Account
 	queues  []string
 
 	mu sync.Mutex
-	// permanent has the queues on which no message expires.
+	// permanent has the queues on which no message expires, and readings what is known of their comparisons.
 	permanent map[string]readQueue
+	readings  map[string]record.Reading
 }
 
 // readQueue is the length of a queue at the time when it was read.
@@ -50,7 +53,7 @@ type readQueue struct {
 
 // NewKeeper returns a keeper of the named queues of an account. A queue may be missing.
 func NewKeeper(a *account.Account, queues []string) *Keeper {
-	return &Keeper{account: a, queues: queues, permanent: make(map[string]readQueue)}
+	return &Keeper{account: a, queues: queues, permanent: map[string]readQueue{}, readings: map[string]record.Reading{}}
 }
 
 // PlanKeep counts the messages of a source that storage will delete, and that a [Keeper] would keep. The plan has only
@@ -67,16 +70,16 @@ func PlanKeep(ctx context.Context, a *account.Account, s account.Source) (*Plan,
 	return p, err
 }
 
-// Run reads the queues, and returns the number of messages that it has kept. The error joins what is incomplete;
+// Run reads the queues, which table has rows of unless it is nil, and returns the number of messages that it has kept. The error joins what is incomplete;
 // it does not keep the other queues waiting. When ctx ends, Run completes the messages that it has begun, which
 // takes at most 30 s, and leaves the others to the next pass.
-func (k *Keeper) Run(ctx context.Context) (kept int, err error) {
+func (k *Keeper) Run(ctx context.Context, table storage.Table) (kept int, err error) {
 	passes, problems := make([]pass, len(k.queues)), make([]error, len(k.queues))
 	var workers errgroup.Group
 	workers.SetLimit(keeperParallelism)
 	for i, name := range k.queues {
 		workers.Go(func() error {
-			if err := k.keep(ctx, name, &passes[i]); err != nil {
+			if err := k.keep(ctx, table, name, &passes[i]); err != nil {
 				problems[i] = fmt.Errorf("%s: %w", name, err)
 			}
 			return nil
@@ -90,13 +93,17 @@ func (k *Keeper) Run(ctx context.Context) (kept int, err error) {
 }
 
 // pass is one pass over a queue. Seen counts the messages that were received, without those that the pass has written.
-type pass struct{ seen, kept int }
+type pass struct {
+	seen, kept int
+	// sawAll says that it has seen as many messages as the queue had before and after.
+	sawAll bool
+}
 
 // errStopped is why a pass was not completed when the time was over or the handler stopped.
 var errStopped = errors.New("there was no time to read all messages; the next pass continues")
 
 // keep keeps the messages of a queue.
-func (k *Keeper) keep(ctx context.Context, name string, p *pass) error {
+func (k *Keeper) keep(ctx context.Context, table storage.Table, name string, p *pass) error {
 	if ctx.Err() != nil {
 		return errStopped
 	}
@@ -109,7 +116,7 @@ func (k *Keeper) keep(ctx context.Context, name string, p *pass) error {
 	if err != nil || !mustRead {
 		return err
 	}
-	err = k.read(ctx, name, total, p)
+	err = k.read(ctx, table, name, total, p)
 	stopped := ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err()))
 	complete := err == nil && p.seen >= total
 	switch {
@@ -156,9 +163,74 @@ func (k *Keeper) checkHidden(ctx context.Context, name string, hidden int) error
 	return fmt.Errorf("%d messages are invisible: received by another client or an earlier run, or delayed", hidden)
 }
 
+// CompareIfDue reads a queue if its number of rows, or of messages, says that rows are missing or are left, see
+// [record.Reading.MustRead], and puts the rows right. The numbers are those of a comparison once a minute.
+func (k *Keeper) CompareIfDue(ctx context.Context, table storage.Table, name string, recorded, messages int) error {
+	k.mu.Lock()
+	last := k.readings[name]
+	k.mu.Unlock()
+	isEqual := recorded == messages
+	if isEqual && !last.ReadAt.IsZero() && !last.Differs {
+		return nil
+	}
+	last, _, err := rows.Get[record.Reading](ctx, table, name, record.ReadingID)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	before := last
+	last.Key = storage.Key{Partition: name, ID: record.ReadingID}
+	now := time.Now()
+	switch {
+	case messages == 0 && isEqual && last.ReadAt.IsZero(): // nothing is older than the record
+		last.ReadAt, last.TriedAt = now, now
+	case last.MustRead(recorded, messages, now):
+		last.TriedAt, last.Rows, last.Messages = now, recorded, messages
+		if err := rows.Put(ctx, table, last); err != nil { // the next reading waits, whatever becomes of this one
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		seen, sawAll, readErr := k.compare(ctx, table, name)
+		if sawAll && readErr == nil {
+			last.ReadAt, last.Rows = now, seen
+		}
+		err = readErr
+		isEqual = true
+	}
+	last.Differs = !isEqual
+	if last != before {
+		err = errors.Join(err, rows.Put(ctx, table, last))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.readings[name] = last
+	if err != nil {
+		err = fmt.Errorf("compare %s with its rows: %w", name, err)
+	}
+	return err
+}
+
+// compare reads a queue, and puts its rows right. It reports whether it has seen as many messages as the queue has, and
+// their number. A longer queue than can be peeked at is received.
+func (k *Keeper) compare(ctx context.Context, table storage.Table, name string) (seen int, sawAll bool, err error) {
+	front, first := k.account.Front(ctx, name)
+	if front.Problem != nil {
+		return 0, false, front.Problem
+	}
+	if *front.Messages == len(first) {
+		c := compare(ctx, table, name, compareTime)
+		for _, m := range first {
+			c.see(ctx, k.account, name, m)
+		}
+		return len(first), true, c.end(ctx, true)
+	}
+	var p pass
+	err = k.read(ctx, table, name, *front.Messages, &p)
+	return p.seen, p.sawAll, err
+}
+
 // read reads a queue of about total messages, and keeps those that expire. More are not read, because those follow that
 // were written again.
-func (k *Keeper) read(ctx context.Context, name string, total int, p *pass) error {
+func (k *Keeper) read(ctx context.Context, table storage.Table, name string, total int, p *pass) error {
+	compared := compare(ctx, table, name, compareTime)
 	engine := run.Engine{Store: k.account.Store, Observer: silent{}, Patience: keepPatience}
 	refused, why := 0, ""
 	written := map[string]bool{}
@@ -169,6 +241,7 @@ func (k *Keeper) read(ctx context.Context, name string, total int, p *pass) erro
 			found, expiring := k.account.Read(account.Source{Expiring: true}, name, m.Message)
 			if !m.Again && !written[m.ID] && !expiring {
 				p.seen++
+				compared.see(ctx, k.account, name, m.Message)
 			}
 			if expiring {
 				step := exchange(found, name, k.deadLettered(found))
@@ -180,12 +253,13 @@ func (k *Keeper) read(ctx context.Context, name string, total int, p *pass) erro
 		}
 		progress, err := engine.Do(ctx, steps)
 		k.account.Scanned(name, p.seen, total)
-		for _, s := range progress {
+		for n, s := range progress {
 			written[s.NewID] = true
 			switch s.State { //nolint:exhaustive // the others are not finished
 			case journal.Done:
 				p.kept++
 				p.seen++
+				compared.add(ctx, rowOf(k.account.Rules, name, s.NewID, steps[n].Text()))
 			case journal.Skipped:
 				refused++
 				p.seen++
@@ -194,11 +268,21 @@ func (k *Keeper) read(ctx context.Context, name string, total int, p *pass) erro
 		}
 		return len(steps), p.seen >= total || ctx.Err() != nil, err
 	})
+	left, countErr := k.account.Count(ctx, name)
+	p.sawAll = err == nil && countErr == nil && p.seen >= max(total, left)
+	err = errors.Join(err, compared.end(ctx, p.sawAll))
 	reading.Wait(ctx, visible)
 	if refused > 0 {
 		err = errors.Join(err, fmt.Errorf("%d messages cannot be written again: %s", refused, why))
 	}
 	return account.IgnoreMissing(err)
+}
+
+// rowOf returns the row of a message that was written to a poison queue just now.
+func rowOf(r message.Rules, queue, id, text string) record.Row {
+	now := storage.WallTime()
+	m := message.Read(r, queue, storage.Message{ID: id, Text: text, InsertedAt: now, ExpiresAt: storage.NeverExpires})
+	return message.ToRow(m, r.Content(text))
 }
 
 // deadLettered returns the text with a dead letter, or the unchanged text if it takes none.

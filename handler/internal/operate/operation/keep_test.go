@@ -20,7 +20,7 @@ import (
 // keep runs a keeper of the poison queue once, and checks the number of messages that it has kept.
 func keep(t *testing.T, k *operation.Keeper, want int) {
 	t.Helper()
-	if kept, err := k.Run(t.Context()); err != nil || kept != want {
+	if kept, err := k.Run(t.Context(), nil); err != nil || kept != want {
 		t.Errorf("%d were kept, want %d; %v", kept, want, err)
 	}
 }
@@ -170,7 +170,7 @@ func TestKeepMany(t *testing.T) {
 					const limit = 4 * time.Minute
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					began, kept := time.Now(), 0
-					kept, err = k.Run(ctx)
+					kept, err = k.Run(ctx, nil)
 					cancel()
 					total += kept
 					if took := time.Since(began); took > limit+20*time.Second {
@@ -243,7 +243,7 @@ func TestKeepBesideFailures(t *testing.T) {
 					broken.before, broken.after = nil, fail
 				}
 				kept, err := operation.NewKeeper(newAccount(t, broken).Account, []string{poisonQueue, other}).
-					Run(t.Context())
+					Run(t.Context(), nil)
 				left := expiring(store, poisonQueue, other)
 				if kept != c.kept || left != c.left || c.err != nil && c.says == "" && !errors.Is(err, c.err) {
 					t.Errorf("%d were kept, %d are left, %v", kept, left, err)

@@ -9,6 +9,9 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 )
 
+// moveCommand is the command of a run that moves dead letters unchanged.
+const moveCommand = "move"
+
 // PlanMove prepares to move messages unchanged to another queue. To send messages again, use PlanRetryPoison, which
 // resets their state.
 func (op *Operations) PlanMove(ctx context.Context, s account.Source, to string) (*Plan, error) {
@@ -32,5 +35,5 @@ func (op *Operations) PlanMove(ctx context.Context, s account.Source, to string)
 		}
 		return exchange(f, to, f.Text), nil
 	}
-	return op.plan(ctx, journal.Run{Command: "move"}, s, move)
+	return op.plan(ctx, journal.Run{Command: moveCommand}, s, move)
 }

@@ -153,6 +153,9 @@ func countKey(counts map[string]int, key string) {
 	counts[key]++
 }
 
+// planCompareTime limits how long a plan waits for the rows of a queue, which it puts right on its way.
+const planCompareTime = 5 * time.Second
+
 // take plans the change of the selected messages of one queue.
 func (p *Plan) take(ctx context.Context, s account.Source, name string, change change) error {
 	total, err := p.operations.Account.Count(ctx, name)
@@ -160,10 +163,12 @@ func (p *Plan) take(ctx context.Context, s account.Source, name string, change c
 		return err
 	}
 	seen := 0
+	rows := compare(ctx, p.operations.Account.Table, name, planCompareTime)
 	full := func() bool { return s.Limit > 0 && p.Total+p.Refused >= s.Limit }
 	selectStep := func(m storage.Message) (*journal.Step, error) {
 		seen++
 		p.operations.Account.Scanned(name, seen, total)
+		rows.see(ctx, p.operations.Account, name, m)
 		found, ok := p.operations.Account.Read(s, name, m)
 		if !ok {
 			return nil, nil //nolint:nilnil // not selected
@@ -182,6 +187,7 @@ func (p *Plan) take(ctx context.Context, s account.Source, name string, change c
 	err = p.run.Read(ctx, run.Selection{
 		Queue: name, Total: total, Whole: s.IsWhole(), Enough: full, Select: selectStep,
 	})
+	_ = rows.end(ctx, err == nil && seen >= total) // the plan does not depend on rows
 	p.Left = p.Total
 	if !full() {
 		p.Hidden += max(total-seen, 0)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,6 +115,8 @@ type hooks struct {
 	// cancel is undone; nil if none are kept.
 	rows      *background.Writer
 	cancelled *history.History
+	// moves says that the run moves dead letters to another queue.
+	moves bool
 	// outOfDate counts the edited messages whose rows could not be written, and err is why.
 	mu        sync.Mutex
 	outOfDate int
@@ -122,7 +126,7 @@ type hooks struct {
 }
 
 func (op *Operations) hooks(about journal.Run) run.Hooks {
-	h := &hooks{watch: newWatch(op, about.Token)}
+	h := &hooks{watch: newWatch(op, about.Token), moves: about.Command == moveCommand}
 	if op.Account.Table != nil {
 		h.rows = newWriter(op.Account.Table)
 	}
@@ -132,14 +136,18 @@ func (op *Operations) hooks(about journal.Run) run.Hooks {
 	return h
 }
 
-// Ended implements [run.Hooks]. A message that is scheduled now gets a row. Any other row is removed, unless the
-// handler has replaced it, or it is not known whether the message is still there.
+// Ended implements [run.Hooks]. A message that waits now gets a row. The row of a scheduled message is removed, unless
+// the handler has replaced it, and that of a dead letter becomes a mark, unless it is not known whether the message is
+// still there.
 func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 	h.keepCancelled(s, p)
-	if h.rows == nil || s.Row == nil || p.Unknown {
+	switch {
+	case h.rows == nil || p.Unknown:
 		return
-	}
-	if s.IsEdit() {
+	case s.Row == nil:
+		h.changeDeadLetters(s, p)
+		return
+	case s.IsEdit():
 		h.rewrite(s, p)
 		return
 	}
@@ -159,6 +167,21 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 	}
 	if s.Take != nil {
 		h.rows.Remove(row.Key)
+	}
+}
+
+// changeDeadLetters changes the rows of the dead letters that a step takes away and writes. After a possible duplicate,
+// the message that was to be deleted may still be there.
+func (h *hooks) changeDeadLetters(s journal.Step, p journal.Progress) {
+	if p.State != journal.Done {
+		return
+	}
+	isOfApp := s.Take != nil && slices.Contains(h.operations.Account.AppQueues, s.Take.Queue) // of an undo
+	if s.Take != nil && !p.PossibleDuplicate && !isOfApp {
+		h.rows.Put(record.Mark(s.Take.Queue, s.Take.ID))
+	}
+	if s.Put != nil && (h.moves || strings.HasSuffix(s.Put.Queue, storage.PoisonSuffix)) {
+		h.rows.Insert(rowOf(h.operations.Account.Rules, s.Put.Queue, p.NewID, s.Text()))
 	}
 }
 

@@ -92,7 +92,7 @@ func (s *session) keep(ctx context.Context, source account.Source, dryRun bool) 
 		return err
 	}
 	queues := slices.Sorted(maps.Keys(plan.From))
-	plan.Done, err = operation.NewKeeper(s.account, queues).Run(ctx)
+	plan.Done, err = operation.NewKeeper(s.account, queues).Run(ctx, s.account.Table)
 	s.progress.printf("kept %s of %s in %s", format.Number(plan.Done), format.Number(plan.Total), plan.Account)
 	if plan.Done > 0 {
 		s.out.changed = "what is left to keep: `async-caller poison queues`"

@@ -309,7 +309,7 @@ func TestPages(t *testing.T) {
 			"call?id=" + first: {
 				"https://crm.example/orders/7?key=***", "poison requeue " + first, `class="chip bad">dead letter<`,
 			},
-			"call?id=order-4": {"scheduled expedite 00000004-", "in 5m", `class="chip waiting">scheduled<`},
+			"call?id=order-4": {"scheduled expedite 00000004-", "2000-01-01T00:05:00Z", `class="chip waiting">scheduled<`},
 			"runs":            {"Nobody has changed calls"},
 		} {
 			status, content := f.get(path)

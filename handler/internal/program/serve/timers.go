@@ -25,35 +25,41 @@ import (
 )
 
 // timers has what the tasks of the timer functions need: the keeper keeps messages on poison queues from expiring, and
-// the record of scheduled messages tidy; the monitor reports every minute what waits, and that the app is running.
+// the record tidy; the monitor reports every minute what waits, and that the app is running, and compares the poison
+// queues with the record.
 type timers struct {
 	Config
 	account *account.Account
+	keeper  *operation.Keeper
 	records
 }
 
 func (c Config) timers(r records) timers {
-	return timers{
-		Config:  c,
-		records: r,
-		account: &account.Account{
-			Name:      c.App.Connection.Account(),
-			Store:     c.Store,
-			AppQueues: c.App.Functions.QueueNames(),
-			Rules: message.Rules{
-				Encoding: c.App.Functions.Host.Queues.MessageEncoding,
-				Decision: c.App.Settings.Rules,
-				Guard:    c.App.Settings.Guard,
-				Routed:   c.App.RoutedQueues(),
-			},
+	a := &account.Account{
+		Name:      c.App.Connection.Account(),
+		Store:     c.Store,
+		AppQueues: c.App.Functions.QueueNames(),
+		Rules: message.Rules{
+			Encoding: c.App.Functions.Host.Queues.MessageEncoding,
+			Decision: c.App.Settings.Rules,
+			Guard:    c.App.Settings.Guard,
+			Routed:   c.App.RoutedQueues(),
 		},
 	}
+	return timers{Config: c, records: r, account: a}
 }
 
 // tasks returns the tasks by the names of their functions.
 func (t timers) tasks(stopping context.Context) map[string]ingress.Task {
+	var queues []string
+	for _, name := range t.account.AppQueues {
+		if name, ok := storage.PoisonName(name); ok {
+			queues = append(queues, name)
+		}
+	}
+	t.keeper = operation.NewKeeper(t.account, queues)
 	return map[string]ingress.Task{
-		functionapp.KeeperTimer:  t.limited(stopping, t.keeper()),
+		functionapp.KeeperTimer:  t.limited(stopping, t.keep),
 		functionapp.MonitorTimer: t.limited(stopping, t.monitor),
 	}
 }
@@ -77,41 +83,32 @@ func (t timers) limited(stopping context.Context, task ingress.Task) ingress.Tas
 	}
 }
 
-// keeper returns the task of the keeper.
-func (t timers) keeper() ingress.Task {
-	var queues []string
-	for _, name := range t.account.AppQueues {
-		if name, ok := storage.PoisonName(name); ok {
-			queues = append(queues, name)
+// keep is the task of the keeper.
+func (t timers) keep(ctx context.Context) (string, error) {
+	kept, err := t.keeper.Run(ctx, t.scheduled.Table())
+	text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, t.account.Name)
+	tableErr := t.scheduled.Use(func(table storage.Table) error {
+		swept, err := operation.Sweep(ctx, t.account, table)
+		text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
+		return errors.Join(err,
+			record.SweepApps(ctx, table, record.Heartbeats),
+			t.beat(ctx, table, functionapp.KeeperTimer))
+	})
+	appErr := t.shared.Use(func(table storage.Table) error {
+		return record.SweepApps(ctx, table, limit.Partition)
+	})
+	sightErr := t.sight.Sweep(ctx)
+	outcomesErr := t.outcomes.Use(func(table storage.Table) error {
+		swept, err := record.SweepOutcomes(ctx, table)
+		if swept > 0 {
+			text += fmt.Sprintf(", removed %d outcomes of messages of runs", swept)
 		}
+		return err
+	})
+	if err := errors.Join(err, tableErr, appErr, sightErr, outcomesErr); err != nil {
+		return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
 	}
-	keeper := operation.NewKeeper(t.account, queues)
-	return func(ctx context.Context) (string, error) {
-		kept, err := keeper.Run(ctx)
-		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, t.account.Name)
-		tableErr := t.scheduled.Use(func(table storage.Table) error {
-			swept, err := operation.Sweep(ctx, t.account, table)
-			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
-			return errors.Join(err,
-				record.SweepApps(ctx, table, record.Heartbeats),
-				t.beat(ctx, table, functionapp.KeeperTimer))
-		})
-		appErr := t.shared.Use(func(table storage.Table) error {
-			return record.SweepApps(ctx, table, limit.Partition)
-		})
-		sightErr := t.sight.Sweep(ctx)
-		outcomesErr := t.outcomes.Use(func(table storage.Table) error {
-			swept, err := record.SweepOutcomes(ctx, table)
-			if swept > 0 {
-				text += fmt.Sprintf(", removed %d outcomes of messages of runs", swept)
-			}
-			return err
-		})
-		if err := errors.Join(err, tableErr, appErr, sightErr, outcomesErr); err != nil {
-			return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
-		}
-		return text, nil
-	}
+	return text, nil
 }
 
 // monitor logs that the app is alive, if it can read its queues, and a line about each of them that is not empty.
@@ -160,7 +157,8 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		return err
 	})
 	beatErr := t.scheduled.Use(func(table storage.Table) error {
-		return t.beat(ctx, table, functionapp.MonitorTimer)
+		compareErr := t.compare(ctx, table, status.Queues)
+		return errors.Join(compareErr, t.beat(ctx, table, functionapp.MonitorTimer))
 	})
 	var dropErr error
 	if t.history != nil {
@@ -171,6 +169,18 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		}
 	}
 	return text, errors.Join(err, appErr, beatErr, dropErr)
+}
+
+// compare compares the poison queues of the app with the record, and lets the keeper read those that differ.
+func (t timers) compare(ctx context.Context, table storage.Table, queues []account.QueueStatus) (err error) {
+	for _, q := range queues {
+		name, ok := storage.PoisonName(q.Queue)
+		isKnown := ok && q.Problem == "" && q.Recorded != nil && slices.Contains(t.account.AppQueues, q.Queue)
+		if isKnown {
+			err = errors.Join(err, t.keeper.CompareIfDue(ctx, table, name, *q.Recorded, *q.Poison))
+		}
+	}
+	return err
 }
 
 // maxPauseLines limits the lines about pauses. The text of the task has the number of all.

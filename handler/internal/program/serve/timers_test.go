@@ -327,7 +327,7 @@ func TestTimersWithOneTableDenied(t *testing.T) {
 		logged          string
 		beats, sayPause bool
 	}{
-		"scheduled": {func(app *timerApp) *memory.Table { return &app.rows }, "scheduled messages are", false, true},
+		"scheduled": {func(app *timerApp) *memory.Table { return &app.rows }, "calls that wait are", false, true},
 		"app":       {func(app *timerApp) *memory.Table { return &app.targets }, "limits of targets are", true, false},
 		"numbers":   {func(app *timerApp) *memory.Table { return &app.numbers }, "calls per minute are", true, true},
 	} {

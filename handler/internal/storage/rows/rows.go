@@ -160,6 +160,15 @@ func Decode[T any](entity storage.Entity) (row T) {
 
 // Put writes rows of one partition, as [storage.Table] does.
 func Put[T any](ctx context.Context, table storage.Table, rows ...T) error {
+	return write(ctx, table.Put, rows)
+}
+
+// Insert writes rows of one partition that are not there, as [storage.Table] does.
+func Insert[T any](ctx context.Context, table storage.Table, rows ...T) error {
+	return write(ctx, table.Insert, rows)
+}
+
+func write[T any](ctx context.Context, write func(context.Context, []storage.Entity) error, rows []T) error {
 	entities := make([]storage.Entity, len(rows))
 	for i, row := range rows {
 		entity, err := Encode(row)
@@ -168,7 +177,7 @@ func Put[T any](ctx context.Context, table storage.Table, rows ...T) error {
 		}
 		entities[i] = entity
 	}
-	return table.Put(ctx, entities)
+	return write(ctx, entities)
 }
 
 // maxDeleted is how many rows of a partition a table deletes at once.
