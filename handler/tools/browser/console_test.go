@@ -144,7 +144,7 @@ func TestPages(t *testing.T) {
 	t.Run("time", func(t *testing.T) {
 		// Two seconds, or on a slow machine what it takes to read the record twice.
 		reading := time.Now()
-		f.must(record.ListScheduled(t.Context(), f.table(storage.ScheduledTable), record.ScheduledQuery{},
+		f.must(record.ListScheduled(t.Context(), f.table(storage.ScheduledTable), record.Query{},
 			func(record.Row) error { return nil }))
 		limit := max(2*time.Second, 2*time.Since(reading))
 		for name, path := range f.pages() {
