@@ -40,10 +40,12 @@ const MaxConnections = 64
 // of the original message, and knows only this one.
 const ConnectionName = "AzureWebJobsStorage"
 
-// The roles that an identity needs to use queues and tables.
+// The roles that an identity needs to use queues and tables, and those to look at them.
 const (
-	QueueRole = "Storage Queue Data Contributor"
-	TableRole = "Storage Table Data Contributor"
+	QueueRole       = "Storage Queue Data Contributor"
+	TableRole       = "Storage Table Data Contributor"
+	QueueReaderRole = "Storage Queue Data Reader"
+	TableReaderRole = "Storage Table Data Reader"
 )
 
 // Errors that a [Queues] returns, wrapped. Any other error is a temporary failure (network, 5xx, throttling).

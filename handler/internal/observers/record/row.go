@@ -79,8 +79,8 @@ func Mark(queue, id string) Row {
 type Reading struct {
 	storage.Key
 
-	// ReadAt is when the queue was last read as a whole; zero if it never was: then messages that are older than the
-	// record may have no rows.
+	// ReadAt is when all visible messages were last read; zero if they never were: then messages that are older than
+	// the record may have no rows.
 	ReadAt time.Time `row:"readAt"`
 	// TriedAt is when the latest reading began. Rows and Messages are their numbers after it.
 	TriedAt  time.Time `row:"triedAt"`

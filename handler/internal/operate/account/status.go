@@ -100,8 +100,10 @@ type QueueStatus struct {
 	Problem string `json:"problem,omitempty"`
 	// Messages is the approximate length, invisible messages included; nil if it is unknown.
 	Messages *int `json:"messages"`
-	// Oldest is when the oldest of the first 32 visible messages was created; zero if none is visible.
-	Oldest time.Time `json:"oldest"`
+	// Visible is the number of the first visible messages, at most 32. Oldest is when the oldest of them was created;
+	// zero if none is visible.
+	Visible int       `json:"visible"`
+	Oldest  time.Time `json:"oldest"`
 	// Scheduled is nil if the record cannot be read.
 	Scheduled *message.ScheduledGroup `json:"scheduled"`
 	// Poison is the approximate number of messages on the poison queue; nil if it is unknown. Sample counts those that
@@ -122,6 +124,18 @@ func (q QueueStatus) Sampled() (n int) {
 	return n
 }
 
+// Hidden returns the number of messages that are invisible and not in the record: 0 if it is unknown. They are held, were
+// received, or are due so soon that they are not recorded.
+func (q QueueStatus) Hidden() int {
+	if q.Scheduled == nil || q.Messages == nil || q.Visible == storage.MaxBatch {
+		return 0
+	}
+	return max(*q.Messages-q.Visible-q.Scheduled.Waiting(), 0)
+}
+
+// LacksRows reports whether the reasons of some dead letters are unknown.
+func (q QueueStatus) LacksRows() bool { return q.Poison != nil && q.Sampled() < *q.Poison }
+
 // OldestCall is when the oldest call was created, among the first visible messages and the scheduled ones that do not
 // wait for their notBefore; zero if there are none. Rescheduling keeps this time.
 func (q QueueStatus) OldestCall() time.Time {
@@ -140,7 +154,7 @@ func (q QueueStatus) IsIdle() bool {
 // IsKnown reports whether everything could be read, except for a record that the app does not have.
 func (s Status) IsKnown() bool {
 	isRead := s.RecordProblem == "" || s.RecordProblem == ErrNoTable.Error()
-	hasProblem := func(q QueueStatus) bool { return q.Problem != "" }
+	hasProblem := func(q QueueStatus) bool { return q.Problem != "" || q.Recorded != nil && q.LacksRows() }
 	return isRead && s.TargetProblem == "" && s.SettingProblem == "" && s.NumbersProblem == "" &&
 		!slices.ContainsFunc(s.Queues, hasProblem)
 }
@@ -213,6 +227,10 @@ func (a *Account) addDeadLetters(ctx context.Context, q *QueueStatus, rows *dead
 	if rows == nil {
 		rows = newDeadLetters()
 	}
+	q.Recorded = &rows.count
+	if !q.LacksRows() { // the first messages are all
+		return
+	}
 	if rows.count != *q.Poison && storage.Sleep(ctx, rowDelay) {
 		again, messages, err := a.countDeadLetters(ctx, q.Queue+storage.PoisonSuffix)
 		if err == nil {
@@ -256,7 +274,7 @@ func (f *Fronts) status(ctx context.Context, name string) QueueStatus {
 	front, _ := f.Of(ctx, name)
 	s := QueueStatus{
 		Queue: name, Routed: f.account.Rules.IsRaw(name), Missing: front.Missing, Messages: front.Messages,
-		Oldest: front.Oldest, Poison: new(int),
+		Visible: front.Visible, Oldest: front.Oldest, Poison: new(int),
 	}
 	s.note(front.Problem)
 	if poisonName, ok := storage.PoisonName(name); ok {
@@ -459,7 +477,7 @@ func RecordProblem(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "the table " + storage.ScheduledTable + " does not answer in time"
 	case errors.Is(err, storage.ErrDenied):
-		return err.Error() + "; assign the role " + storage.TableRole
+		return err.Error() + "; assign the role " + storage.TableReaderRole
 	}
 	return err.Error()
 }

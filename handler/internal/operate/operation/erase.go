@@ -114,23 +114,59 @@ func (p *ErasedPlace) problem(err error) {
 }
 
 func (op *Operations) erasePoison(ctx context.Context, e Erasure, remove bool) ErasedPlace {
-	p := ErasedPlace{Place: "poison messages"}
+	p, found := ErasedPlace{Place: "poison queues"}, map[string]bool{}
 	if !remove {
 		listed, err := op.Account.List(ctx, account.Source{}, func(f account.Found) {
 			if p.selects(e, f.Message, f.Content) {
 				p.Found++
+				found[f.ID] = true
 			}
 		})
 		p.Hidden = listed.Hidden
-		p.problem(err)
+		p.problem(errors.Join(err, op.eraseDeadRows(ctx, e, &p, found, false)))
 		return p
 	}
 	names, err := op.Account.QueuesOf(ctx, account.Source{})
 	for _, name := range names {
-		err = errors.Join(err, op.eraseQueue(ctx, name, e, &p))
+		err = errors.Join(err, op.eraseQueue(ctx, name, e, &p, found))
 	}
-	p.problem(err)
+	p.problem(errors.Join(err, op.eraseDeadRows(ctx, e, &p, found, true)))
 	return p
+}
+
+// eraseDeadRows replaces the rows of the selected dead letters by marks, which have no content. It counts those whose
+// message was not found. AC-monitor brings the row of a message back that was left on its queue.
+func (op *Operations) eraseDeadRows(
+	ctx context.Context, e Erasure, p *ErasedPlace, found map[string]bool, remove bool,
+) error {
+	if op.Account.Table == nil {
+		return nil
+	}
+	writer := newWriter(op.Account.Table) //nolint:contextcheck // Close ends it
+	alone := 0
+	err := record.ListDeadLetters(ctx, op.Account.Table, record.Query{Content: true}, func(row record.Row) error {
+		m := message.FromRow(row)
+		if !p.selects(e, m.Message, row.Content) {
+			return nil
+		}
+		if !found[row.ID] {
+			alone++
+		}
+		if remove {
+			writer.Put(record.Mark(row.Partition, row.ID))
+		}
+		return nil
+	})
+	writer.Close(closeTime)
+	lost, lostErr := writer.Lost()
+	p.Found += alone
+	switch {
+	case lost > 0:
+		err = errors.Join(err, fmt.Errorf("%d rows are left: %w", lost, cmp.Or(lostErr, errTooSlow)))
+	case remove:
+		p.Deleted += alone
+	}
+	return err
 }
 
 // eraser returns an engine without a journal.
@@ -140,7 +176,9 @@ func (op *Operations) eraser() *run.Engine {
 
 // eraseQueue reads a poison queue, and deletes the selected messages. A message that another client receives meanwhile
 // is left.
-func (op *Operations) eraseQueue(ctx context.Context, name string, e Erasure, p *ErasedPlace) error {
+func (op *Operations) eraseQueue(
+	ctx context.Context, name string, e Erasure, p *ErasedPlace, erased map[string]bool,
+) error {
 	total, err := op.Account.Count(ctx, name)
 	if err != nil {
 		return err
@@ -162,6 +200,7 @@ func (op *Operations) eraseQueue(ctx context.Context, name string, e Erasure, p 
 			if m.Expires() {
 				take.Expires = m.ExpiresAt
 			}
+			erased[m.ID] = true
 			steps = append(steps, journal.Step{RequestID: requestID(found.Message), Take: take})
 		}
 		p.Found += len(steps)
@@ -182,7 +221,7 @@ func (op *Operations) eraseQueue(ctx context.Context, name string, e Erasure, p 
 const maxErased = 100
 
 func (op *Operations) eraseScheduled(ctx context.Context, e Erasure, remove bool) ErasedPlace {
-	p := ErasedPlace{Place: "scheduled messages"}
+	p := ErasedPlace{Place: "scheduled calls"}
 	var batch []record.Row
 	flush := func() error {
 		err := op.eraseRows(ctx, batch, &p)

@@ -78,16 +78,16 @@ func TestErase(t *testing.T) {
 		put(t, store, poisonQueue, callbackOf("r1"), 0)
 		put(t, store, poisonQueue, deadLetter("r1.callback", mainQueue), 0) // another sender's
 		e := operation.Erasure{RequestID: "r1"}
-		want := "poison messages 0/2, scheduled messages 0/1, outcomes 0/1, history 0/1"
+		want := "poison queues 0/2, scheduled calls 0/1, outcomes 0/1, history 0/1"
 		if got := erasedCounts(t, a, e, false); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		want = "poison messages 2/2, scheduled messages 1/1, outcomes 1/1, history 1/1"
+		want = "poison queues 2/2, scheduled calls 1/1, outcomes 1/1, history 1/1"
 		if got := erasedCounts(t, a, e, true); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 		advance(leasesEnd)
-		want = "poison messages 0/0, scheduled messages 0/0, outcomes 0/0, history 0/0"
+		want = "poison queues 0/0, scheduled calls 0/0, outcomes 0/0, history 0/0"
 		if got := erasedCounts(t, a, e, false); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
@@ -98,7 +98,7 @@ func TestErase(t *testing.T) {
 		if places, err := a.Erase(t.Context(), e, false); err != nil || places[0].Unknown != 1 {
 			t.Errorf("%+v, %v", places, err)
 		}
-		want = "poison messages 1/1, scheduled messages 0/0, outcomes 0/0, history 0/0"
+		want = "poison queues 1/1, scheduled calls 0/0, outcomes 0/0, history 0/0"
 		if got := erasedCounts(t, a, operation.Erasure{RequestID: "r1.callback"}, true); got != want {
 			t.Errorf("by its own request id: %s, want %s", got, want)
 		}
@@ -159,7 +159,7 @@ func TestEraseForeignCallback(t *testing.T) {
 				t.Errorf("%+v", p)
 			}
 		}
-		const want = "poison messages 0/0, scheduled messages 0/0, outcomes 1/1, history 1/1"
+		const want = "poison queues 0/0, scheduled calls 0/0, outcomes 1/1, history 1/1"
 		if got := erasedCounts(t, a, operation.Erasure{RequestID: "r1.callback"}, true); got != want {
 			t.Errorf("by its own request id: %s, want %s", got, want)
 		}
@@ -174,7 +174,7 @@ func TestEraseTenant(t *testing.T) {
 		put(t, store, poisonQueue, deadLetter("n1", mainQueue), 0)
 		a.Outcomes, a.History = &memory.Table{}, &memory.Tables{}
 		tenant := envelope.Tenant{Organization: "o", Environment: "e"}
-		const want = "poison messages 1/1, scheduled messages 0/0, outcomes 0/0, history 0/0"
+		const want = "poison queues 1/1, scheduled calls 0/0, outcomes 0/0, history 0/0"
 		for _, e := range []operation.Erasure{{RequestID: "n1", Tenant: tenant}, {RequestID: "n1"}} {
 			if got := erasedCounts(t, a, e, true); got != want {
 				t.Errorf("%+v: %s, want %s", e, got, want)
@@ -195,7 +195,7 @@ func TestEraseText(t *testing.T) {
 		}
 		deleted, other := remove("r2"), remove("r3")
 		e := operation.Erasure{Text: "/ORDERS/R2"}
-		const want = "poison messages 10/10, scheduled messages 0/0" // r20 to r29
+		const want = "poison queues 10/10, scheduled calls 0/0" // r20 to r29
 		if got := erasedCounts(t, a, e, true); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

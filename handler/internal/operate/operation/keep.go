@@ -93,11 +93,7 @@ func (k *Keeper) Run(ctx context.Context, table storage.Table) (kept int, err er
 }
 
 // pass is one pass over a queue. Seen counts the messages that were received, without those that the pass has written.
-type pass struct {
-	seen, kept int
-	// sawAll says that it has seen as many messages as the queue had before and after.
-	sawAll bool
-}
+type pass struct{ seen, kept int }
 
 // errStopped is why a pass was not completed when the time was over or the handler stopped.
 var errStopped = errors.New("there was no time to read all messages; the next pass continues")
@@ -188,11 +184,10 @@ func (k *Keeper) CompareIfDue(ctx context.Context, table storage.Table, name str
 		if err := rows.Put(ctx, table, last); err != nil { // the next reading waits, whatever becomes of this one
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		seen, sawAll, readErr := k.compare(ctx, table, name)
-		if sawAll && readErr == nil {
-			last.ReadAt, last.Rows = now, seen
+		last.Rows, err = k.compare(ctx, table, name)
+		if err == nil && ctx.Err() == nil {
+			last.ReadAt = now
 		}
-		err = readErr
 		isEqual = true
 	}
 	last.Differs = !isEqual
@@ -208,23 +203,23 @@ func (k *Keeper) CompareIfDue(ctx context.Context, table storage.Table, name str
 	return err
 }
 
-// compare reads a queue, and puts its rows right. It reports whether it has seen as many messages as the queue has, and
-// their number. A longer queue than can be peeked at is received.
-func (k *Keeper) compare(ctx context.Context, table storage.Table, name string) (seen int, sawAll bool, err error) {
+// compare reads a queue, puts its rows right, and returns how many messages it has seen. A longer queue than can be
+// peeked at is received.
+func (k *Keeper) compare(ctx context.Context, table storage.Table, name string) (seen int, err error) {
 	front, first := k.account.Front(ctx, name)
 	if front.Problem != nil {
-		return 0, false, front.Problem
+		return 0, front.Problem
 	}
 	if *front.Messages == len(first) {
 		c := compare(ctx, table, name, compareTime)
 		for _, m := range first {
 			c.see(ctx, k.account, name, m)
 		}
-		return len(first), true, c.end(ctx, true)
+		return len(first), c.end(ctx, true)
 	}
 	var p pass
 	err = k.read(ctx, table, name, *front.Messages, &p)
-	return p.seen, p.sawAll, err
+	return p.seen, err
 }
 
 // read reads a queue of about total messages, and keeps those that expire. More are not read, because those follow that
@@ -269,8 +264,8 @@ func (k *Keeper) read(ctx context.Context, table storage.Table, name string, tot
 		return len(steps), p.seen >= total || ctx.Err() != nil, err
 	})
 	left, countErr := k.account.Count(ctx, name)
-	p.sawAll = err == nil && countErr == nil && p.seen >= max(total, left)
-	err = errors.Join(err, compared.end(ctx, p.sawAll))
+	sawAll := err == nil && countErr == nil && p.seen >= max(total, left)
+	err = errors.Join(err, compared.end(ctx, sawAll))
 	reading.Wait(ctx, visible)
 	if refused > 0 {
 		err = errors.Join(err, fmt.Errorf("%d messages cannot be written again: %s", refused, why))

@@ -9,7 +9,7 @@ import (
 
 // TestEraseExitCode: what is left, or could not be read, is not said to be erased.
 func TestEraseExitCode(t *testing.T) {
-	const poison = "poison messages"
+	const poison = "poison queues"
 	for name, test := range map[string]struct {
 		before, after operation.ErasedPlace
 		copies        []string

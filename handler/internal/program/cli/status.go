@@ -23,6 +23,7 @@ import (
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/program/terminal"
+	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 )
@@ -267,8 +268,12 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 		}
 		if q.Expiring > 0 {
 			notes = append(notes, fmt.Sprintf(
-				"storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
+				"storage will delete at least %s on %s%s after 7 days, unless the timer function AC-poison-keeper runs",
 				format.Messages(q.Expiring), q.Queue, storage.PoisonSuffix))
+		}
+		if hidden := q.Hidden(); hidden > 0 {
+			notes = append(notes, fmt.Sprintf("%s: %s more: invisible and not in the record (held, received, or due in "+
+				"less than %s)", q.Queue, format.Number(hidden), format.Duration(decision.MinRecordedDelay)))
 		}
 		isPriority := slices.Contains(envelope.Queues()[1:], q.Queue)
 		switch {
@@ -311,7 +316,11 @@ func queueCells(q account.QueueStatus, now time.Time) []string {
 	if q.Routed {
 		name += " (route)"
 	}
-	return []string{name, known(q.Messages), oldest, waiting, soon, stale, known(q.Poison), reasonsText(q.Sample)}
+	reasons := reasonsText(q.Sample)
+	if q.LacksRows() {
+		reasons = fmt.Sprintf("%s of %s seen: %s", format.Number(q.Sampled()), format.Number(*q.Poison), reasons)
+	}
+	return []string{name, known(q.Messages), oldest, waiting, soon, stale, known(q.Poison), reasons}
 }
 
 // known returns a number, or that it is unknown.

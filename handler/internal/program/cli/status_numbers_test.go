@@ -159,7 +159,7 @@ func TestStatusWithoutNumbers(t *testing.T) {
 			t.Error("no error")
 		}
 		if got := d.mustStatus(t); !strings.Contains(got, "note calls per minute are unknown: ") ||
-			!strings.Contains(got, storage.TableRole) {
+			!strings.Contains(got, storage.TableReaderRole) {
 			t.Errorf("status %s", got)
 		}
 	})

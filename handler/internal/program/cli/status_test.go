@@ -315,7 +315,7 @@ func TestStatusWithoutTable(t *testing.T) {
 		"missing": {&memory.Table{}, "running unknown: no timer function has recorded that it ran"},
 		"denied": {
 			denied,
-			"scheduled unknown: list rows: storage refused access; assign the role Storage Table Data Contributor",
+			"scheduled unknown: list rows: storage refused access; assign the role Storage Table Data Reader",
 		},
 		"slow": {&hangingTable{}, "scheduled unknown: the table asynccallerscheduled does not answer in time"},
 	} {

@@ -204,7 +204,7 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.SightTable} {
 		table, err := azure.OpenTable(c.App.Connection, name)
 		if err != nil {
-			log.Warn().Err(err).Msg("scheduled messages are not recorded")
+			log.Warn().Err(err).Msg("calls that wait are not recorded")
 			return
 		}
 		tables[name] = table
