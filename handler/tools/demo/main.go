@@ -286,8 +286,8 @@ Everything keeps running until Ctrl-C. In another terminal, in this folder:
 
 %s  dist/async-caller send --url %s --body hello
   dist/async-caller send --url %s --retry 2s,10m
-  dist/async-caller scheduled expedite --all    # its third attempt, which is due in ten minutes
-  dist/async-caller poison list
+  dist/async-caller calls retry --state scheduled --all    # its third attempt, which is due in ten minutes
+  dist/async-caller calls list --state poison
 
 %s
 

@@ -36,14 +36,14 @@ func (s system) runEarly(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "The target answered 503 to %s. The next attempt is due in ten minutes. To make it now:\n\n%s",
 		id, listed)
 	began := time.Now()
-	expedited := s.execute(ctx, "scheduled", "expedite", id, "--yes")
-	fmt.Fprint(out, expedited)
-	if expedited.code != exitDone {
-		return fmt.Errorf("`%s` ended with exit code %d, want %d", expedited.typed, expedited.code, exitDone)
+	retried := s.execute(ctx, "calls", "retry", id, "--yes")
+	fmt.Fprint(out, retried)
+	if retried.code != exitDone {
+		return fmt.Errorf("`%s` ended with exit code %d, want %d", retried.typed, retried.code, exitDone)
 	}
 	err = s.await(ctx, func() bool { return s.delivered(ctx, id) })
 	if err != nil {
-		return fmt.Errorf("%s was not delivered after `%s`: %w", id, expedited.typed, err)
+		return fmt.Errorf("%s was not delivered after `%s`: %w", id, retried.typed, err)
 	}
 	gone, err := s.listUntil(ctx, func(c command) bool { return !isListed(c) })
 	if err != nil {
@@ -105,7 +105,7 @@ func (s system) execute(ctx context.Context, args ...string) command {
 func (s system) listUntil(ctx context.Context, wanted func(command) bool) (latest command, err error) {
 	found := false
 	err = s.await(ctx, func() bool {
-		if c := s.execute(ctx, "scheduled", "list"); ctx.Err() == nil { // otherwise it was killed
+		if c := s.execute(ctx, "calls", "list", "--state", "scheduled"); ctx.Err() == nil { // otherwise it was killed
 			latest = c
 		}
 		found = latest.code == exitDone && wanted(latest)

@@ -232,11 +232,9 @@ func TestCredentials(t *testing.T) {
 		{"status"},
 		{"status", "--json"},
 		{"targets", "list", "--json"},
-		{"scheduled", "list", "--json"},
-		{"scheduled", "export", "--all"},
-		{"poison", "list", "--json"},
-		{"poison", "list", "--group-by", "answer"},
-		{"poison", "export", "--all"},
+		{"calls", "list", "--json"},
+		{"calls", "export"},
+		{"calls", "list", "--group-by", "answer"},
 		{"show", "identity-400", "--reveal"},
 		{"show", "invalid-200", "--reveal"},
 		{"doctor"},
@@ -262,7 +260,7 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("doctor --auth does not say %q:\n%s", line, checked)
 		}
 	}
-	run("poison", "requeue", "--all", "--yes")
+	run("calls", "retry", "--state", "poison", "--all", "--yes")
 	f.must(f.host.Stop(hostGrace))
 	if !underFunc { // its log is not ours
 		printed["log"] = f.host.Output()

@@ -18,7 +18,7 @@ func (f *fixture) stageMonitor() { f.stageTimer("AC-monitor", `"0 * * * * *"`) }
 func (f *fixture) awaitOutcomes() {
 	f.t.Helper()
 	f.await("a heartbeat of the app", func() bool {
-		_, code := f.scheduled("expedite", "no-such-message", "--canary", "1", "--dry-run")
+		_, code := f.scheduled("retry", "no-such-message", "--canary", "1", "--dry-run")
 		return code == 3
 	})
 }
@@ -62,7 +62,7 @@ func TestCanaryBehindTheBreaker(t *testing.T) {
 	f.await("the circuit breaker to open", func() bool {
 		return strings.Contains(f.host.Output(), "circuit breaker opened")
 	})
-	command, _, _ := f.poisonCommand("requeue", "--all", "--canary", "3", "--yes")
+	command, _, _ := f.poisonCommand("retry", "--all", "--canary", "3", "--yes")
 	said := &tail.Writer{}
 	command.Stderr = said
 	f.must(command.Start())

@@ -20,7 +20,7 @@ func TestRequeueManyKilledTwice(t *testing.T) {
 	const messages = 10_000 / scale
 	f.putExpired(messages)
 	began := time.Now()
-	args := []string{"requeue", "--all", "--yes"}
+	args := []string{"retry", "--all", "--yes"}
 	for _, share := range []int{10, 10, 1} { // a kill can be late on a machine that is busy
 		command, _, stderr := f.poisonCommand(append(args, "--runs", string(runs), "--json")...)
 		f.must(command.Start())

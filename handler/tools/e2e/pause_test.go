@@ -59,7 +59,7 @@ func TestPause(t *testing.T) {
 	f.await("the messages to be rescheduled", func() bool { return len(f.paused()) >= messages })
 	f.await("a dead letter", func() bool { return f.count(poisonQueue) == 1 })
 	f.await("the messages to be recorded", func() bool {
-		r, _ := f.scheduled("expedite", "--reason", "paused", "--all", "--dry-run")
+		r, _ := f.scheduled("retry", "--reason", "paused", "--all", "--dry-run")
 		return r.Total >= messages
 	})
 	for n := range messages {

@@ -23,15 +23,18 @@ const otherPoisonQueue = "async-caller-1-poison"
 
 // poisonCommand returns `async-caller poison` with arguments, and its output.
 func (f *fixture) poisonCommand(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
-	return f.operate(inGroup("poison", args)...)
+	return f.operate(inState("poison", args)...)
 }
 
-// inGroup returns the arguments of a command of a group. Undo and resume are commands of the group runs.
-func inGroup(group string, args []string) []string {
-	if args[0] == "undo" || args[0] == "resume" {
-		group = "runs"
+// inState returns the arguments of a command on the calls in a state. Undo and resume are commands of the group runs.
+func inState(state string, args []string) []string {
+	switch args[0] {
+	case "undo", "resume":
+		return append([]string{"runs"}, args...)
+	case "import":
+		return append([]string{"calls"}, args...)
 	}
-	return append([]string{group}, args...)
+	return append([]string{"calls", args[0], "--state", state}, args[1:]...)
 }
 
 // operate returns `async-caller` with arguments, as an operator runs it in the app folder, and its output.
@@ -181,7 +184,7 @@ func TestPoisonAtScale(t *testing.T) {
 	f.stageMonitor()
 	f.start(nil)
 	f.awaitOutcomes()
-	result := f.mustPoison("requeue", "--queue", poisonQueue, "--group", "reason=expired", "--replace-host",
+	result := f.mustPoison("retry", "--queue", poisonQueue, "--group", "reason=expired", "--replace-host",
 		"old.example="+address, "--canary", "3", "--yes")[0]
 	if result["done"] != 200.0/scale || result["twice"] != nil || result["skipped"] != nil {
 		t.Errorf("requeue: %v", result)
@@ -198,11 +201,10 @@ func TestPoisonAtScale(t *testing.T) {
 	if result["done"] != 200.0/scale {
 		t.Errorf("delete: %v", result)
 	}
-	for _, q := range f.mustPoison("queues") {
-		name := q["queue"].(string)
-		want := total[name] - map[string]float64{poisonQueue: 200 / scale, otherPoisonQueue: 200 / scale}[name]
-		if q["messages"] != want || q["hidden"] != nil {
-			t.Errorf("%s: %v messages, %v hidden, want %v", name, q["messages"], q["hidden"], want)
+	for name, before := range total {
+		want := before - map[string]float64{poisonQueue: 200 / scale, otherPoisonQueue: 200 / scale}[name]
+		if listed := f.mustPoison("list", "--queue", name); len(listed) != int(want) {
+			t.Errorf("%s: %d messages, want %v", name, len(listed), want)
 		}
 	}
 }
@@ -219,7 +221,7 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 		before[texts[n]] = true
 	}
 	f.putAll(poisonQueue, 0, texts)
-	result := f.mustPoison("requeue", "--all", "--set", "call.url=http://new.example/orders", "--set-header",
+	result := f.mustPoison("retry", "--all", "--set", "call.url=http://new.example/orders", "--set-header",
 		"X-Edited: yes", "--yes")[0]
 	if result["done"] != 500.0 || f.count(poisonQueue) != 0 || f.count(mainQueue) != 500 {
 		t.Fatalf("requeue: %v, %d left, %d sent", result, f.count(poisonQueue), f.count(mainQueue))
@@ -277,16 +279,7 @@ func TestHostMadePoison(t *testing.T) {
 		t.Errorf("not listed: %v", want)
 	}
 
-	// After keep they have the same reasons and never expire.
-	if result := f.mustPoison("keep", "--yes")[0]; result["done"] != 3.0 {
-		t.Errorf("keep: %v", result)
-	}
-	for _, m := range f.mustPoison("list") {
-		if m["expiresAt"] != nil {
-			t.Errorf("%v expires %v", m["requestId"], m["expiresAt"])
-		}
-	}
-	f.mustPoison("requeue", "--request-id", "crashing", "--yes")
+	f.mustPoison("retry", "--request-id", "crashing", "--yes")
 	f.await("the call that crashed", func() bool { return len(f.target.Calls("crashing")) == 2 })
 }
 

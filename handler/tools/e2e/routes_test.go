@@ -139,7 +139,7 @@ func TestRoutedContents(t *testing.T) {
 		{"export", "--output", file},
 		{"delete", "--all", "--yes"},
 		{"import", file, "--yes"},
-		{"requeue", "--all", "--yes"},
+		{"retry", "--all", "--yes"},
 	} {
 		f.mustPoison(args...)
 	}

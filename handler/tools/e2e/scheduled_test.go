@@ -30,7 +30,7 @@ type scheduledResult struct {
 // scheduled runs a command on scheduled messages and returns its result and exit code.
 func (f *fixture) scheduled(args ...string) (result scheduledResult, code int) {
 	f.t.Helper()
-	command, stdout, stderr := f.operate(append(inGroup("scheduled", args), "--json")...)
+	command, stdout, stderr := f.operate(append(inState("scheduled", args), "--json")...)
 	err := command.Run()
 	if exited, ok := errors.AsType[*exec.ExitError](err); ok {
 		code = exited.ExitCode()
@@ -57,13 +57,13 @@ func TestRunAfterAnOutage(t *testing.T) {
 			f.put(fmt.Sprintf("r%d", n), "503,200", `,"retry":{"schedule":["2h"]}`)
 		}
 		f.await("all calls to be recorded", func() bool {
-			r, _ := f.scheduled("expedite", "--host", "127.0.0.1", "--status", "503", "--dry-run")
+			r, _ := f.scheduled("retry", "--host", "127.0.0.1", "--status", "503", "--dry-run")
 			return r.Total == first+atOnce
 		})
 	}
 	waiting := f.watchWaiting(outageMessages)
 	stopStatus := waiting.checkStatus()
-	command, _, stderr := f.operate("scheduled", "expedite", "--host", "127.0.0.1", "--rate", fmt.Sprint(outageRate),
+	command, _, stderr := f.operate("calls", "retry", "--state", "scheduled", "--host", "127.0.0.1", "--rate", fmt.Sprint(outageRate),
 		"--yes")
 	f.must(command.Start())
 	f.await("half of the calls", func() bool { return len(f.secondCalls(outageMessages)) >= outageMessages/2 })
@@ -96,7 +96,7 @@ func TestRunAfterAnOutage(t *testing.T) {
 			t.Errorf("r%d was called %d times", n, len(calls))
 		}
 	}
-	if r, code := f.scheduled("expedite", "--all", "--dry-run"); r.Total > unknown || (code == 3) != (r.Total == 0) {
+	if r, code := f.scheduled("retry", "--all", "--dry-run"); r.Total > unknown || (code == 3) != (r.Total == 0) {
 		t.Errorf("the record still has messages: exit code %d, %+v", code, r)
 	}
 }
@@ -226,10 +226,10 @@ func TestCancelAndUndo(t *testing.T) {
 		f.put(fmt.Sprintf("r%d", n), "503,200", `,"retry":{"schedule":["2h"]}`)
 	}
 	f.await("all calls to be recorded", func() bool {
-		r, _ := f.scheduled("cancel", "--all", "--dry-run")
+		r, _ := f.scheduled("delete", "--all", "--dry-run")
 		return r.Total == messages
 	})
-	cancelled, code := f.scheduled("cancel", "--all", "--yes")
+	cancelled, code := f.scheduled("delete", "--all", "--yes")
 	if code != 0 || cancelled.Done != messages || f.count(mainQueue) != 0 {
 		t.Fatalf("exit code %d, %+v, %d messages are left", code, cancelled, f.count(mainQueue))
 	}
@@ -237,7 +237,7 @@ func TestCancelAndUndo(t *testing.T) {
 		f.count(mainQueue) != messages {
 		t.Fatalf("undo: exit code %d, %+v, %d messages", code, undone, f.count(mainQueue))
 	}
-	if r, code := f.scheduled("expedite", "--all", "--yes"); code != 0 || r.Done != messages {
+	if r, code := f.scheduled("retry", "--all", "--yes"); code != 0 || r.Done != messages {
 		t.Fatalf("expedite: exit code %d, %+v", code, r)
 	}
 	f.awaitEmpty()
@@ -253,8 +253,8 @@ func TestListManyScheduled(t *testing.T) {
 	f := newFixture(t, options{tables: true})
 	f.putRows(manyRows, hosts)
 	for name, want := range map[string]int{
-		"scheduled list --json":                 manyRows,
-		"scheduled list --group-by host --json": hosts, "status --json": 1,
+		"calls list --state scheduled --json":                 manyRows,
+		"calls list --state scheduled --group-by host --json": hosts, "status --json": 1,
 	} {
 		command, stdout, stderr := f.operate(strings.Fields(name)...)
 		began := time.Now()

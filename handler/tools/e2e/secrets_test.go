@@ -352,18 +352,17 @@ func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]s
 	delete(c, "trail") // an operator may see the errors of attempts
 	journals := t.TempDir()
 	for _, args := range [][]string{
-		{"queues"},
 		{"list"},
 		{"list", "--json"},
 		{"list", "--group-by", "error"},
 		{"list", "--group-by", "path", "--json"},
-		{"requeue", "--all", "--dry-run", "--set-header", "Authorization: " + secret},
-		{"requeue", "--all", "--set", "call.url=" + secret, "--yes"},
-		{"requeue", "--all", "--set", "call.headers.A=" + secret},
-		{"requeue", "--all", "--jq", ".[\"" + secret, "--yes"},
-		{"requeue", "--all", "--yes", "--json"},
+		{"retry", "--all", "--dry-run", "--set-header", "Authorization: " + secret},
+		{"retry", "--all", "--set", "call.url=" + secret, "--yes"},
+		{"retry", "--all", "--set", "call.headers.A=" + secret},
+		{"retry", "--all", "--jq", ".[\"" + secret, "--yes"},
+		{"retry", "--all", "--yes", "--json"},
 	} {
-		run(append([]string{"poison", "--runs", journals}, args...)...)
+		run(append(inState("poison", args), "--runs", journals)...)
 	}
 	run("runs", "list", "--json", "--runs", journals)
 }

@@ -186,8 +186,8 @@ func (o *operator) examples(t *testing.T) {
 	for _, page := range []string{"docs/operating.md", "docs/poison.md", "docs/messages.md", "docs/preview.md"} {
 		for _, s := range steps(strings.ReplaceAll(read(t, page), " \\\n    ", " ")) {
 			// TestChangeRaces, the tutorial, and the scripts of edits: here only rows are there, and no messages
-			isChange := strings.Contains(s.command, "scheduled expedite") ||
-				strings.Contains(s.command, "scheduled edit")
+			isChange := strings.Contains(s.command, "calls retry --state scheduled") ||
+				strings.Contains(s.command, "calls edit")
 			if s.command == "" || s.output == "" || isChange {
 				continue
 			}
@@ -229,7 +229,7 @@ func (o *operator) fixMalformed(t *testing.T) {
 			!strings.Contains(output, "2 messages cannot be requeued") {
 			t.Errorf("%s: %v\n%s", command, err, output)
 		}
-		left, _ := shell(t, o.folder, o.env, "async-caller poison list --reason malformed --json")
+		left, _ := shell(t, o.folder, o.env, "async-caller calls list --state poison --reason malformed --json")
 		if strings.Count(left, `"reason":"malformed"`) != 2 {
 			t.Errorf("left are\n%s", left)
 		}

@@ -239,75 +239,33 @@ func TestReach(t *testing.T) {
 	}
 }
 
-func TestQueues(t *testing.T) {
+// TestDeadLetterQueues checks on which queues the dead letters of the named ones are.
+func TestDeadLetterQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
-		began := time.Now().UTC()
-		advance(time.Hour)
 		put(t, store, "other-poison", deadLetter("later", "other"), 0)
-		must(store.Receive(t.Context(), "other-poison", 1, time.Minute))
-		got, err := newAccount(store).Queues(t.Context())
-		want := []account.QueueSummary{
-			{
-				Queue: poisonQueue, Main: mainQueue, Messages: 6, Oldest: began, Newest: began, Expiring: 2,
-				NextExpiry: began.Add(week),
-				Reasons: []account.ReasonCount{
-					{Reason: "rejected", Count: 3},
-					{Reason: "host_gave_up", Count: 1},
-					{Reason: "malformed", Count: 1},
-					{Reason: "undecodable", Count: 1},
-				},
-			},
-			{
-				Queue: "other-poison", Main: "other", Messages: 2, Hidden: 1, Oldest: began.Add(time.Hour),
-				Newest:  began.Add(time.Hour),
-				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 1}},
-			},
-			{
-				Queue: parking, Moved: true, Messages: 2, Oldest: began, Newest: began,
-				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 2}},
-			},
+		a := newAccount(store)
+		a.AppQueues = append(a.AppQueues, "new")
+		for names, want := range map[string]string{
+			"":                              "",
+			mainQueue:                       poisonQueue,
+			poisonQueue:                     poisonQueue,
+			mainQueue + " " + poisonQueue:   poisonQueue,
+			"other":                         "other-poison",
+			parking:                         parking,
+			"new":                           "", // no message of it was given up
+			"new " + parking + " " + "more": parking + " more",
+		} {
+			got, err := a.DeadLetterQueues(t.Context(), account.Source{Queues: strings.Fields(names)})
+			if strings.Join(got, " ") != want || err != nil {
+				t.Errorf("%s: %q, %v, want %q", names, got, err, want)
+			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%v, -want +got:\n%s", err, diff)
+		got, err := a.DeadLetterQueues(t.Context(), account.Source{Queues: []string{mainQueue}, Force: true})
+		if len(got) != 1 || got[0] != mainQueue || err != nil {
+			t.Errorf("%q, %v", got, err)
 		}
 	})
-}
-
-// TestQueuesMoved checks which queues count as queues to which messages were moved.
-func TestQueuesMoved(t *testing.T) {
-	for name, c := range map[string]struct {
-		text string
-		want bool
-	}{
-		"dead_letter":     {deadLetter("r1", mainQueue), true},
-		"raw_dead_letter": {string(must(storage.Base64.Decode(deadLetter("r1", mainQueue)))), true},
-		"malformed":       {storage.Base64.Encode([]byte("{")), false},
-		"envelope":        {hostCopy("r1"), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx := t.Context()
-				store := newQueues(t, 0)
-				a := newAccount(store)
-				if err := store.Create(ctx, parking); err != nil {
-					t.Fatal(err)
-				}
-				put(t, store, parking, c.text, 0)
-				put(t, store, mainQueue, deadLetter("moved back", mainQueue), 0) // a function reads it
-				got := must(a.Queues(ctx))
-				if moved := got[1:]; len(moved) > 0 != c.want || c.want &&
-					(moved[0].Queue != parking || !moved[0].Moved || moved[0].Messages != 1) {
-					t.Errorf("%+v", got)
-				}
-				for _, m := range store.All(parking) {
-					if m.DequeueCount > 0 {
-						t.Errorf("a message was received: %+v", m)
-					}
-				}
-			})
-		})
-	}
 }
 
 func TestFind(t *testing.T) {

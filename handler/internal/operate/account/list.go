@@ -113,6 +113,26 @@ func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
 	return s.Queues, nil
 }
 
+// DeadLetterQueues returns the queues that have the dead letters of the source's queues: the poison queue, if it exists,
+// of a queue that a function reads, and any other queue itself. With Force, these are the source's queues.
+func (a *Account) DeadLetterQueues(ctx context.Context, s Source) (names []string, err error) {
+	if len(s.Queues) == 0 || s.Force {
+		return s.Queues, nil
+	}
+	all, err := a.Reach(ctx)
+	for _, name := range s.Queues {
+		isRead := a.IsRead(all, name)
+		if isRead {
+			name += storage.PoisonSuffix
+		}
+		isMissing := isRead && !slices.Contains(all, name)
+		if !isMissing && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, err
+}
+
 // scan shows every visible message of a queue with this front, and returns how many messages are hidden.
 func (a *Account) scan(
 	ctx context.Context, front Front, first []storage.Message, visit func(storage.Message),

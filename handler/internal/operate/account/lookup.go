@@ -78,7 +78,7 @@ func (a *Account) LookUp(ctx context.Context, q LookupQuery) (Lookup, error) {
 	case err != nil:
 		return Lookup{}, err
 	default:
-		err = a.CheckScheduledQueues(ctx, Source{Queues: q.Queues})
+		err = a.CheckQueues(ctx, Source{Queues: q.Queues})
 		if errors.Is(err, storage.ErrNoQueue) {
 			return Lookup{}, err
 		}

@@ -24,9 +24,9 @@ func (a *Account) selects(s Source, m message.Recorded) bool {
 	return fromQueue && s.names(m.Message) && a.match(s.Filter, m.Searched(), m.Row.Content)
 }
 
-// CheckScheduledQueues returns a [storage.ErrNoQueue] for a queue of the source that does not exist and of which the
+// CheckQueues returns a [storage.ErrNoQueue] for a queue of the source that does not exist and of which the
 // record has no row: its name is probably misspelt.
-func (a *Account) CheckScheduledQueues(ctx context.Context, s Source) error {
+func (a *Account) CheckQueues(ctx context.Context, s Source) error {
 	if len(s.Queues) == 0 {
 		return nil
 	}

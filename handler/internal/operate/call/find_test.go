@@ -118,12 +118,12 @@ func TestSections(t *testing.T) {
 				t.Errorf("section %q is empty", s.Title)
 			}
 		}
-		if want := "|timeline|call|if it is requeued now"; strings.Join(titles, "|") != want || len(notes) > 0 {
+		if want := "|timeline|call|if it is retried now"; strings.Join(titles, "|") != want || len(notes) > 0 {
 			t.Errorf("sections %q, want %q; notes %q", titles, want, notes)
 		}
 		commands, warning := page.Commands()
 		target := page.ID + " --queue async-caller-poison"
-		want := []string{"poison requeue " + target, "poison delete " + target}
+		want := []string{"calls retry " + target, "calls delete " + target}
 		if !slices.Equal(commands, want) || warning != "" {
 			t.Errorf("commands %q, want %q; warning %q", commands, want, warning)
 		}

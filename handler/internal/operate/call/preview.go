@@ -114,8 +114,8 @@ func liveSettings(a *account.Account, settings []setting.Setting, now time.Time)
 // nextForPoison suggests commands for a poison message.
 func nextForPoison(id, queueName string, requeue Preview) []string {
 	target := commandTarget(id, queueName)
-	words := append([]string{"poison requeue", target}, requeue.Flags...)
-	return []string{strings.Join(words, " "), "poison delete " + target}
+	words := append([]string{"calls retry", target}, requeue.Flags...)
+	return []string{strings.Join(words, " "), "calls delete " + target}
 }
 
 // commandTarget names a message in a command. The queue saves reading the others.

@@ -64,8 +64,8 @@ func TestPreviewRequeue(t *testing.T) {
 				t.Errorf("explained %v, refused %q", got.Explanation != nil, got.Refused)
 			}
 			target := "8a1b --queue " + test.queue
-			requeue := strings.TrimSpace("poison requeue " + target + " " + test.flags)
-			want := []string{requeue, "poison delete " + target}
+			requeue := strings.TrimSpace("calls retry " + target + " " + test.flags)
+			want := []string{requeue, "calls delete " + target}
 			if got := nextForPoison(found.ID, found.Queue, got); !slices.Equal(got, want) {
 				t.Errorf("next %q, want %q", got, want)
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/rules/explain"
@@ -52,7 +53,7 @@ func (p Page) Sections(now time.Time) []Section {
 	sections = append(sections, p.contentSections()...)
 	switch {
 	case p.Requeue != nil:
-		sections = append(sections, Section{"if it is requeued now", p.Requeue.lines()})
+		sections = append(sections, Section{"if it is retried now", p.Requeue.lines()})
 	case p.isDueLater():
 		sections = append(sections, Section{"at its next attempt", deliveryLines(*p.Next)})
 	case p.Next != nil:
@@ -75,7 +76,7 @@ func (p Page) Commands() (commands []string, warning string) {
 	case p.Requeue != nil:
 		commands = nextForPoison(p.ID, p.Queue, *p.Requeue)
 	case p.isDueLater():
-		commands = []string{"scheduled expedite " + target, "scheduled cancel " + target}
+		commands = []string{"calls retry " + target, "calls delete " + target}
 	default:
 		return nil, ""
 	}
@@ -160,7 +161,7 @@ func (p Page) addQueued(l *lines, now time.Time) {
 	if !p.ExpiresAt.IsZero() {
 		expires = format.Moment(p.ExpiresAt) + ", in " + format.Age(p.ExpiresAt.Sub(now)) + ": storage then deletes it"
 		if p.State == StatePoison {
-			expires += "; `async-caller poison keep` prevents that"
+			expires += ", unless timer " + functionapp.KeeperTimer + " keeps it"
 		}
 	}
 	l.add("expires", "%s", expires)

@@ -206,13 +206,13 @@ func (report Reporter) queues(ctx context.Context, a *account.Account, names []s
 		Text:  "first messages that are not encoded as messageEncoding says, " + string(a.Rules.Encoding),
 		Next: "correct messageEncoding in host.json, or the sender; " +
 			"once the messages are on a poison queue, " +
-			"`async-caller poison requeue --reason undecodable,malformed --fix-encoding`",
+			"`async-caller calls retry --state poison --all --fix-encoding --dry-run` shows which can be sent",
 	}, "the first messages are encoded as messageEncoding says")
 	report.items(poison, Line{
 		State: Warning,
 		Check: "poison",
 		Text:  "messages that could not be delivered",
-		Next:  "`async-caller poison list --group-by error`",
+		Next:  "`async-caller calls list --state poison --group-by error`",
 	}, "no messages")
 }
 

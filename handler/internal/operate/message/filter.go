@@ -28,6 +28,8 @@ type Filter struct {
 	// Since and Until limit Message.Since; Until is exclusive.
 	Since, Until time.Time
 	RequestID    string
+	// Organization and Environment are those of the tenant.
+	Organization, Environment string
 	// ID is an id for [MatchID].
 	ID string
 	// Text matches in any letter case in the content as its receivers would read it, and in Message.Detail.
@@ -55,6 +57,8 @@ func (f Filter) Match(m Message, content []byte) (selected, unsearched bool) {
 		!f.Since.IsZero() && m.Since.Before(f.Since),
 		!f.Until.IsZero() && !m.Since.Before(f.Until),
 		f.RequestID != "" && f.RequestID != m.RequestID,
+		f.Organization != "" && f.Organization != m.Organization,
+		f.Environment != "" && f.Environment != m.Environment,
 		f.ID != "" && !MatchID(m, f.ID),
 		f.Group != nil && !f.Group.Match(m):
 		return false, false

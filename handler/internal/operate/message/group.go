@@ -181,6 +181,8 @@ func (g Group) Match(m Message) bool {
 
 // Row is one group of a list.
 type Row struct {
+	// State is the state of the calls in a list of several states; otherwise empty.
+	State string `json:"state,omitempty"`
 	Key   string `json:"key"`
 	Count int    `json:"count"`
 	// First and Last are the earliest and the latest Message.Since.

@@ -179,7 +179,7 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 		wrapped, isWrapped := errors.AsType[*envelope.WrappedError](in.Malformed)
 		switch {
 		case e != nil:
-			detail += "; the text is an envelope: requeue --fix-encoding fixes it"
+			detail += "; the text is an envelope: calls retry --fix-encoding fixes it"
 		case isWrapped: // short, because a list shows only the ends of a long text
 			detail = fmt.Sprintf("not base64, but an envelope in %s", wrapped.Wrapping)
 		}

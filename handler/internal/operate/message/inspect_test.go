@@ -188,12 +188,12 @@ func TestReadReasonsFoundOut(t *testing.T) {
 	}{
 		"not_base64": {"hello, world", "undecodable", "not base64: illegal base64 data at input byte 5", ""},
 		"envelope_not_base64": {
-			native(""), "undecodable", "; the text is an envelope: requeue --fix-encoding fixes it",
+			native(""), "undecodable", "; the text is an envelope: calls retry --fix-encoding fixes it",
 			envelope.FormatNative,
 		},
-		"nexus_not_base64": {nexus(""), "undecodable", "requeue --fix-encoding", envelope.FormatNexus},
+		"nexus_not_base64": {nexus(""), "undecodable", "calls retry --fix-encoding", envelope.FormatNexus},
 		"letter_not_base64": {
-			native(`,"deadLetter":{"reason":"expired"}`), "undecodable", "requeue --fix-encoding",
+			native(`,"deadLetter":{"reason":"expired"}`), "undecodable", "calls retry --fix-encoding",
 			envelope.FormatNative,
 		},
 		"empty":       {"", "malformed", "not JSON: line 1, column 1", ""},

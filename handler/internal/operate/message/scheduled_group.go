@@ -10,6 +10,8 @@ import (
 
 // ScheduledGroup counts the scheduled messages with the same key.
 type ScheduledGroup struct {
+	// State is as in [Row].
+	State string `json:"state,omitempty"`
 	Key   string `json:"key"`
 	Count int    `json:"count"`
 	// DueInMinute and DueInHour count the messages that are due by then, those that are due already included, but not

@@ -22,9 +22,8 @@ type Edit struct {
 	Options edit.Options
 	// Original is the content that was edited, if Options.Edited is set.
 	Original []byte
-	// Now makes the messages due at once, as expedite does. NewRequestID gives each a new request id.
-	Now, NewRequestID bool
-	Pace              journal.Pace
+	// NewRequestID gives each message a new request id.
+	NewRequestID bool
 	// Force edits messages although edits have no effect.
 	Force bool
 	// Show, unless nil, is called with each message that the plan changes.
@@ -38,28 +37,26 @@ var (
 )
 
 // PlanEdit prepares to edit scheduled messages in place. Attempts, trail and the time of the next attempt stay. It
-// refuses messages that the handler would refuse. The error is an [ErrNoEffect] if edits do nothing. A plan that makes
-// the messages due cannot be undone.
-func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (p *Plan, err error) {
-	const command = "edit"
-	run := paced(command, e.Pace)
+// refuses messages that the handler would refuse. The error is an [ErrNoEffect] if edits do nothing.
+func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (*Plan, error) {
 	var noted notes
-	apply := func(_ *Plan, in *decision.Intake, row *record.Row) error {
-		before, original := in.Content, *row
-		if err := op.edit(ctx, e, in, row); err != nil {
-			return err
+	change := func(_ *Plan, in decision.Intake, row record.Row) (journal.Step, error) {
+		due := row.NextAttemptAt
+		if due.IsZero() {
+			return journal.Step{}, errNoDue
 		}
-		noted.add(e.Options, before, in.Content, nameOf(original))
+		edited, err := op.edit(ctx, e, in, row)
+		if err != nil {
+			return journal.Step{}, err
+		}
+		noted.add(e.Options, in.Content, edited, nameOf(row))
 		if e.Show != nil {
-			e.Show(message.FromRow(original).Message, before, in.Content)
+			e.Show(message.FromRow(row).Message, in.Content, edited)
 		}
-		return nil
+		text := op.Account.Rules.Encoding.Encode(edited)
+		return journal.Step{Take: &journal.Take{Due: due}, Set: &journal.Set{Text: text, Due: due}}, nil
 	}
-	if e.Now {
-		p, err = op.planRetryScheduled(ctx, s, run, op.settingsInForce(ctx), apply)
-	} else {
-		p, err = op.planEdit(ctx, s, run, apply)
-	}
+	p, err := op.planScheduled(ctx, journal.Run{Command: "edit"}, s, change)
 	if err != nil {
 		return nil, err
 	}
@@ -69,53 +66,29 @@ func (op *Operations) PlanEdit(ctx context.Context, s account.Source, e Edit) (p
 		return nil, err
 	}
 	p.Warnings = append(p.Warnings, warnings...)
-	p.Final = e.Now
 	return p, nil
 }
 
-// planEdit plans edits of messages that stay scheduled.
-func (op *Operations) planEdit(
-	ctx context.Context, s account.Source, run journal.Run, apply preparation,
-) (*Plan, error) {
-	change := func(p *Plan, in decision.Intake, row record.Row) (journal.Step, error) {
-		due := row.NextAttemptAt
-		if due.IsZero() {
-			return journal.Step{}, errNoDue
-		}
-		err := apply(p, &in, &row)
-		text := op.Account.Rules.Encoding.Encode(in.Content)
-		return journal.Step{Take: &journal.Take{Due: due}, Set: &journal.Set{Text: text, Due: due}}, err
-	}
-	return op.planScheduled(ctx, run, s, change)
-}
-
-// edit applies the edits to the intake of a message, and to its row.
-func (op *Operations) edit(ctx context.Context, e Edit, in *decision.Intake, row *record.Row) error {
+// edit returns the edited content of a message.
+func (op *Operations) edit(ctx context.Context, e Edit, in decision.Intake, row record.Row) ([]byte, error) {
 	switch {
 	case op.Account.Rules.IsRaw(row.Partition):
-		return errEditedRaw
+		return nil, errEditedRaw
 	case e.Options.Edited != nil && !bytes.Equal(in.Content, e.Original):
-		return errEditedOld
+		return nil, errEditedOld
 	}
 	requestID := ""
 	if e.NewRequestID {
 		requestID = uuid.NewString()
 	}
-	now := time.Now()
-	due := row.NextAttemptAt
-	if e.Now {
-		due = now
-	}
-	edited, err := e.Options.Scheduled(ctx, op.Account.Rules, in.Content, row.ID, requestID, due, now)
+	edited, err := e.Options.Scheduled(
+		ctx, op.Account.Rules, in.Content, row.ID, requestID, row.NextAttemptAt, time.Now())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	*row = op.editedRow(*row, in.Content, edited.Content)
 	if edited.Envelope.Format() == envelope.FormatNexus { // the C# app needs it
-		edited.Envelope.Expires = row.Deadline
+		edited.Envelope.Expires = op.editedRow(row, in.Content, edited.Content).Deadline
 	}
 	content, err := edited.Envelope.Successor(edited.Limit)
-	edited.Content = content.Bytes
-	*in = edited
-	return err
+	return content.Bytes, err
 }

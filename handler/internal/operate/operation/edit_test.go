@@ -15,7 +15,6 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -154,31 +153,6 @@ func TestEditDelivered(t *testing.T) {
 	})
 }
 
-// TestEditNow: with Now, the edited message is due at once, its row is removed, and there is no undo.
-func TestEditNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 0)
-		schedule(t, store, table, withTicket("r0"), later)
-		e := setting(t, "call.method=PUT")
-		e.Now, e.NewRequestID = true, true
-		p := mustPlan(t)(a.PlanEdit(t.Context(), everything(), e))
-		if !p.Final {
-			t.Error("it can be undone")
-		}
-		r := execute(t, p)
-		_, got := onlyMessage(t, a, store)
-		isDue := !got.DueAt().After(time.Now()) && len(hidden(store, mainQueue)) == 0
-		if r.Done != 1 || !isDue || len(allRows(t, table)) != 0 || got.Call.Method != "PUT" || got.Ticket != 0 ||
-			got.Attempts != 3 || got.RequestID == "r0" || !envelope.ValidRequestID(got.RequestID) {
-			t.Errorf("%+v: %+v", r, got)
-		}
-		_, err := a.PlanUndo(t.Context(), r.Run)
-		if !errors.Is(err, run.ErrNothingLeft) {
-			t.Errorf("undo: %v", err)
-		}
-	})
-}
-
 // TestEditNewRequestID: the id differs for each message, and the rows have it.
 func TestEditNewRequestID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -214,32 +188,28 @@ func TestEditRefused(t *testing.T) {
 	soon := time.Now().Add(later / 2).UTC().Format(time.RFC3339)
 	for name, test := range map[string]struct {
 		argument string
-		now      bool
 		want     string // empty if it is not refused
 	}{
-		"malformed": {"call.url=none", false, "would be malformed"},
-		"retry":     {"retry=no-such", false, "retry policy"},
-		"private":   {"call.url=https://169.254.169.254/", false, "must not be called"},
-		"too_large": {"call.body=" + strings.Repeat("x", 48<<10), false, "bytes"},
+		"malformed": {"call.url=none", "would be malformed"},
+		"retry":     {"retry=no-such", "retry policy"},
+		"private":   {"call.url=https://169.254.169.254/", "must not be called"},
+		"too_large": {"call.body=" + strings.Repeat("x", 48<<10), "bytes"},
 		"no_room": {
-			"call.body=" + strings.Repeat("x", 48<<10-len(plannedCall("r0", later))-50), false, "no room for",
+			"call.body=" + strings.Repeat("x", 48<<10-len(plannedCall("r0", later))-50), "no room for",
 		},
-		"same":            {"call.method=POST", false, ""},
-		"same_url":        {"call.url=https://t.example/orders/1", false, "change nothing"},
-		"attempts":        {"attempts=0", false, "stay"},
-		"next":            {"nextAttemptAt=" + past, false, "stay"},
-		"run":             {"run=T0KEN", false, "stay"},
-		"ticket":          {"reserved=3", false, "stay"},
-		"dead_letter":     {`deadLetter={"reason":"x"}`, false, "stay"},
-		"deadline_passed": {"deadline=" + past, false, "has passed"},
-		"deadline_early":  {"deadline=" + soon, false, "before the next attempt"},
-		"deadline_now":    {"deadline=" + soon, true, ""},
+		"same":            {"call.method=POST", ""},
+		"same_url":        {"call.url=https://t.example/orders/1", "change nothing"},
+		"attempts":        {"attempts=0", "stay"},
+		"next":            {"nextAttemptAt=" + past, "stay"},
+		"run":             {"run=T0KEN", "stay"},
+		"ticket":          {"reserved=3", "stay"},
+		"dead_letter":     {`deadLetter={"reason":"x"}`, "stay"},
+		"deadline_passed": {"deadline=" + past, "has passed"},
+		"deadline_early":  {"deadline=" + soon, "before the next attempt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, _, _ := newScheduled(t, 1)
-			e := setting(t, test.argument)
-			e.Now = test.now
-			p, err := a.PlanEdit(t.Context(), everything(), e)
+			p, err := a.PlanEdit(t.Context(), everything(), setting(t, test.argument))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -484,22 +454,6 @@ func TestEditKilled(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestEditPaced: an edit keeps the due time of each message whatever its pace.
-func TestEditPaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, _ := newScheduled(t, 30)
-		e := setting(t, "call.method=PUT")
-		e.Pace = journal.Pace{Rate: 0.1}
-		due := time.Now().Add(later)
-		execute(t, mustPlan(t)(a.PlanEdit(t.Context(), everything(), e)))
-		for _, m := range store.All(mainQueue) {
-			if late := m.NextVisibleAt.Sub(due); late < -time.Second || late > 2*time.Second {
-				t.Errorf("it is visible %v after it is due", late)
-			}
-		}
-	})
 }
 
 // turns is an observer that counts the finished steps for an app that receives as many messages.

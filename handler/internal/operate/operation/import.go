@@ -61,7 +61,7 @@ func (op *Operations) PlanImport(ctx context.Context, in io.Reader, o Import) (*
 
 // checkImport refuses a queue that is not a poison queue of the app, or on which the message would be something else.
 func (op *Operations) checkImport(all []string, r account.Found, to string) error {
-	if err := op.Account.CheckQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
+	if err := op.Account.CheckQueue(all, to, "import to a poison queue and retry, or use --force"); err != nil {
 		return err
 	}
 	main := account.MainQueue(to)

@@ -56,23 +56,9 @@ func NewKeeper(a *account.Account, queues []string) *Keeper {
 	return &Keeper{account: a, queues: queues, permanent: map[string]readQueue{}, readings: map[string]record.Reading{}}
 }
 
-// PlanKeep counts the messages of a source that storage will delete, and that a [Keeper] would keep. The plan has only
-// these numbers: a keeper has no journal.
-func PlanKeep(ctx context.Context, a *account.Account, s account.Source) (*Plan, error) {
-	s.Expiring = true
-	p := &Plan{From: map[string]int{}, Counts: newCounts()}
-	p.Command, p.Account = "keep", a.Name
-	listed, err := a.List(ctx, s, func(f account.Found) {
-		p.From[f.Queue]++
-		p.count(f.Message)
-	})
-	p.Total, p.Hidden = listed.Matched, listed.Hidden
-	return p, err
-}
-
-// Run reads the queues, which table has rows of unless it is nil, and returns the number of messages that it has kept. The error joins what is incomplete;
-// it does not keep the other queues waiting. When ctx ends, Run completes the messages that it has begun, which
-// takes at most 30 s, and leaves the others to the next pass.
+// Run reads the queues, which table has rows of unless it is nil, and returns the number of messages that it has kept.
+// The error joins what is incomplete; it does not keep the other queues waiting. When ctx ends, Run completes the
+// messages that it has begun, which takes at most 30 s, and leaves the others to the next pass.
 func (k *Keeper) Run(ctx context.Context, table storage.Table) (kept int, err error) {
 	passes, problems := make([]pass, len(k.queues)), make([]error, len(k.queues))
 	var workers errgroup.Group

@@ -20,7 +20,7 @@ func (op *Operations) PlanMove(ctx context.Context, s account.Source, to string)
 		err = op.checkTarget(all, to)
 	}
 	if err == nil && !s.Force {
-		const advice = "use requeue to send messages to it, or --force to move them there unchanged"
+		const advice = "without --as-is, messages are sent to it; --force moves them there unchanged"
 		err = op.Account.CheckQueue(all, to, advice)
 	}
 	if err != nil {

@@ -125,15 +125,16 @@ func (op *Operations) planOf(p *run.Plan) *Plan {
 	}
 }
 
-// Counts are the numbers of a plan's messages by reason and by host.
+// Counts are the numbers of a plan's messages by reason, by host and by tenant.
 type Counts struct {
 	Reasons map[string]int `json:"reasons"`
 	Hosts   map[string]int `json:"hosts"`
+	Tenants map[string]int `json:"tenants"`
 }
 
-func newCounts() Counts { return Counts{map[string]int{}, map[string]int{}} }
+func newCounts() Counts { return Counts{map[string]int{}, map[string]int{}, map[string]int{}} }
 
-// mostCounted limits the reasons and the hosts that a plan counts, because anyone can have written them. The others
+// mostCounted limits the reasons, hosts and tenants that a plan counts, because anyone can have written them. The others
 // count as otherKeys.
 const (
 	mostCounted = 1000
@@ -144,6 +145,11 @@ const (
 func (c Counts) count(m message.Message) {
 	countKey(c.Reasons, m.Reason)
 	countKey(c.Hosts, cmp.Or(m.Host, "no host"))
+	tenant := "no tenant"
+	if m.Organization != "" || m.Environment != "" {
+		tenant = m.Organization + "/" + m.Environment
+	}
+	countKey(c.Tenants, tenant)
 }
 
 func countKey(counts map[string]int, key string) {

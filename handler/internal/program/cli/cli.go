@@ -175,7 +175,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 		fmt.Sprintf(".FlagUsagesWrapped %d ", terminal.DefaultWidth)))
 	root.AddCommand(
 		newServe(env), newSend(env), newSchedule(env), newExplain(env),
-		newPoison(env), newScheduled(env), newRuns(env), newErase(env),
+		newCalls(env), newRuns(env), newErase(env),
 		newTargets(env), newRoutes(env), newShow(env),
 		newStatus(env), newConsole(env), newDoctor(env), newDrill(env), newLog(env), newVersion(env),
 	)

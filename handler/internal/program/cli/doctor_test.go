@@ -534,7 +534,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{
 			"poison", func(p *patient) { p.put(p.queue+"-poison", "C4nary") }, "warning", "poison",
 			"1 on poison-poison",
-			"poison list",
+			"calls list --state poison",
 		},
 		{
 			"table_read", func(p *patient) { p.denied("Table", http.MethodGet) }, "broken", "table access", "403",

@@ -17,6 +17,11 @@ import (
 	"asynccaller/handler/internal/program/terminal"
 )
 
+// editFlags are the names of the flags that addEdits declares.
+func editFlags() []string {
+	return []string{"set", "set-header", "delete-header", "replace-host", "jq", "edit"}
+}
+
 // addEdits declares the flags that edit messages. The flag --edit sets inEditor.
 func addEdits(flags *flagSet, to *edit.Edits, inEditor *bool) {
 	edits := (*[]edit.Edit)(to)

@@ -151,7 +151,7 @@ func parseJSON(text string) (json.RawMessage, error) {
 	_, err := strictjson.Depth([]byte(text))
 	if err != nil && hasLostQuotes(text) {
 		err = fmt.Errorf("%w; the shell seems to have changed the quotes: give the JSON in a file (send --body-file, "+
-			`requeue --edit), or write '{"id":42}' in PowerShell 7.3 and later, and '{\"id\":42}' in earlier ones`, err)
+			`calls retry --edit), or write '{"id":42}' in PowerShell 7.3 and later, and '{\"id\":42}' in earlier ones`, err)
 	}
 	return json.RawMessage(text), err
 }

@@ -18,7 +18,7 @@ func TestTextsInUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	send := []string{"send", "--dry-run", "--url", "https://t.example/"}
-	requeue := []string{"poison", "requeue", "--all", "--yes"}
+	requeue := []string{"calls", "retry", "--state", "poison", "--all", "--yes"}
 	for flag, test := range map[string]struct {
 		command []string
 		value   string
@@ -90,7 +90,7 @@ func TestBrokenJSON(t *testing.T) {
 				"context":   {"send", "--dry-run", "--url", "https://t.example/", "--context", test.text},
 				"retry":     {"send", "--dry-run", "--url", "https://t.example/", "--retry", test.text},
 				"policy":    {"schedule", "--policy", test.text},
-				"set":       {"poison", "requeue", "--all", "--yes", "--set", "call.json=" + test.text},
+				"set":       {"calls", "retry", "--state", "poison", "--all", "--yes", "--set", "call.json=" + test.text},
 			} {
 				isRetry := flag == "retry" || flag == "policy"
 				isObject := strings.HasPrefix(test.text, "{")

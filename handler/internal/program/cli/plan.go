@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -38,7 +39,7 @@ func (s *session) execute(ctx context.Context, plan *operation.Plan, err error) 
 	case plan.Total == 0 && plan.Refused == 0:
 		err = s.nothingMatched(plan.Hidden)
 	case plan.Total == 0:
-		err = fmt.Errorf("nothing to %s in %s: all matching messages were refused", plan.Command, plan.Account)
+		err = fmt.Errorf("nothing to %s in %s: all matching messages were refused", verb(plan.Command), plan.Account)
 		if s.json {
 			_ = printJSON(s.out, planResult(plan))
 		}
@@ -75,12 +76,8 @@ func (s *session) announce(plan *operation.Plan) {
 	}
 }
 
-// mostNames is the largest number of messages that a warning or a refusal names, requestColumns the width of their
-// request ids.
-const (
-	mostNames      = 3
-	requestColumns = 40
-)
+// mostNames is the largest number of messages that a warning or a refusal names.
+const mostNames = 3
 
 // warn prints a warning with the first of its messages.
 func (s *session) warn(w operation.Warning) {
@@ -88,7 +85,7 @@ func (s *session) warn(w operation.Warning) {
 	for _, m := range w.Messages[:min(len(w.Messages), mostNames)] {
 		name := shortID(m.ID) + " on " + m.Queue
 		if m.RequestID != "" {
-			name = terminal.CutMiddle(m.RequestID, requestColumns) + " (" + shortID(m.ID) + ") on " + m.Queue
+			name = m.RequestID + " (" + shortID(m.ID) + ") on " + m.Queue
 		}
 		names = append(names, name)
 	}
@@ -135,21 +132,55 @@ func (s *session) printMore(n int) {
 
 // planText describes a plan in one line.
 func planText(plan *operation.Plan) string {
-	in := " in " + plan.Account
-	switch plan.Command {
-	case "expedite", "edit", "cancel":
-		text := plan.Command + " " + format.Plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) + in
-		if plan.Command == "cancel" && len(plan.To) > 0 {
-			text += ", and send callbacks" + queuesText(" to ", plan.To)
-		}
-		if plan.Command == "edit" && plan.Final {
-			text += ", and make them due"
-		}
-		return text
-	case "keep":
-		return changeText(plan) + queuesText(" on ", plan.From) + in + ", so that storage does not delete them"
+	in := " in " + plan.Account + tenantsText(plan.Tenants)
+	if !isOfScheduled(plan.Command) {
+		return changeText(plan) + queuesText(" from ", plan.From) + queuesText(" to ", plan.To) + in
 	}
-	return changeText(plan) + queuesText(" from ", plan.From) + queuesText(" to ", plan.To) + in
+	text := verb(plan.Command) + " " + format.Plural(plan.Total, "scheduled call") + queuesText(" on ", plan.From) + in
+	if len(plan.To) > 0 && plan.Command == "cancel" {
+		callbacks := 0
+		for _, n := range plan.To {
+			callbacks += n
+		}
+		text += ", and send " + format.Plural(callbacks, "callback") + queuesText(" to ", plan.To)
+	}
+	return text
+}
+
+// isOfScheduled reports whether the runs of a command change scheduled calls, which are invisible until they are due.
+func isOfScheduled(command string) bool {
+	return slices.Contains([]string{"expedite", "edit", "cancel"}, command)
+}
+
+// verb returns what the command of a journal is called today.
+func verb(command string) string {
+	return cmp.Or(map[string]string{"requeue": "retry", "expedite": "retry", "cancel": "delete"}[command], command)
+}
+
+// mostTenants is the largest number of tenants that a plan names.
+const mostTenants = 5
+
+// tenantsText names the tenants of a plan, if there are two or more.
+func tenantsText(counts map[string]int) string {
+	if len(counts) < 2 {
+		return ""
+	}
+	tenants := largestFirst(counts)
+	var names []string
+	for _, tenant := range tenants[:min(len(tenants), mostTenants)] {
+		names = append(names, fmt.Sprintf("%s (%s)", tenant, format.Number(counts[tenant])))
+	}
+	if more := len(tenants) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf(", of %d tenants: %s", len(tenants), strings.Join(names, ", "))
+}
+
+// largestFirst returns the keys of some numbers, that of the largest one first.
+func largestFirst(counts map[string]int) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
+	})
 }
 
 // queuesText lists queues, with the number of messages on each if there are several queues.
@@ -203,7 +234,7 @@ func changeText(plan *operation.Plan) string {
 	if plan.Command == "undo" {
 		return "undo up to " + format.Messages(plan.Total)
 	}
-	return plan.Command + " " + format.Messages(plan.Total)
+	return verb(plan.Command) + " " + format.Messages(plan.Total)
 }
 
 func question(plan *operation.Plan) string {
@@ -217,8 +248,7 @@ func question(plan *operation.Plan) string {
 // report prints the result of a run and returns its error. Final says that the run cannot be undone.
 func (s *session) report(ctx context.Context, r operation.Result, final bool, err error) error {
 	isLeft := r.Command == "" || !r.Finished() && r.Stopped == ""
-	isWaiting := slices.Contains([]string{"expedite", "edit", "cancel"}, r.Command) // invisible until they are due
-	if isLeft && !isWaiting {
+	if isLeft && !isOfScheduled(r.Command) {
 		s.progress.printf("%s", operation.Hidden(time.Now()))
 	}
 	if r.Run == "" { // it did not begin
@@ -298,10 +328,63 @@ func (s *session) incomplete(ctx context.Context, r operation.Result, err error)
 	return &codeError{code, err}
 }
 
-// irregular are the past participles of some commands.
-var irregular = map[string]string{"keep": "kept", "undo": "undone", "cancel": "cancelled"}
-
-// pastTense returns the past participle of a command.
+// pastTense returns the past participle of what a command is called today.
 func pastTense(command string) string {
-	return cmp.Or(irregular[command], strings.TrimSuffix(command, "e")+"ed")
+	irregular := map[string]string{"undo": "undone", "retry": "retried"}
+	return cmp.Or(irregular[verb(command)], strings.TrimSuffix(verb(command), "e")+"ed")
+}
+
+// executeOrPreview executes a plan or, in a dry run, only shows it. The arguments are the results of the function that
+// made the plan.
+func (s *session) executeOrPreview(ctx context.Context, plan *operation.Plan, err error, dryRun bool) error {
+	if err == nil && dryRun {
+		return s.preview(ctx, plan)
+	}
+	return s.execute(ctx, plan, err)
+}
+
+// preview shows a plan and discards it.
+func (s *session) preview(ctx context.Context, plan *operation.Plan) error {
+	defer plan.Discard(ctx)
+	return s.showPreview(plan)
+}
+
+// showPreview shows a plan that nobody executes.
+func (s *session) showPreview(plan *operation.Plan) error {
+	if plan.Total+plan.Refused == 0 {
+		return s.nothingMatched(plan.Hidden)
+	}
+	s.announce(plan)
+	if plan.Total > 0 && !s.json {
+		printCounts(s.out, "reason", plan.Reasons)
+		printCounts(s.out, "host", plan.Hosts)
+	}
+	s.progress.printf("dry run: nothing was changed")
+	if s.json {
+		_ = printJSON(s.out, previewResult{planResult(plan), plan.Counts, plan.Untold}) // output keeps the error
+	}
+	return notFound(plan.UnmatchedIDs)
+}
+
+// previewResult is the result of a dry run, with the numbers of messages by reason and by host.
+type previewResult struct {
+	operation.Result
+	operation.Counts
+
+	Untold int `json:"untold,omitempty"`
+}
+
+// mostCounts is the largest number of reasons or hosts that a dry run prints.
+const mostCounts = 10
+
+// printCounts prints the numbers of messages by a property, the largest first.
+func printCounts(out io.Writer, property string, counts map[string]int) {
+	keys := largestFirst(counts)
+	shown := keys[:min(len(keys), mostCounts)]
+	for _, key := range shown {
+		fmt.Fprintf(out, "%s %s: %s\n", property, key, format.Number(counts[key]))
+	}
+	if more := len(keys) - len(shown); more > 0 {
+		fmt.Fprintf(out, "%s: %s more, see --json\n", property, format.Number(more))
+	}
 }

@@ -136,7 +136,7 @@ func (o *output) result(err error) error {
 	case hasCode:
 		return err
 	}
-	return nil // as in: async-caller poison list | head
+	return nil // as in: async-caller calls list --state poison | head
 }
 
 func (o *output) Columns() int { return terminal.Width(o.Writer) }

@@ -66,7 +66,7 @@ value that may be a secret.`,
 	flags := flagsOf(command)
 	parsed(flags, &filter.since, "since", "only runs after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
 	parsed(flags, &filter.user, "user", "only runs of this `user`", parseText)
-	parsed(flags, &filter.command, "command", "only runs of this `command`, such as requeue or cancel", parseText)
+	parsed(flags, &filter.command, "command", "only runs of this `command`, such as requeue, move or cancel", parseText)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := flags.err(); err != nil {
 			return err

@@ -28,7 +28,7 @@ import (
 // sharedFlags are the flags that the commands on a storage account share.
 type sharedFlags struct {
 	env Env
-	// group is the name of the command, or of the command that it belongs to, such as poison or scheduled.
+	// group is the name of the command, or of the command that it belongs to, such as calls or runs.
 	group     string
 	app, runs string
 	json      bool
@@ -117,7 +117,7 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 
 // withoutApp are the commands that go on if the settings of the app, or values in host.json, are invalid: those that
 // only read, and those that make or end live settings.
-var withoutApp = []string{"clear", "console", "export", "list", "pause", "queues", "set", "show", "status"}
+var withoutApp = []string{"clear", "console", "export", "list", "pause", "set", "show", "status"}
 
 // warnOfApp warns of what is invalid in the app folder, if anything is.
 func (s *session) warnOfApp(invalid error) {
@@ -190,16 +190,28 @@ func withExitCode(ctx context.Context, err error) error {
 	return err
 }
 
-// summarize ends a listing with the number of messages. An empty list is no error.
-func (s *session) summarize(listed account.Listed) {
-	text := format.Messages(listed.Matched)
-	if listed.Matched == 0 {
+// summarize ends a listing with the number of scheduled calls and of dead letters. An empty list is no error, but of
+// what could not be read it does not say that there is none.
+func (s *session) summarize(scheduled, dead account.Listed, unread error) {
+	text := format.Messages(scheduled.Matched + dead.Matched)
+	switch {
+	case scheduled.Matched+dead.Matched == 0 && unread != nil:
+		return
+	case scheduled.Matched+dead.Matched == 0:
 		text = fmt.Sprintf("%v in %s", account.ErrNothing, s.account.Name)
+	case scheduled.Matched > 0 && dead.Matched > 0:
+		text += fmt.Sprintf(": %s scheduled, %s poison", format.Number(scheduled.Matched), format.Number(dead.Matched))
 	}
-	if listed.Hidden > 0 {
-		text += ", " + hiddenText(listed.Hidden)
+	if dead.Hidden > 0 {
+		text += ", " + hiddenText(dead.Hidden)
 	}
 	s.progress.printf("%s", text)
+}
+
+// isFailure reports whether an error is more than that a part is missing.
+func isFailure(err error) bool {
+	coded, isCoded := errors.AsType[*codeError](err)
+	return err != nil && !(isCoded && coded.code == exitPartly)
 }
 
 // nothingMatched returns the error of a command that found no message.

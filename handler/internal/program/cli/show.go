@@ -91,7 +91,7 @@ func (s *session) show(ctx context.Context, id string, o showOptions) error {
 	case errors.Is(err, call.ErrNotKnown):
 		return &codeError{exitPartly, err}
 	case err != nil:
-		s.listCalls(found.Summaries(), now)
+		s.listFound(found.Summaries(), now)
 		return &codeError{exitFailed, err}
 	}
 	page, notes := call.Describe(ctx, s.operations, one, found.Unread, mask.Secrets(o.reveal), now)
@@ -113,8 +113,8 @@ func (s *session) warnUnread(unread []account.UnreadError) {
 	}
 }
 
-// listCalls prints calls, one per line.
-func (s *session) listCalls(pages []call.Page, now time.Time) {
+// listFound prints calls, one per line.
+func (s *session) listFound(pages []call.Page, now time.Time) {
 	printAll(s, pages, func(out io.Writer, pages []call.Page) {
 		var rows [][]string
 		for _, p := range pages {

@@ -67,7 +67,7 @@ func TestShowPlaces(t *testing.T) {
 		"scheduled": {
 			places: []placed{{id: "aaaaaaaa-1", content: tracedEnvelope("order-1", 1, ""), due: time.Hour}},
 			want: []string{
-				"state          scheduled\n", ", created\n", ", answered 503, took 12ms\n", "scheduled expedite ",
+				"state          scheduled\n", ", created\n", ", answered 503, took 12ms\n", "calls retry ",
 			},
 		},
 		"due": {
@@ -113,7 +113,7 @@ func TestShowPlaces(t *testing.T) {
 			ended:  []endedNow{rejected, {"order-1.callback", 1, decision.Delivered, nil}},
 			want: []string{
 				" on async-caller-poison\n", "reason         rejected\n", ", dead letter: rejected\n",
-				", callback: delivered, to t.example, attempts 0\n", "poison requeue ",
+				", callback: delivered, to t.example, attempts 0\n", "calls retry ",
 			},
 		},
 		"of_app": {

@@ -43,13 +43,13 @@ func TestShownCommandsOfRows(t *testing.T) {
 			printed := d.stdout.String()
 			d.err.Reset()
 			isValid := row.ID == "aaaaaaaa-1"
-			hasCommands := strings.Contains(printed, "async-caller scheduled ")
+			hasCommands := strings.Contains(printed, "async-caller calls ")
 			isWarned := strings.Contains(printed, "warning")
 			if hasCommands != isValid || isWarned == isValid {
 				t.Errorf("%q on %q shows\n%s", row.ID, row.Partition, printed)
 			}
 			d.stdout.Reset()
-			if err := d.listScheduled(t.Context(), account.Source{}); err != nil {
+			if err := d.listCalls(t.Context(), ofScheduled(account.Source{})); err != nil {
 				t.Fatal(err)
 			}
 			listed := strings.Fields(d.stdout.String())
@@ -85,7 +85,7 @@ func TestShownCommandsOfMessages(t *testing.T) {
 		}
 		printed := d.stdout.String()
 		isValid := id == "8a1b"
-		hasCommands := strings.Contains(printed, "  async-caller poison ")
+		hasCommands := strings.Contains(printed, "  async-caller calls ")
 		isWarned := strings.Contains(printed, "warning ")
 		if hasCommands != isValid || isWarned == isValid {
 			t.Errorf("%q shows\n%s", id, printed)

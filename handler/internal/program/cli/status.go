@@ -169,7 +169,7 @@ func (s *session) printStatus(status account.Status, all bool) {
 	}
 	if status.OtherTargets > 0 {
 		notes = append(notes, "other targets: "+format.Number(status.OtherTargets)+
-			"; `async-caller scheduled list --group-by host` has them")
+			"; `async-caller calls list --state scheduled --group-by host` has them")
 	}
 	for i, note := range notes {
 		if i == 0 {
@@ -229,11 +229,11 @@ func printFurther(out io.Writer, status account.Status) {
 	hasPoison := func(q account.QueueStatus) bool { return q.Poison != nil && *q.Poison > 0 }
 	var texts []string
 	if slices.ContainsFunc(status.Targets, waits) {
-		texts = append(texts, "`async-caller scheduled list --host TARGET`: its calls that wait; "+
-			"`expedite` instead of `list` makes them now, `cancel` stops them")
+		texts = append(texts, "`async-caller calls list --state scheduled --host TARGET`: its calls that wait; "+
+			"`retry` instead of `list` makes them now, `delete` stops them")
 	}
 	if slices.ContainsFunc(status.Queues, hasPoison) {
-		texts = append(texts, "`async-caller poison list --group-by error`: the calls that were given up")
+		texts = append(texts, "`async-caller calls list --state poison --group-by error`: the calls that were given up")
 	}
 	if len(texts) > 0 {
 		texts = append(texts, "`async-caller runs list`: who has changed messages")
@@ -268,7 +268,8 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 		}
 		if q.Expiring > 0 {
 			notes = append(notes, fmt.Sprintf(
-				"storage will delete at least %s on %s%s after 7 days, unless the timer function AC-poison-keeper runs",
+				"storage will delete at least %s on %s%s, unless timer "+functionapp.KeeperTimer+" keeps them: "+
+					"`async-caller doctor` says whether it runs",
 				format.Messages(q.Expiring), q.Queue, storage.PoisonSuffix))
 		}
 		if hidden := q.Hidden(); hidden > 0 {

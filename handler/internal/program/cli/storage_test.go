@@ -89,8 +89,8 @@ func TestStorageErrors(t *testing.T) {
 			var commands sync.WaitGroup
 			defer commands.Wait()
 			for _, command := range []string{
-				"send --url https://t.example/", "poison queues", "poison list", "poison requeue --all --yes",
-				"poison move --to aside --all --yes", "show 01234567", "poison keep --yes",
+				"send --url https://t.example/", "calls list --state poison", "calls retry --state poison --all --yes",
+				"calls retry --state poison --as-is --to aside --all --yes", "show 01234567",
 				"status", "status --watch",
 			} {
 				args := append(strings.Fields(command), "--app", t.TempDir())
@@ -111,7 +111,7 @@ func TestStorageErrors(t *testing.T) {
 					}
 					check(command, stderr.String())
 					for _, part := range test.queues {
-						if command == "poison queues" && !strings.Contains(stderr.String(), part) {
+						if command == "calls list --state poison" && !strings.Contains(stderr.String(), part) {
 							t.Errorf("%s: no %q in %s", command, part, &stderr)
 						}
 					}

@@ -44,11 +44,6 @@ func TestNamesAt80(t *testing.T) {
 			queues := []account.QueueStatus{{Queue: long, Messages: new(1), Poison: new(0)}}
 			printQueueStates(out, account.Status{At: now, Queues: queues}, false)
 		}, []string{"long-name"}, long},
-		"poison_queues": {func(out *screen) {
-			printQueues(out, []account.QueueSummary{
-				{Queue: "async-caller-priority-poison", Messages: 32, Oldest: now, Newest: now, Reasons: reasons},
-			})
-		}, []string{"async-caller-priority-poison", "rejec"}, ""},
 		"targets": {func(out *screen) {
 			printTargets(out, []account.TargetStatus{{
 				ScheduledGroup: message.ScheduledGroup{Key: "crm-staging.example.com"},

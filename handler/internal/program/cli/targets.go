@@ -208,8 +208,8 @@ func newTargetsSet(shared *sharedFlags) *cobra.Command {
 The other members of its profile in targets.json apply as before. A rate has the burst of its calls
 of a second, also if the file states another.
 
-The messages that wait keep their places and their next attempts. After a limit is raised,
-"scheduled expedite --host HOST --reason busy" makes them due. The command prints what "targets
+The messages that wait keep their places and their next attempts. After a limit is raised, "calls
+retry --state scheduled --host HOST --reason busy" makes them due. The command prints what "targets
 list" shows of the host.`,
 		Example: `  async-caller targets set crm.example.com --rate 5/s --for 2h --reason INC-4711
   async-caller targets set crm.example.com:8443 --rate 100/m --concurrency 2`,
@@ -277,10 +277,10 @@ func newTargetsResume(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "resume HOST",
 		Short: "Allow the calls to a target again, and make its scheduled messages due",
-		Long: `End the pause of a target, wait 20 s until the app has noticed it, and expedite the scheduled
-messages that have the reason "paused", except those that another pause still stops: of the host on
-all ports, or of one of its ports. The other messages come back at their next attempt. --rate,
---canary and --stop-at-failure-ratio limit the load on the target, as in "scheduled expedite". The
+		Long: `End the pause of a target, wait 20 s until the app has noticed it, and make the scheduled
+calls due that have the reason "paused", except those that another pause still stops: of the host on
+all ports, or of one of its ports. The other calls are made at their next attempt. --rate,
+--canary and --stop-at-failure-ratio limit the load on the target, as in "calls retry". The
 run is one of "runs list", and "runs resume" continues it.`,
 		Example: `  async-caller targets resume crm.example.com
   async-caller targets resume crm.example.com --canary 3 --rate 50/s`,
@@ -300,7 +300,7 @@ run is one of "runs list", and "runs resume" continues it.`,
 
 func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pace) error {
 	ended, err := s.operations.Unset(ctx, "resume", host, setting.Pause)
-	later := fmt.Sprintf("`async-caller scheduled expedite %s`", waitingFilter(host, decision.Paused))
+	later := fmt.Sprintf("`async-caller calls retry --state scheduled %s`", waitingFilter(host, decision.Paused))
 	switch {
 	case errors.Is(err, operation.ErrNotSet):
 		return &codeError{exitNothing, fmt.Errorf("%s is not paused in %s; messages that still wait: %s",

@@ -164,7 +164,7 @@ func TestResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took < setting.Notice {
-			t.Errorf("expedited after %v", took)
+			t.Errorf("retried after %v", took)
 		}
 		due := 0
 		for _, m := range d.store.All("async-caller") {
@@ -172,7 +172,7 @@ func TestResume(t *testing.T) {
 				due++
 			}
 		}
-		if due != 3 || !strings.Contains(d.err.String(), "expedited 3 of 3 in test") ||
+		if due != 3 || !strings.Contains(d.err.String(), "retried 3 of 3 in test") ||
 			strings.Contains(d.err.String(), "warning") {
 			t.Errorf("%d messages are due\n%s", due, d.err.String())
 		}
@@ -182,7 +182,7 @@ func TestResume(t *testing.T) {
 		err := d.resumeTarget(t.Context(), "t.example:443", journal.Pace{})
 		if codeOf(err) != exitNothing || !strings.Contains(err.Error(),
 			"is not paused in test; messages that still wait: "+
-				"`async-caller scheduled expedite --host t.example:443 --reason paused`") {
+				"`async-caller calls retry --state scheduled --host t.example:443 --reason paused`") {
 			t.Errorf("resumed again: exit code %d, %v", codeOf(err), err)
 		}
 	})

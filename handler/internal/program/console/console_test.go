@@ -307,9 +307,9 @@ func TestPages(t *testing.T) {
 			"poison":                        {"32 calls seen", "the first 32 of about 42", "&lt;script&gt;alert(1)"},
 			"poison?by=reason&key=rejected": {"1 call ", first[:8]},
 			"call?id=" + first: {
-				"https://crm.example/orders/7?key=***", "poison requeue " + first, `class="chip bad">dead letter<`,
+				"https://crm.example/orders/7?key=***", "calls retry " + first, `class="chip bad">dead letter<`,
 			},
-			"call?id=order-4": {"scheduled expedite 00000004-", "2000-01-01T00:05:00Z", `class="chip waiting">scheduled<`},
+			"call?id=order-4": {"calls retry 00000004-", "2000-01-01T00:05:00Z", `class="chip waiting">scheduled<`},
 			"runs":            {"Nobody has changed calls"},
 		} {
 			status, content := f.get(path)

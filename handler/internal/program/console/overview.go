@@ -130,7 +130,7 @@ func queueProblems(s account.Status) (texts []string) {
 			texts = append(texts, fmt.Sprintf("Queue %s could not be read: %s", q.Queue, q.Problem))
 		}
 		if q.Expiring > 0 {
-			texts = append(texts, fmt.Sprintf("Storage will delete at least %s on %s: the function %s prevents that.",
+			texts = append(texts, fmt.Sprintf("Storage will delete at least %s on %s, unless the timer %s keeps them.",
 				format.Messages(q.Expiring), q.Queue+storage.PoisonSuffix, functionapp.KeeperTimer))
 		}
 	}

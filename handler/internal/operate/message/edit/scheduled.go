@@ -17,9 +17,9 @@ import (
 var (
 	errSame       = errors.New("the edits change nothing in the message")
 	errStateStays = errors.New("the edits change the format, the token of a run, or the state of the delivery " +
-		"(attempts, times and trail), which stay: edit the call, and use --now to make it due")
+		"(attempts, times and trail), which stay: edit the call")
 	errTooEarly = errors.New("the deadline that was set is before the next attempt: " +
-		"set a later one with --set deadline=TIME, or give --now")
+		"set a later one with --set deadline=TIME")
 )
 
 // Scheduled returns the intake of a scheduled message after its edits, for a call that is due at a time. Unlike

@@ -274,7 +274,7 @@ func (j *Journal) load(id string) error {
 
 // damaged says what to do about a journal that somebody has changed.
 const damaged = "; the file was edited or cut: restore it from a copy; without one, look for the messages of the run " +
-	"with `async-caller poison list` and `async-caller scheduled list`"
+	"with `async-caller calls list`"
 
 var errNoRunLine = errors.New("not the journal of a run")
 

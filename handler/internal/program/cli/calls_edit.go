@@ -8,69 +8,67 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/mask"
 )
 
-// scheduledEdit is the flags of scheduled edit.
-type scheduledEdit struct {
+// editOptions is the flags of edit.
+type editOptions struct {
 	operation.Edit
 	inEditor, dryRun, reveal bool
 }
 
-func newScheduledEdit(shared *sharedFlags) *cobra.Command {
+func newCallsEdit(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "edit [ID]...",
-		Short: "Edit scheduled messages in place",
-		Long: `Edit the calls of scheduled messages while they wait. Attempts, deadline, context and the time of
-the next attempt stay; a place in the line of a limit is lost. --now makes the messages due as well,
-and cannot be undone. --new-request-id is for targets that refuse a repeated key with another body:
-the callback then reports the new id.
+		Short: "Edit scheduled calls in place",
+		Long: `Edit scheduled calls while they wait. Attempts, deadline, context and the time of the next attempt
+stay; a place in the line of a limit is lost. "retry" makes edited calls due. A dead letter is
+edited when it is retried. --new-request-id is for targets that refuse a repeated key with another
+body: the callback then reports the new id.
 
 Of a Nexus message, flags change host, headers, URL, body, deadline and request id; --edit changes
-the rest. A message that the handler would refuse is refused, and so is an edit that changes
-nothing. An edit that adds a member without effect, such as call.jsn, stops the plan; --force keeps
-it. --dry-run shows the changes with secrets masked.
+the rest. A call that the handler would refuse is refused, and so is an edit that changes nothing.
+An edit that adds a member without effect, such as call.jsn, stops the plan; --force keeps it.
+--dry-run shows the changes with secrets masked.
 
-A message that was delivered or received since is left alone and reported; the exit code is then 4.
-If storage does not answer, a message is changed, or unchanged until its next attempt.`,
-		Example: `  async-caller scheduled edit order-4711 --set call.json.quantity=1 --dry-run
-  async-caller scheduled edit --host old.example.com --replace-host old.example.com=new.example.com
-  async-caller scheduled edit order-4711 --edit --new-request-id --now`,
+A call that was delivered or received since is left alone and reported; the exit code is then 4. If
+storage does not answer, a call is changed, or unchanged until its next attempt.`,
+		Example: `  async-caller calls edit order-4711 --set call.json.quantity=1 --dry-run
+  async-caller calls edit --host old.example.com --replace-host old.example.com=new.example.com
+  async-caller calls edit order-4711 --edit --new-request-id`,
 	}
-	var o scheduledEdit
+	var o editOptions
 	flags := flagsOf(command)
 	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change, and change nothing")
 	flags.BoolVar(&o.reveal, "reveal", false, "with --dry-run: show secrets")
 	shared.addYes(flags)
 	addEdits(flags, &o.Options.Edits, &o.inEditor)
-	flags.BoolVar(&o.NewRequestID, "new-request-id", false, "give each message a new request id")
-	flags.BoolVar(&o.Now, "now", false, "make the messages due now")
-	flags.BoolVar(&o.Force, "force", false, "allow edits without effect")
-	addPace(flags, &o.Pace)
-	selected := requireScheduled(flags)
+	flags.BoolVar(&o.NewRequestID, "new-request-id", false, "give each call a new request id")
+	selected := requireCalls(flags)
+	selected.only = call.StateScheduled
+	flags.Lookup("force").Usage += ", and allow edits without effect"
 	selected.check = func(ids []string) { o.check(flags, ids) }
-	command.RunE = shared.withScheduled(selected,
-		func(ctx context.Context, s *session, source account.Source) error {
-			return s.editScheduled(ctx, source, o)
-		})
+	command.RunE = shared.withCalls(selected, func(ctx context.Context, s *session, from sources) error {
+		o.Force = from.scheduled.Force
+		return s.editScheduled(ctx, *from.scheduled, o)
+	})
 	command.MarkFlagsMutuallyExclusive("edit", "dry-run")
 	return command
 }
 
 // check refuses flags that do not fit together.
-func (o *scheduledEdit) check(flags *flagSet, ids []string) {
+func (o *editOptions) check(flags *flagSet, ids []string) {
 	hasEdits := o.inEditor || o.NewRequestID || len(o.Options.Edits) > 0
 	flags.refuse(!hasEdits && len(flags.problems) == 0, "say what to change, such as --set call.url=URL or --edit")
 	flags.refuse(o.inEditor && len(ids) != 1, "--edit: give exactly one ID")
 	flags.refuse(o.reveal && !o.dryRun, "--reveal requires --dry-run")
-	flags.refuse(o.Pace.NeedsOutcomes() && !o.Now, "--canary and --stop-at-failure-ratio require --now")
-	checkPace(flags, o.Pace)
 }
 
-func (s *session) editScheduled(ctx context.Context, source account.Source, o scheduledEdit) error {
+func (s *session) editScheduled(ctx context.Context, source account.Source, o editOptions) error {
 	if o.inEditor {
 		found, err := s.account.FindScheduled(ctx, source, source.IDs[0])
 		if err != nil {
@@ -92,20 +90,17 @@ func (s *session) editScheduled(ctx context.Context, source account.Source, o sc
 	return s.executeOrPreview(ctx, plan, err, o.dryRun)
 }
 
-// editRow lets a person edit a scheduled message until the handler would accept it. It returns nil if nothing was
-// changed.
-func (s *session) editRow(ctx context.Context, found message.Recorded, o scheduledEdit) ([]byte, error) {
+// editRow lets a person edit a scheduled call until the handler would accept it. It returns nil if nothing was changed.
+func (s *session) editRow(ctx context.Context, found message.Recorded, o editOptions) ([]byte, error) {
 	row := found.Row
 	if _, err := envelope.Parse(row.Content); err != nil {
 		return nil, fmt.Errorf("the message is malformed: %w", err)
 	}
 	return s.edit(ctx, row.Content, func(edited []byte) error {
-		options, now, due := o.Options, time.Now(), row.NextAttemptAt
+		options := o.Options
 		options.Edited = edited
-		if o.Now {
-			due = now
-		}
-		in, err := options.Scheduled(ctx, s.account.Rules, row.Content, row.ID, "", due, now)
+		in, err := options.Scheduled(
+			ctx, s.account.Rules, row.Content, row.ID, "", row.NextAttemptAt, time.Now())
 		if err != nil || o.Force {
 			return err
 		}

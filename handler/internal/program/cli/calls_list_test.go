@@ -36,20 +36,20 @@ func TestSharedRequestIDs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.list(t.Context(), account.Source{}); err != nil {
+		if err := d.listCalls(t.Context(), ofPoison(account.Source{})); err != nil {
 			t.Fatal(err)
 		}
 		all := d.store.All("async-caller-poison")
 		if got := strings.Count(d.stdout.String(), "(request id of "+shortID(all[1].ID)+") "); got != 1 {
 			t.Errorf("%d marks in\n%s", got, d.stdout.String())
 		}
-		if want := "5 messages\n1 message has the request id of an earlier one: `async-caller poison requeue " +
+		if want := "5 messages\n1 message has the request id of an earlier one: `async-caller calls retry --state poison " +
 			"--all --dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
 			t.Errorf("%q, want %q", d.err.String(), want)
 		}
 		d.json = true
 		d.stdout.Reset()
-		if err := d.list(t.Context(), account.Source{}); err != nil {
+		if err := d.listCalls(t.Context(), ofPoison(account.Source{})); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Count(d.stdout.String(), `"sameRequestAs"`) != 1 ||
@@ -68,7 +68,7 @@ func (f fullDisk) Write([]byte) (int, error) { return 0, f.err }
 func TestExportToFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, full := newTestSession(t, dead(100)...), errors.New("no space left")
-		if err := d.writeExport(t.Context(), account.Source{}, d.exportPoison, fullDisk{full}); !errors.Is(err, full) {
+		if err := d.writeExport(t.Context(), ofPoison(account.Source{}), fullDisk{full}); !errors.Is(err, full) {
 			t.Errorf("%v", err)
 		}
 		if strings.Contains(d.err.String(), "100 messages") {
@@ -77,13 +77,13 @@ func TestExportToFullDisk(t *testing.T) {
 	})
 }
 
-// TestExportToTable checks that the jq expression of docs/messages.md makes a row of each line of an export.
+// TestExportToTable checks that the jq expression of docs/calls.md makes a row of each line of an export.
 func TestExportToTable(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(project, "docs", "messages.md"))
+	page, err := os.ReadFile(filepath.Join(project, "docs", "calls.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := regexp.MustCompile(`poison export .*\| jq -r '(.+)'`).FindSubmatch(page)
+	shown := regexp.MustCompile(`calls export .*\| jq -r '(.+)'`).FindSubmatch(page)
 	if shown == nil {
 		t.Fatal("the page shows no export to jq")
 	}
@@ -95,7 +95,7 @@ func TestExportToTable(t *testing.T) {
 		answered := `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/a"},"trail":[{"status":400}],` +
 			`"deadLetter":{"reason":"rejected","detail":"answered \"400\""}}`
 		d := newTestSession(t, answered, `{"asyncCaller":1,"call":{"ulr":"https://t.example/a"}}`)
-		if err := d.writeExport(t.Context(), account.Source{}, d.exportPoison, d.out); err != nil {
+		if err := d.writeExport(t.Context(), ofPoison(account.Source{}), d.out); err != nil {
 			t.Fatal(err)
 		}
 		var rows []any
@@ -131,13 +131,6 @@ func TestTablesFit(t *testing.T) {
 		}},
 		{Here: true, Summary: run.Summary{Run: requeue, State: "unreadable", Problem: long}},
 	}
-	queues := []account.QueueSummary{
-		{
-			Queue: name, Messages: many, Oldest: old, Newest: old, Expiring: 1, NextExpiry: old,
-			Reasons: []account.ReasonCount{{Reason: long, Count: many}},
-		},
-		{Queue: "a-poison", Messages: 1, Reasons: []account.ReasonCount{{Reason: "expired", Count: 1}}},
-	}
 	for table, c := range map[string]struct {
 		print func(io.Writer)
 		lines int
@@ -147,8 +140,7 @@ func TestTablesFit(t *testing.T) {
 		"groups": {func(out io.Writer) {
 			printGroups(out, []message.Row{{Key: long, Count: many, First: old, Last: old, Sample: shown}})
 		}, 2, []string{" 0a1b2c3d "}},
-		"queues": {func(out io.Writer) { printQueues(out, queues) }, 3, []string{"a-poison "}},
-		"runs":   {func(out io.Writer) { printRuns(out, runs, time.Now()) }, 4, []string{undo + " ", requeue + " "}},
+		"runs": {func(out io.Writer) { printRuns(out, runs, time.Now()) }, 4, []string{undo + " ", requeue + " "}},
 	} {
 		for _, width := range []int{40, 60, 80, terminal.DefaultWidth, 200} {
 			out := &screen{width: width}
@@ -175,47 +167,4 @@ func TestTablesFit(t *testing.T) {
 			t.Errorf("no %q:\n%s", want, piped.String())
 		}
 	}
-}
-
-// TestQueueNames checks that a queue has its whole name if the reasons leave room for it.
-func TestQueueNames(t *testing.T) {
-	name := strings.Repeat("q", 43) + "-poison"
-	for _, reason := range []string{"expired", strings.Repeat("x", 60)} {
-		var out bytes.Buffer
-		printQueues(&out, []account.QueueSummary{
-			{Queue: name, Messages: 1, Reasons: []account.ReasonCount{{Reason: reason, Count: 1}}},
-		})
-		_, row, _ := strings.Cut(out.String(), "\n")
-		if !strings.HasPrefix(row, name+"  ") {
-			t.Errorf("%q is cut: %q", name, row)
-		}
-	}
-}
-
-// TestQueuesWarn checks the warnings about messages that expire and messages that are invisible.
-func TestQueuesWarn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t, dead(1)...)
-		if _, err := d.store.Put(t.Context(), "async-caller-poison",
-			storage.Item{Text: "*", TTL: 50 * time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.store.Put(t.Context(), "async-caller-poison",
-			storage.Item{Text: "*", Delay: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.queues(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		want := "storage will delete 1 message on async-caller-poison, the first in 2d2h:\n" +
-			"  `async-caller poison keep --queue async-caller-poison` prevents that\n" +
-			"async-caller-poison: 1 message invisible: scheduled, or received by another client\n"
-		if got := d.err.String(); got != want {
-			t.Errorf("\n%s\nwant\n%s", got, want)
-		}
-		if got := d.stdout.String(); !strings.Contains(got,
-			"\nasync-caller-poison         3      0s      0s  in 2d2h  host_gave_up 1, undecodable 1\n") {
-			t.Error(got)
-		}
-	})
 }

@@ -14,9 +14,9 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 )
 
-// TestRequeueFlags checks that each flag sets its option.
-func TestRequeueFlags(t *testing.T) {
-	var o requeueOptions
+// TestRetryFlags checks that each flag sets its option.
+func TestRetryFlags(t *testing.T) {
+	var o retryOptions
 	command := &cobra.Command{}
 	flags := flagsOf(command)
 	o.addTo(flags, &sharedFlags{})

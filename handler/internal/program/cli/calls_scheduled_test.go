@@ -31,7 +31,7 @@ func newRowsSession(t *testing.T, scheduled ...record.Row) *testSession {
 	t.Helper()
 	d := newTestSession(t)
 	table := &memory.Table{}
-	d.group, d.account.Table = "scheduled", table
+	d.account.Table = table
 	for _, row := range scheduled {
 		if row.Content == nil {
 			row.Content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"attempts":2,`+
@@ -63,7 +63,7 @@ func TestListScheduled(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
 			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", -time.Hour),
 			rowAt("dddddddd-4", "two.example", -10*time.Minute))
-		if err := d.listScheduled(t.Context(), account.Source{}); err != nil {
+		if err := d.listCalls(t.Context(), ofScheduled(account.Source{})); err != nil {
 			t.Fatal(err)
 		}
 		want := "ID         NEXT  ATT  REASON            STATUS  ENDS  REQUEST         CALL\n" +
@@ -85,7 +85,7 @@ func TestListScheduledJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute))
 		d.json = true
-		if err := d.listScheduled(t.Context(), account.Source{}); err != nil {
+		if err := d.listCalls(t.Context(), ofScheduled(account.Source{})); err != nil {
 			t.Fatal(err)
 		}
 		var line map[string]any
@@ -115,7 +115,7 @@ func TestListScheduledByMethod(t *testing.T) {
 		for method, want := range map[string]string{"get": "GET one.example/orders/{n}\n", "post": ""} {
 			d.stdout.Reset()
 			source := account.Source{Filter: message.Filter{Methods: []string{method}}}
-			if err := d.listScheduled(t.Context(), source); err != nil {
+			if err := d.listCalls(t.Context(), ofScheduled(source)); err != nil {
 				t.Fatal(err)
 			}
 			if got := d.stdout.String(); !strings.HasSuffix(got, want) || (got == "") != (want == "") {
@@ -133,7 +133,7 @@ func TestGroupScheduled(t *testing.T) {
 			rowAt("bbbbbbbb-2", "two.example", -time.Minute),
 			rowAt("cccccccc-3", "two.example", -time.Hour), rowAt("dddddddd-4", "two.example", time.Minute), other)
 		d.json = true
-		if err := d.groupScheduled(t.Context(), account.Source{}, message.ByHost); err != nil {
+		if err := d.groupCalls(t.Context(), ofScheduled(account.Source{}), message.ByHost); err != nil {
 			t.Fatal(err)
 		}
 		var got []message.ScheduledGroup
@@ -171,10 +171,10 @@ func TestHostileRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, print := range map[string]func() error{
-			"list":   func() error { return d.listScheduled(t.Context(), account.Source{}) },
-			"group":  func() error { return d.groupScheduled(t.Context(), account.Source{}, message.ByPath) },
-			"hosts":  func() error { return d.groupScheduled(t.Context(), account.Source{}, message.ByHost) },
-			"cause":  func() error { return d.groupScheduled(t.Context(), account.Source{}, message.ByCause) },
+			"list":   func() error { return d.listCalls(t.Context(), ofScheduled(account.Source{})) },
+			"group":  func() error { return d.groupCalls(t.Context(), ofScheduled(account.Source{}), message.ByPath) },
+			"hosts":  func() error { return d.groupCalls(t.Context(), ofScheduled(account.Source{}), message.ByHost) },
+			"cause":  func() error { return d.groupCalls(t.Context(), ofScheduled(account.Source{}), message.ByCause) },
 			"show":   func() error { return d.show(t.Context(), "r", showOptions{}) },
 			"status": func() error { return d.showStatus(t.Context(), false, false, nil) },
 		} {
@@ -208,7 +208,7 @@ func TestShowScheduled(t *testing.T) {
 			"\ntimeline\n  1h ago ", "answered 503, took 12ms", "  in 30m ",
 			"next attempt: it waits because of temporary_status",
 			"request      GET https://t.example/orders/7?code=***\n", "Authorization: ***",
-			"\nat its next attempt\n  action       call", "scheduled cancel aaaaaaaa-1 --queue async-caller\n",
+			"\nat its next attempt\n  action       call", "calls delete aaaaaaaa-1 --queue async-caller\n",
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%q is missing in\n%s", want, got)
@@ -283,7 +283,7 @@ func TestScheduledQueueThatIsGone(t *testing.T) {
 	row.Partition = "deleted"
 	d := newRowsSession(t, row)
 	check := func(names ...string) error {
-		return d.account.CheckScheduledQueues(t.Context(),
+		return d.account.CheckQueues(t.Context(),
 			account.Source{Queues: names})
 	}
 	if err := check("deleted", "async-caller"); err != nil {

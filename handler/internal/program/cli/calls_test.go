@@ -100,6 +100,10 @@ func TestSelection(t *testing.T) {
 			account.Source{Filter: message.Filter{Since: time.Now().Add(-2 * time.Hour), Until: atNoon}},
 		},
 		"just_now": {[]string{"--until", "0s"}, account.Source{Filter: message.Filter{Until: time.Now()}}},
+		"tenant": {
+			[]string{"--organization", "acme", "--environment", "prd"},
+			account.Source{Filter: message.Filter{Organization: "acme", Environment: "prd"}},
+		},
 		"group": {
 			[]string{"--group", "error=a=b"},
 			account.Source{Filter: message.Filter{Group: &message.Group{By: message.ByError, Key: "a=b"}}},
@@ -107,7 +111,7 @@ func TestSelection(t *testing.T) {
 		"bounds": {[]string{"--limit", "3", "--force"}, account.Source{Limit: 3, Force: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := parsedSelection(t, selectPoison, test.args...).source(nil)
+			got, _, err := parsedSelection(t, selectCalls, test.args...).source(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +129,7 @@ func TestSelection(t *testing.T) {
 
 // TestSelectionRefused checks that all problems are reported at once, with the exit code for wrong usage.
 func TestSelectionRefused(t *testing.T) {
-	_, err := parsedSelection(t, selectPoison, "--status", "5x,99,xxx,5xxx,504-500,-1", "--since", "soon",
+	_, _, err := parsedSelection(t, selectCalls, "--status", "5x,99,xxx,5xxx,504-500,-1", "--since", "soon",
 		"--until", "-1h", "--limit", "-1",
 		"--group", "x", "--queue", "UP", "--host", "", "--method", "GET,", "--text", "").source([]string{""})
 	if err == nil {
@@ -152,21 +156,12 @@ func TestSelectionRefused(t *testing.T) {
 
 // TestSelectionText checks that a journal says how messages were selected, except the text that they contain.
 func TestSelectionText(t *testing.T) {
-	selected := parsedSelection(t, requirePoison, "--status", "503,none", "--host", "a.example", "--status",
+	selected := parsedSelection(t, requireCalls, "--state", "poison", "--status", "503,none", "--host", "a.example", "--status",
 		"429", "--text", "CANARY",
 		"--all", "--method", "GET,PUT", "--force")
-	want := `r1 --status "503,none,429" --host a.example --text … --all --method "GET,PUT"`
+	want := `r1 --state poison --status "503,none,429" --host a.example --text … --all --method "GET,PUT"`
 	if got := selected.text([]string{"r1"}); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
-	}
-}
-
-// TestSelectQueues checks that a command without filters selects every message, those without an attempt
-// included.
-func TestSelectQueues(t *testing.T) {
-	source, err := parsedSelection(t, selectQueues).source(nil)
-	if err != nil || !source.IsWhole() {
-		t.Errorf("%+v, %v", source, err)
 	}
 }
 
@@ -187,7 +182,11 @@ func TestRequireSelection(t *testing.T) {
 		"all_and_id":     {[]string{"--all"}, []string{"r1"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := parsedSelection(t, requirePoison, test.args...).source(test.ids); (err == nil) != test.ok {
+			args := test.args
+			if test.ids == nil {
+				args = append(args, "--state", "poison")
+			}
+			if _, _, err := parsedSelection(t, requireCalls, args...).source(test.ids); (err == nil) != test.ok {
 				t.Errorf("%v", err)
 			}
 		})

@@ -27,7 +27,7 @@ func newScheduledSession(t *testing.T, n, stale int) *testSession {
 	t.Helper()
 	d := newTestSession(t)
 	table := &memory.Table{}
-	d.group, d.account.Table = "scheduled", table
+	d.account.Table = table
 	for i := range n + stale {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/%d"},`+
 			`"callback":{"url":"https://s.example/"}}`, i, i)
@@ -63,17 +63,17 @@ func TestChangeScheduled(t *testing.T) {
 	}{
 		"done": {
 			3, 0, false, exitDone,
-			"cancel 3 scheduled messages on async-caller in test\nno sender is told of 3 messages with a callback: " +
-				"--callback tells them\ncancelled 3 of 3 in test\nundo: `async-caller runs undo ", "",
+			"delete 3 scheduled calls on async-caller in test\nno sender is told of 3 messages with a callback: " +
+				"--callback tells them\ndeleted 3 of 3 in test\nundo: `async-caller runs undo ", "",
 		},
 		"callback": {
 			2, 0, true, exitDone,
-			"cancel 2 scheduled messages on async-caller in test, and send callbacks to async-caller\ncancelled " +
+			"delete 2 scheduled calls on async-caller in test, and send 2 callbacks to async-caller\ndeleted " +
 				"2 of 2 in test\n", "",
 		},
 		"nothing": {0, 0, false, exitNothing, "", "no message matches in test"},
-		"some":    {2, 1, false, exitPartly, "cancelled 2 of 3 in test\n  skipped: r2 (", "not cancelled: 1 message"},
-		"none":    {0, 2, false, exitPartly, "cancelled 0 of 2 in test\n  skipped: r0 (", "not cancelled: 2 messages"},
+		"some":    {2, 1, false, exitPartly, "deleted 2 of 3 in test\n  skipped: r2 (", "not deleted: 1 message"},
+		"none":    {0, 2, false, exitPartly, "deleted 0 of 2 in test\n  skipped: r0 (", "not deleted: 2 messages"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -226,10 +226,10 @@ func TestPreviewScheduled(t *testing.T) {
 		}
 		runs, _ := d.operations.Journals.List()
 		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 ||
-			!strings.Contains(d.err.String(), "cancel 3 scheduled messages on async-caller in test") ||
+			!strings.Contains(d.err.String(), "delete 3 scheduled calls on async-caller in test") ||
 			!strings.Contains(d.stdout.String(), `"total":3`) ||
 			!strings.Contains(d.stdout.String(),
-				`"reasons":{"temporary_status":3},"hosts":{"t.example":3},"untold":3`) {
+				`"reasons":{"temporary_status":3},"hosts":{"t.example":3},"tenants":{"no tenant":3},"untold":3`) {
 			t.Errorf("%q, %s\n%s", runs, d.stdout.String(), d.err.String())
 		}
 	})
@@ -254,35 +254,72 @@ func TestPreviewCounts(t *testing.T) {
 	})
 }
 
-// TestSelectScheduled checks what the flags select, and that a command that changes messages requires one.
-func TestSelectScheduled(t *testing.T) {
+// TestSelectCalls checks what the flags of a change select, and which criteria a state lacks.
+func TestSelectCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		for text, want := range map[string]string{
-			"":                          "select messages by ids or filters, or give --all",
-			"--all":                     "",
-			"--due-within 1h":           "",
-			"--due-within -1h":          "--due-within: \"-1h\": want a duration",
-			"--host=":                   "--host: want a host",
-			"--reason expired":          "--reason: \"expired\" is not a reason: want temporary_status",
-			"--reason temporary_status": "",
+			"":                                            "select calls by ids or filters, or give --all",
+			"--all":                                       "give --state scheduled or --state poison, or ids",
+			"--state scheduled":                           "select calls by ids or filters, or give --all",
+			"--state dead --all":                          "--state: \"dead\": want scheduled or poison",
+			"--state scheduled --all":                     "",
+			"--state scheduled --due-within 1h":           "",
+			"--state poison --due-within 1h":              "no dead letter has what --due-within selects",
+			"--state scheduled --due-within -1h":          "--due-within: \"-1h\": want a duration",
+			"--state poison --host=":                      "--host: want a host",
+			"--state scheduled --reason expired":          "no scheduled call has what --reason expired selects",
+			"--state scheduled --reason temporary_status": "",
 			// as list --group-by queue shows it
-			"--group queue=other": "",
+			"--state scheduled --group queue=other": "",
 			// the row does not have it
-			"--group answer=locked": "--group: cannot group by \"answer\": want cause, reason,",
+			"--state scheduled --group answer=locked": "no scheduled call has what --group answer selects",
+			"--state poison --group answer=locked":    "",
+			"--state poison --group cause=x":          "no dead letter has what --group cause selects",
+			"--state poison --organization acme":      "",
 		} {
 			flags := flagsOf(&cobra.Command{})
-			s := requireScheduled(flags)
+			s := requireCalls(flags)
 			if err := flags.Parse(strings.Fields(text)); err != nil {
 				t.Fatal(err)
 			}
-			_, err := s.source(nil)
-			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-				t.Errorf("%q: %v, want %q", text, err, want)
+			_, states, err := s.source(nil)
+			if want == "" && (err != nil || len(states) != 1) ||
+				want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%q: %q, %v, want %q", text, states, err, want)
 			}
-			if text == "--due-within 1h" && !s.selected.DueBefore.Equal(now.Add(time.Hour)) {
+			if s.state == "scheduled" && text == "--state scheduled --due-within 1h" &&
+				!s.selected.DueBefore.Equal(now.Add(time.Hour)) {
 				t.Errorf("%q: %+v", text, s.selected)
 			}
 		}
 	})
+}
+
+// TestSelectStates checks which states a list looks at.
+func TestSelectStates(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                  "scheduled poison",
+		"--state poison":                    "poison",
+		"--reason timeout":                  "scheduled poison",
+		"--reason expired":                  "poison",
+		"--reason expired,temporary_status": "scheduled poison",
+		"--reason busy":                     "scheduled",
+		"--due-within 1h":                   "scheduled",
+		"--group error=x":                   "poison",
+		"--group-by cause":                  "scheduled",
+		"--group-by host":                   "scheduled poison",
+		"--due-within 1h --reason expired":  "",
+	} {
+		flags := flagsOf(&cobra.Command{})
+		s := selectCalls(flags)
+		groupByFlag(flags, &s.by, allCriteria())
+		if err := flags.Parse(strings.Fields(text)); err != nil {
+			t.Fatal(err)
+		}
+		_, states, err := s.source(nil)
+		if got := strings.Join(states, " "); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
+		}
+	}
 }

@@ -45,7 +45,7 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 		}
 	}
 	p := &sharedFlags{
-		group: "poison",
+		group: "calls",
 		env:   Env{Stdin: strings.NewReader(""), Stderr: &d.err, out: &output{Writer: &d.stdout}},
 		runs:  filepath.Join(t.TempDir(), "runs"), yes: true,
 	}
@@ -60,6 +60,10 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 	d.operations = &operation.Operations{Account: d.account, Journals: p.folder(), Observer: d.progress}
 	return d
 }
+
+func ofPoison(source account.Source) sources { return sources{poison: &source} }
+
+func ofScheduled(source account.Source) sources { return sources{scheduled: &source} }
 
 func dead(n int) []string {
 	contents := make([]string, n)
@@ -254,11 +258,11 @@ func TestPlanText(t *testing.T) {
 		return operation.Result{Result: run.Result{Command: command, Account: "acme", Total: total}}
 	}
 	for want, plan := range map[string]*operation.Plan{
-		"requeue 412 messages from a-poison to a in acme": {
+		"retry 412 messages from a-poison to a in acme": {
 			Result: change("requeue", 412),
 			From:   counts{"a-poison": 412}, To: counts{"a": 412},
 		},
-		"requeue 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3) in acme": {
+		"retry 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3) in acme": {
 			Result: change("requeue", 1003), From: counts{"b-poison": 3, "a-poison": 1000},
 			To: counts{"a": 1000, "b": 3},
 		},
@@ -270,19 +274,23 @@ func TestPlanText(t *testing.T) {
 			Result: change("import", 2),
 			To:     counts{"a-poison": 2},
 		},
-		"keep 2 messages on a-poison in acme, so that storage does not delete them": {
-			Result: change("keep", 2),
-			From:   counts{"a-poison": 2}, To: counts{"a-poison": 2},
+		"delete 3 messages from a-poison in acme, of 2 tenants: x/prd (2), no tenant (1)": {
+			Result: change("delete", 3), From: counts{"a-poison": 3},
+			Counts: operation.Counts{Tenants: counts{"no tenant": 1, "x/prd": 2}},
+		},
+		"delete 1 message from b-poison in acme": {
+			Result: change("delete", 1), From: counts{"b-poison": 1},
+			Counts: operation.Counts{Tenants: counts{"x/prd": 1}},
 		},
 		"undo up to 2 messages from parking to a-poison in acme": {
 			Result: change("undo", 2),
 			From:   counts{"parking": 2}, To: counts{"a-poison": 2},
 		},
-		"expedite 1 scheduled message on a in acme": {
+		"retry 1 scheduled call on a in acme": {
 			Result: change("expedite", 1),
 			From:   counts{"a": 1}, To: counts{"a": 1},
 		},
-		"cancel 2 scheduled messages on a in acme, and send callbacks to a": {
+		"delete 2 scheduled calls on a in acme, and send 2 callbacks to a": {
 			Result: change("cancel", 2),
 			From:   counts{"a": 2}, To: counts{"a": 2},
 		},
@@ -322,7 +330,7 @@ func TestRefusals(t *testing.T) {
 			operation.Refusal{Message: message.Message{ID: fmt.Sprintf("%08d-rest", i)}, Why: why})
 	}
 	d.announce(plan)
-	want := "30 messages cannot be requeued:\n  00000000, 00000001, 00000002, …: the same\n  00000006: " +
+	want := "30 messages cannot be retried:\n  00000000, 00000001, 00000002, …: the same\n  00000006: " +
 		"another 6\n  00000007: another 7\n" +
 		"  00000008: another 8\n  00000009: another 9\n  and 20 more\n"
 	if got := d.err.String(); got != want {
@@ -364,7 +372,7 @@ func TestPrintRuns(t *testing.T) {
 				Summary: run.Summary{
 					Run: "20261117-110000-move-ffff", At: now.Add(-96 * time.Hour), Total: 2, State: run.Running,
 					Operator: journal.Operator{
-						User: "ada", Machine: "vm", CommandLine: "poison move --to parking --text … \x1b",
+						User: "ada", Machine: "vm", CommandLine: "calls retry --state poison --as-is --to parking --text … \x1b",
 					},
 				},
 			},
@@ -383,7 +391,7 @@ func TestPrintRuns(t *testing.T) {
 20261119-110000-requeue-dddd     -         -  -             unreadable: line 3 is broken
 20261118-110000-delete-eeee     3d         2  ada@build-7�  finished
 20261117-110000-move-ffff       4d       0/2  ada@vm        running, last seen 4m ago
-  poison move --to parking --text … �
+  calls retry --state poison --as-is --to parking --text … �
 20261116-110000-move-gggg       0s       0/2  ada@vm        running
 `
 		if got := out.String(); got != want {

@@ -1,0 +1,293 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/call"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/plain/strictjson"
+	"asynccaller/handler/internal/program/terminal"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+)
+
+func newCallsList(shared *sharedFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "list",
+		Short: "List calls that wait, or count them",
+		Long: `List the scheduled calls, the next one first, and then the dead letters by queue. --state, or a
+filter that only one of them has, such as --due-within, leaves out the others.
+
+A scheduled call has the beginning of the message id, the time until the next attempt, the number
+of attempts, the reason, the latest status, the time until the deadline (ENDS), the request id, and
+the target. "due" means that the time has come. "stale" means that the message is gone: it was not
+seen for longer than it can be held or received, and only its record is left.
+
+A dead letter has the beginning of the id, the time since the handler gave up, the reason, the
+latest status, the number of attempts, and the call or the problem. One with the request id of an
+earlier one in the list is marked; the first 50,000 request ids are compared.
+
+--group-by counts the calls instead: of scheduled ones also those that are due within the next
+minute and hour, and NEXT and LAST are the times until the first and the last next attempt.
+--group-by host shows why and since when each target fails, as ` + "`async-caller status`" + ` does.
+Long texts are cut in the middle to fit the terminal; --json has the whole texts.`,
+		Example: `  async-caller calls list --state poison --group-by error --since 24h
+  async-caller calls list --host '*.example.com' --due-within 1h
+  async-caller calls list --method POST --path '/orders/*' --text C069
+  async-caller calls list --queue async-caller-1 --status 503,none --json`,
+		Args: cobra.NoArgs,
+	}
+	flags := flagsOf(command)
+	selected := selectCalls(flags)
+	groupByFlag(flags, &selected.by, allCriteria())
+	command.RunE = shared.withCalls(selected, func(ctx context.Context, s *session, from sources) error {
+		if selected.by != "" {
+			return s.groupCalls(ctx, from, selected.by)
+		}
+		return s.listCalls(ctx, from)
+	})
+	return command
+}
+
+// listCalls prints calls, one per line.
+func (s *session) listCalls(ctx context.Context, from sources) error {
+	ids := &message.RequestIDs{}
+	isFirst := true
+	scheduled := func(source account.Source) (account.Listed, error) {
+		listed, err := s.listScheduled(ctx, source)
+		isFirst = listed.Matched == 0
+		return listed, err
+	}
+	poison := func(source account.Source) (account.Listed, error) {
+		isOnly := isFirst && len(source.Queues) == 1
+		return s.account.List(ctx, source, s.messagePrinter(isOnly, isFirst, ids))
+	}
+	listed, dead, err := s.eachState(from, scheduled, poison)
+	if isFailure(err) {
+		return err
+	}
+	s.summarize(listed, dead, err)
+	if ids.Shared > 0 {
+		have := format.Messages(ids.Shared) + " have"
+		if ids.Shared == 1 {
+			have = "1 message has"
+		}
+		s.progress.printf("%s the request id of an earlier one: "+
+			"`async-caller calls retry %s --dedupe` sends one of each", have, s.selectedPoison())
+	}
+	if ids.Full {
+		s.progress.printf("only the first %s request ids were compared", format.Number(message.MaxRequestIDs))
+	}
+	return err
+}
+
+// selectedPoison returns the flags that select the dead letters of this command.
+func (s *session) selectedPoison() string {
+	filter := cmp.Or(s.operations.Operator.Filter, "--"+allFlag)
+	if strings.Contains(filter, stateText+call.StatePoison) {
+		return filter
+	}
+	return stateText + call.StatePoison + " " + filter
+}
+
+// listScheduled prints scheduled calls.
+func (s *session) listScheduled(ctx context.Context, source account.Source) (account.Listed, error) {
+	now := time.Now()
+	presence := s.account.PresenceCheck(ctx, now)
+	rows := terminal.Layout(s.out, terminal.Left("ID", 8), terminal.Right("NEXT", 5), terminal.Right("ATT", 3),
+		terminal.Left("REASON", len(decision.Status)), terminal.Right("STATUS", 6), terminal.Right("ENDS", 4),
+		terminal.Left("REQUEST", 8), terminal.Call("CALL"))
+	line := func(m message.Recorded) (string, error) {
+		line := call.NewSummary(m, presence(m.Row), now)
+		if s.json {
+			text, err := strictjson.Line(line)
+			return string(text), err
+		}
+		return rows.Format(shortID(line.ID), line.Next(now), strconv.Itoa(line.Attempts),
+			terminal.Cut(line.Reason, len(decision.Status)), statusText(line.Status), remaining(line.Deadline, now),
+			line.RequestID, callText(line.Method, line.Host, line.PathPattern)), nil
+	}
+	hasHeadings := s.json
+	matched, err := s.account.ListByNextAttempt(ctx, source, line, func(text string) error {
+		if !hasHeadings {
+			rows.Headings()
+			hasHeadings = true
+		}
+		_, err := fmt.Fprint(s.out, text)
+		return err
+	})
+	return account.Listed{Matched: matched}, err
+}
+
+// messagePrinter returns a function that prints a message as JSON, or as a row of a table. A table begins when the queue
+// changes; it has the queue as its heading, unless that is the only one. IsFirst says that nothing is above it.
+func (s *session) messagePrinter(isOnly, isFirst bool, ids *message.RequestIDs) func(account.Found) {
+	latest := ""
+	var rows *terminal.Table
+	return func(f account.Found) {
+		sameAs := ids.Earlier(f.Message)
+		if s.json {
+			_ = printJSON(s.out, listedMessage{f.Message, call.StatePoison, sameAs}) // output keeps the error
+			return
+		}
+		if f.Queue != latest {
+			if latest != "" || !isFirst {
+				fmt.Fprintln(s.out)
+			}
+			if !isOnly {
+				fmt.Fprintln(s.out, f.Queue)
+			}
+			latest = f.Queue
+			rows = newMessageTable(s.out)
+		}
+		printMessage(rows, f.Message, sameAs)
+	}
+}
+
+// listedMessage is a dead letter of a list in JSON.
+type listedMessage struct {
+	message.Message
+
+	State string `json:"state"`
+	// SameRequestAs is the id of an earlier message of the list with the same request id.
+	SameRequestAs string `json:"sameRequestAs,omitempty"`
+}
+
+// reasonColumns is the width of reasons. A sender of dead letters can invent longer ones than the handler has.
+const reasonColumns = 14
+
+func newMessageTable(out io.Writer) *terminal.Table {
+	return terminal.NewTable(out,
+		terminal.Left("ID", 8), terminal.Right("AGE", 4), terminal.Left("REASON", reasonColumns),
+		terminal.Right("STATUS", 6), terminal.Right("ATT", 4), terminal.Call("CALL"))
+}
+
+// printMessage prints a message as a row. SameAs is the id of an earlier message with its request id, or empty.
+func printMessage(rows *terminal.Table, m message.Message, sameAs string) {
+	call := m.Detail
+	if m.Format != "" && m.Method != "" {
+		call = callText(m.Method, m.Host, m.Path)
+	}
+	if sameAs != "" {
+		call = "(request id of " + shortID(sameAs) + ") " + call
+	}
+	rows.Row(shortID(m.ID), format.Age(time.Since(m.Since)), terminal.CutMiddle(m.Reason, reasonColumns),
+		statusText(m.Status),
+		strconv.Itoa(m.Attempts), call)
+}
+
+// groupCalls counts calls by a property.
+func (s *session) groupCalls(ctx context.Context, from sources, by message.By) error {
+	isFirst := true
+	scheduled := func(source account.Source) (account.Listed, error) {
+		listed, err := s.groupScheduled(ctx, source, by)
+		isFirst = listed.Matched == 0
+		return listed, err
+	}
+	groups := message.NewGroups(by)
+	poison := func(source account.Source) (account.Listed, error) {
+		listed, err := s.account.List(ctx, source, func(f account.Found) { groups.Add(f.Message) })
+		if err != nil {
+			return listed, err
+		}
+		if listed.Matched > 0 && !isFirst && !s.json {
+			fmt.Fprintln(s.out)
+		}
+		rows := groups.Result()
+		for i := range rows {
+			rows[i].State = call.StatePoison
+		}
+		printAll(s, rows, printGroups)
+		return listed, nil
+	}
+	listed, dead, err := s.eachState(from, scheduled, poison)
+	if isFailure(err) {
+		return err
+	}
+	s.summarize(listed, dead, err)
+	if rows := groups.Result(); !s.json && len(rows) > 0 {
+		s.progress.printf("list the first group of dead letters: `async-caller calls list --state poison --group %s`",
+			groups.Arguments()(rows[0].Key))
+	}
+	return err
+}
+
+// groupScheduled counts scheduled calls by a property.
+func (s *session) groupScheduled(ctx context.Context, source account.Source, by message.By) (account.Listed, error) {
+	groups := message.ScheduledGroups{By: by, Now: time.Now()}
+	presence := s.account.PresenceCheck(ctx, groups.Now)
+	matched, err := s.account.ListScheduled(ctx, source, false, func(m message.Recorded) error {
+		groups.Add(m, presence(m.Row) == record.Gone)
+		return nil
+	})
+	listed := account.Listed{Matched: matched}
+	if err != nil {
+		return listed, err
+	}
+	rows := groups.Result()
+	for i := range rows {
+		rows[i].State = call.StateScheduled
+	}
+	if by != message.ByHost {
+		printAll(s, rows, func(out io.Writer, rows []message.ScheduledGroup) {
+			printScheduledGroups(out, rows, groups.Now)
+		})
+		return listed, nil
+	}
+	failing, err := s.account.Failing(ctx)
+	if err != nil {
+		s.progress.printf("warning: %v", err)
+	}
+	printAll(s, account.JoinTargets(rows, failing, time.Time{}), func(out io.Writer, targets []account.TargetStatus) {
+		printTargets(out, targets, account.Status{At: groups.Now})
+	})
+	return listed, nil
+}
+
+func printGroups(out io.Writer, groups []message.Row) {
+	rows := terminal.NewTable(out, terminal.Right("COUNT", 7), terminal.Right("FIRST", 5), terminal.Right("LAST", 4),
+		terminal.Left("SAMPLE", 8), terminal.Flex("KEY", 0))
+	for _, g := range groups {
+		rows.Row(format.Number(g.Count), format.Age(time.Since(g.First)), format.Age(time.Since(g.Last)),
+			shortID(g.Sample.ID), g.Key)
+	}
+}
+
+func printScheduledGroups(out io.Writer, groups []message.ScheduledGroup, now time.Time) {
+	rows := terminal.NewTable(out, terminal.Right("COUNT", 7), terminal.Right("1 MIN", 7), terminal.Right("1 HOUR", 7),
+		terminal.Right("STALE", 5), terminal.Right("NEXT", 5), terminal.Right("LAST", 5), terminal.Left("STATUS", 12),
+		terminal.Flex("KEY", 0))
+	for _, g := range groups {
+		rows.Row(format.Number(g.Count), format.Number(g.DueInMinute), format.Number(g.DueInHour),
+			format.Number(g.Stale),
+			format.Age(g.Next.Sub(now)), format.Age(g.Last.Sub(now)), terminal.Cut(statusesText(g.Statuses), 12), g.Key)
+	}
+}
+
+// statusesText lists the two most frequent statuses.
+func statusesText(counts map[int]int) string {
+	const most = 2
+	mostFrequentFirst := func(a, b int) int { return cmp.Or(counts[b]-counts[a], a-b) }
+	statuses := slices.SortedFunc(maps.Keys(counts), mostFrequentFirst)
+	var parts []string
+	for _, status := range statuses[:min(len(statuses), most)] {
+		parts = append(parts, statusText(envelope.StatusCode(status)))
+	}
+	if len(statuses) > most {
+		parts = append(parts, "…")
+	}
+	return strings.Join(parts, ", ")
+}
