@@ -28,7 +28,7 @@ import (
 	"asynccaller/handler/tools/testbed"
 )
 
-var screenshots = flag.String("screenshots", "", "write the screenshots of docs/console.md to this `folder`")
+var screenshots = flag.String("screenshots", "", "write the screenshots of docs/operating.md to this `folder`")
 
 // patience is how long a page may take that is not timed.
 const patience = time.Minute
@@ -189,7 +189,7 @@ var ways = map[string]browser.Options{
 	"no-script": {Width: 1280, Dark: true, NoScript: true},
 }
 
-// pictures are the screenshots of docs/console.md: the name of the page, and the way of looking at it.
+// pictures are the screenshots of docs/operating.md: the name of the page, and the way of looking at it.
 var pictures = map[string]string{"overview": "wide", "poison": "wide", "call": "wide", "scheduled": "narrow"}
 
 // look opens a page in each way, and takes its picture.

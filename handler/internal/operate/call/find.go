@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -48,10 +49,10 @@ type Found struct {
 
 	id      string
 	options Options
-	// fronts are those of the queues behind whose first messages it can be.
-	fronts []account.Front
+	fronts  []account.Front
 	// since is the first table of the history; empty if there is none.
 	since string
+	at    time.Time
 }
 
 // Errors of [Found.One]. Its error has a text of its own.
@@ -83,13 +84,10 @@ func Find(ctx context.Context, op *operation.Operations, id string, o Options) (
 	if err != nil {
 		return Found{}, err
 	}
-	f := Found{Others: lookup.Others, Unread: lookup.Unread, id: id, options: o}
-	for _, front := range lookup.Fronts {
-		if front.Visible == storage.MaxBatch {
-			f.fronts = append(f.fronts, front)
-		}
+	f := Found{
+		Others: lookup.Others, Unread: lookup.Unread, id: id, options: o, fronts: lookup.Fronts, at: time.Now(),
 	}
-	messages := readMessages(ctx, op.Account, lookup, time.Now())
+	messages := readMessages(ctx, op.Account, lookup, f.at)
 	for _, c := range joinCalls(messages, f.readEnds(ctx, op.History, messages), id) {
 		if o.selects(c) {
 			f.Calls = append(f.Calls, c)
@@ -205,43 +203,69 @@ func (f Found) notFound() error {
 		return &findError{ErrNotKnown, fmt.Errorf(
 			"%.128q: the flags select none of the calls that were looked at, and there are more", f.id)}
 	}
-	return &findError{ErrNotFound, fmt.Errorf(
-		"%.128q: not scheduled, no dead letter, and no end is recorded. What it can be, the likeliest first:\n- %s",
-		f.id, strings.Join(f.possibilities(), "\n- "))}
+	return &findError{ErrNotFound, fmt.Errorf("%.128q: not scheduled, no dead letter, and no end is recorded%s; "+
+		"the possibilities, likeliest first:\n%s", f.id, message.ShortIDHint(f.id),
+		strings.Join(f.possibilities(), "\n"))}
 }
 
-// possibilities says what can be of a call that is not found, the likeliest first.
+// possibilities says where a call can be that was not found, the likeliest first.
 func (f Found) possibilities() (texts []string) {
-	texts = []string{"never sent, or misspelt" + message.ShortIDHint(f.id)}
-	ended := "ended before history was kept: " + keptText(f.since)
-	if f.since == "" {
-		texts = []string{ended, texts[0]}
+	where := ""
+	if queues := f.options.Queues; len(queues) > 0 {
+		where = " of " + strings.Join(queues, " or ")
 	}
-	if len(f.options.Queues) > 0 {
-		texts = slices.Insert(texts, 0, "on another queue than "+strings.Join(f.options.Queues, " or "))
+	waits := "it waits on a queue" + where + " behind the first messages" + waitingText(f.fronts, f.at)
+	isLong := slices.ContainsFunc(f.fronts, func(front account.Front) bool { return front.Visible == storage.MaxBatch })
+	if isLong {
+		texts = append(texts, waits)
 	}
-	for _, front := range f.fronts[:min(len(f.fronts), mostFronts)] {
-		texts = append(texts, fmt.Sprintf("behind the first %d messages of %s", front.Visible, front.Queue))
+	texts = append(texts, "it has ended: "+keptText(f.since))
+	if f.since != "" && f.options.Tenant == (envelope.Tenant{}) {
+		texts = append(texts, "it is the ended call of a Nexus tenant: give --organization and --environment")
 	}
-	texts = append(texts, "in flight, or it waits for its next attempt for less than 30 s")
-	if f.since != "" {
-		texts = append(texts, ended)
+	texts = append(texts, "it is being delivered, or due within "+format.Duration(decision.MinRecordedDelay))
+	if !isLong && len(f.fronts) > 0 {
+		texts = append(texts, "it has just come to a queue"+where+waitingText(f.fronts, f.at))
 	}
-	if f.options.Tenant == (envelope.Tenant{}) {
-		texts = append(texts, "ended, and of a Nexus tenant: give --organization and --environment")
+	if where != "" {
+		texts = append(texts, "it is on another queue")
 	}
-	return texts
+	return append(texts, "it was never sent, or its id is misspelt")
 }
 
-// mostFronts is how many queues an error names.
+// mostFronts is how many queues a text names.
 const mostFronts = 5
+
+// waitingText says how many messages wait on the queues that functions read.
+func waitingText(fronts []account.Front, now time.Time) string {
+	var parts []string
+	for i, f := range fronts {
+		if i == mostFronts {
+			parts = append(parts, "…")
+			break
+		}
+		n, verb := format.Number(f.Visible), "wait"
+		switch f.Visible {
+		case 1:
+			verb = "waits"
+		case storage.MaxBatch:
+			n += " or more"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s on %s, the oldest for %s", n, verb, f.Queue,
+			format.Age(now.Sub(f.Since))))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, "; ") + ")"
+}
 
 // keptText says what the account keeps of calls that have ended.
 func keptText(since string) string {
-	text := "the account has no history"
+	text := "the account keeps no history"
 	if since != "" {
-		text = "the account has tables since " + since
+		text = "the history begins with " + since
 	}
-	return text + ": the app keeps calls only if its ASYNC_CALLER_HISTORY, or history in its targets.json, is " +
+	return text + "; the app keeps calls only if its ASYNC_CALLER_HISTORY, or history in its targets.json, is " +
 		"outcomes or check, and only for its ASYNC_CALLER_HISTORY_RETENTION"
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,7 +41,9 @@ func newExplain(env Env) *cobra.Command {
 		Short: "Show how the handler would process an envelope, and why",
 		Long: `Run the handler's rules on one envelope, without a call and without changing a queue, and show the
 decisions. With --status or --failure, also show what would follow that result of the call: the rule
-that applies, the time of the next attempt, and the message that would be written.
+that applies, the time of the next attempt, and the message that would be written. Without them,
+show the attempts that the retry policy would make at a target that never responds: the delay before
+each, and its time after now, with the shortest and the longest delays that the jitter allows.
 
 With the --queue of a route, the content is not an envelope, but the body of the call that
 routes.json states. The explanation shows that call, and where its envelope goes if it fails.
@@ -58,7 +61,7 @@ and routes.json in the app folder. The explanation begins with the values that t
 ${NAME}, and says where they come from. Query strings, user info, header values, bodies and the
 context are not shown otherwise.`,
 		Example: `  async-caller explain order.json --status 503 --header 'Retry-After: 120'
-  async-caller send --dry-run --url https://example.com/ping | async-caller explain - --failure dns
+  async-caller send --dry-run --url https://t.example/ --retry 5s,1m | async-caller explain -
   async-caller explain --queue orders-in order.xml --status 503
   async-caller explain order.json --at 2026-12-24T18:00:00Z --json`,
 		Args: cobra.ExactArgs(1),
@@ -152,16 +155,22 @@ func (o *explainOptions) run(env Env, file string) error {
 		return err
 	}
 	explanation := explain.About(a.Settings.Rules, o.Question)
+	var schedule explain.Schedule
+	if o.Outcome == nil && explanation.NoCall == "" && explanation.Envelope.Refused == "" {
+		schedule = explain.Simulate(a.Settings.Rules, o.Question)
+	}
 	if o.json {
 		err = printJSON(env.out, struct {
 			explain.Explanation
+			Schedule  explain.Schedule  `json:"schedule,omitzero"`
 			Variables []config.Variable `json:"variables,omitempty"`
-		}{explanation, a.Settings.Variables})
+		}{explanation, schedule, a.Settings.Variables})
 	} else {
 		for _, v := range a.Settings.Variables {
 			terminal.PrintField(env.out, "variable", v.String())
 		}
 		printExplanation(env.out, o.Question, explanation)
+		printSchedule(env.out, schedule)
 	}
 	if err == nil && explanation.NoCall != "" {
 		err = &codeError{exitFailed, errors.New("no call is made: " + explanation.NoCall)}
@@ -319,4 +328,47 @@ func printAfterCall(out io.Writer, s explain.Step, e *explain.Envelope) {
 		callback = "yes, to " + e.Callback
 	}
 	terminal.PrintLine(out, "  callback", "%s", callback)
+}
+
+// The rows of the first and of the last attempts that a schedule shows.
+const (
+	firstRows = 4
+	lastRows  = 3
+)
+
+// printSchedule prints a row per attempt, unless there are none.
+func printSchedule(out io.Writer, s explain.Schedule) {
+	if len(s.Attempts) == 0 {
+		return
+	}
+	fmt.Fprint(out, "\nif the target never responds\n")
+	attempts := terminal.NewTable(out,
+		terminal.Right("attempt", 9), terminal.Left("delay", 21), terminal.Flex("from now", 0))
+	hidden := len(s.Attempts) - firstRows - lastRows
+	for i, a := range s.Attempts {
+		if i == firstRows && hidden > 1 {
+			attempts.Row("…", format.Number(hidden)+" more", "")
+		}
+		if hidden > 1 && i >= firstRows && i < firstRows+hidden {
+			continue
+		}
+		delay := "-"
+		if i > 0 {
+			delay = format.Range(a.ShortestWait, a.LongestWait)
+		}
+		attempts.Row(strconv.Itoa(a.N), delay, format.Range(a.Earliest, a.Latest))
+	}
+	count := format.Plural(s.Shortest.Attempts, "attempt")
+	if s.Longest.Attempts < s.Shortest.Attempts {
+		count = format.Number(s.Longest.Attempts) + " to " + count
+	}
+	switch s.Longest.Reason {
+	case "":
+		count = "more than " + count
+	case decision.Exhausted:
+		count += ": the policy allows no more"
+	default:
+		count += " until the deadline"
+	}
+	fmt.Fprintf(out, "  %s\n", count)
 }

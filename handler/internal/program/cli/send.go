@@ -122,6 +122,10 @@ func parseTraceparent(text string) (string, error) {
 }
 
 func (o *sendOptions) check(flags *flagSet, args []string) error {
+	if len(args) == 1 && strings.HasPrefix(args[0], "{") {
+		flags.refuse(true, "FILE is the name of a file: give a body in JSON with --json-body; --json is for the output")
+		return flags.err()
+	}
 	if flags.Changed("queue") {
 		rest := o.draft
 		rest.Call.Body = nil

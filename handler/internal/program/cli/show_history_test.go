@@ -248,12 +248,12 @@ func TestShowFails(t *testing.T) {
 		want               string
 	}{
 		"nowhere": {
-			code: exitNothing, want: `"order-2": not scheduled, no dead letter, and no end is recorded. ` +
-				"What it can be, the likeliest first:\n- never sent, or misspelt",
+			code: exitNothing, want: `"order-2": not scheduled, not dead-lettered, no end is recorded: it waits on a ` +
+				"queue (1 waits on async-caller, the oldest for 40s), is in flight, or ended before history was kept",
 		},
 		"no_tenant": {
 			code: exitNothing,
-			want: "- ended, and of a Nexus tenant: give --organization and --environment",
+			want: "give --organization and --environment for the ended call of a Nexus tenant",
 		},
 		"other_tenant": {
 			tenant: acme, code: exitNothing,
