@@ -296,8 +296,11 @@ func TestPages(t *testing.T) {
 			App: "app", Host: "crm.example", Cause: "\u202estatus 503", Since: time.Now(), Latest: time.Now(),
 		})
 		for path, want := range map[string][]string{
-			"":                         {">42<", "target?host=crm.example", "no timer function", "\ufffdstatus 503"},
-			"target?host=crm.example":  {"<h1>crm.example</h1>", "targets pause crm.example --for 1h<", ">--app dist<"},
+			"": {">42<", "target?host=crm.example", "no timer function", "\ufffdstatus 503"},
+			"target?host=crm.example": {
+				"<h1>crm.example</h1>", "targets pause crm.example --for 1h<", ">--app dist<",
+				`href="scheduled?by=host&amp;key=crm.example"`, `href="poison?by=host&amp;key=crm.example"`,
+			},
 			"target?host=CRM.example.": {"<h1>crm.example</h1>", "targets pause crm.example --for 1h<", ">--app dist<"},
 			"scheduled":                {"41 calls", "?by=cause&amp;key="},
 			"scheduled?by=host":        {"--group host=#1ddb6788 --dry-run"},
@@ -323,6 +326,9 @@ func TestPages(t *testing.T) {
 			}
 			if strings.Contains(content, markup) || strings.ContainsAny(content, "\u202e") {
 				t.Errorf("%s has markup of a message, or writes backwards", path)
+			}
+			if strings.HasPrefix(path, "call?id="+first) && strings.Contains(content, "Incomplete: queue") {
+				t.Errorf("%s warns although no other message has this id", path)
 			}
 			if strings.Contains(content, "CANARY") {
 				t.Errorf("%s has a secret", path)
@@ -458,10 +464,18 @@ func TestSeveralCalls(t *testing.T) {
 			entry := ended.NewEntry(e, time.Now())
 			entry.MessageID, entry.Queue = fmt.Sprintf("0000000%d-0000-4000-8000-000000000000", n), mainQueue
 			entry.Action, entry.Reason, entry.TraceID = string(decision.Finish), history.Delivered, fmt.Sprint(n)
+			if n == 1 {
+				entry.Action, entry.Reason = string(decision.Callback), string(decision.Rejected)
+			}
 			ended.Acknowledge(t.Context(), entry, time.Now())
 		}
 		ended.Close(time.Second)
 		_, content := f.get("call?id=order-1")
+		for _, badge := range []string{`good">delivered<`, `bad">dead letter<`, `bad">rejected<`} {
+			if n := strings.Count(content, `<span class="chip `+badge); n < 1 {
+				t.Errorf("no badge %s:\n%s", badge, content)
+			}
+		}
 		links := regexp.MustCompile(`href="(call\?[^"]*)"`).FindAllStringSubmatch(content, -1)
 		if len(links) != 4 {
 			t.Fatalf("%d links:\n%s", len(links), content)
@@ -532,6 +546,17 @@ type unreadable struct{ storage.Queues }
 
 func (unreadable) Names(context.Context, string) ([]string, error) {
 	return nil, fmt.Errorf("list the queues: %w", storage.ErrDenied)
+}
+
+// TestNothing: an account in which nothing waits has no charts.
+func TestNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		_, content := f.get("")
+		if strings.Contains(content, "<svg") || strings.Contains(content, "Over time") {
+			t.Errorf("the overview:\n%s", content)
+		}
+	})
 }
 
 // TestUnknown: what cannot be read is never shown as nothing.

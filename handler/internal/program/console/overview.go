@@ -63,7 +63,10 @@ func (c *Console) overview(ctx context.Context, _ query) (p page, err error) {
 }
 
 func newOverview(s account.Status, fronts []account.Front) overviewData {
-	d := overviewData{Status: s, Problems: append(problems(s), queueProblems(s)...), Tiles: tiles(s, fronts), Settings: settingRows(s.Settings)}
+	d := overviewData{
+		Status: s, Problems: append(problems(s), queueProblems(s)...), Tiles: tiles(s, fronts),
+		Settings: settingRows(s.Settings),
+	}
 	for _, q := range s.Queues {
 		if q.IsIdle() {
 			d.Idle++
