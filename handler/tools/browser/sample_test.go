@@ -79,7 +79,8 @@ func (s *sample) ago(d time.Duration) time.Time { return s.now.Add(-d) }
 // host is the target of the call of that number.
 func host(n int) string {
 	return []string{
-		"crm.example.com", "crm.example.com", "billing.example.com", "stock.westeurope.internal.example.com:8443", "mail.example.com",
+		"crm.example.com", "crm.example.com", "billing.example.com", "stock.westeurope.internal.example.com:8443",
+		"mail.example.com",
 	}[n%5]
 }
 

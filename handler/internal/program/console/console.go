@@ -41,11 +41,11 @@ type Console struct {
 	run string
 }
 
-// New returns a console. Flags are those that each of its commands needs to be about the same account; empty if it needs
-// none.
+// New returns a console. Flags are those that its commands need to be about the same account; empty if they need none.
 func New(operations *operation.Operations, flags string) *Console {
 	return &Console{
-		operations: operations, reading: make(chan struct{}, 1), templates: newTemplates(), flags: flags, run: NewSecret(),
+		operations: operations, reading: make(chan struct{}, 1), templates: newTemplates(), flags: flags,
+		run: NewSecret(),
 	}
 }
 

@@ -384,7 +384,7 @@ func TestOtherQueues(t *testing.T) {
 	})
 }
 
-// record writes the rows of the dead letters on the poison queue, except for the first ones, and that the queue was read.
+// record writes the rows of the dead letters on the poison queue, without the first ones, and that the queue was read.
 func (f *fixture) record(without int) {
 	f.t.Helper()
 	for _, m := range f.store.All(poisonQueue)[without:] {

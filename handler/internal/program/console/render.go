@@ -41,8 +41,8 @@ type page struct {
 	Status int
 	// ID is the text of the field that looks up a call.
 	ID string
-	// Run is the same in all pages of a console. Account is the name of the account, Flags are those of [New], and At is
-	// when the page was made.
+	// Run is the same in all pages of a console. Account is the name of the account, Flags are those of [New], and At
+	// is when the page was made.
 	Run     string
 	Account string
 	Flags   string
