@@ -116,7 +116,8 @@ func (f *fixture) hostilePages() []string {
 	}
 	for n, text := range hostileTexts {
 		pages = append(pages, "target?host="+url.QueryEscape(fmt.Sprint(n)+text), "call?id="+id(2, n),
-			"call?id="+id(4, n), "poison?by=reason&key="+url.QueryEscape(text), "scheduled?by=host&key="+url.QueryEscape(text))
+			"call?id="+id(4, n), "poison?by=reason&key="+url.QueryEscape(text),
+			"scheduled?by=host&key="+url.QueryEscape(text))
 	}
 	for _, m := range must(f.store.Peek(f.t.Context(), poisonQueue, storage.MaxBatch)) {
 		pages = append(pages, "call?id="+m.ID)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,26 +104,20 @@ func showCommand(q query) string {
 type badge struct{ Text, Class string }
 
 func newBadge(s call.Summary) badge {
-	switch s.State {
-	case call.StatePoison:
+	hasEnded := s.State == call.StateEnded
+	switch {
+	case hasEnded && slices.Contains([]string{string(decision.Delivered), string(decision.Duplicate)}, s.Reason):
+		return badge{s.Reason, "good"}
+	case hasEnded && s.Reason == string(decision.Cancelled):
+		return badge{s.Reason, ""}
+	case hasEnded:
+		return badge{s.Reason, "bad"}
+	case s.State == call.StatePoison:
 		return badge{"dead letter", "bad"}
-	case call.StateStale:
+	case s.State == call.StateStale:
 		return badge{s.State, ""}
-	case call.StateEnded:
-		return endBadge(s.Reason)
 	}
 	return badge{s.State, "waiting"}
-}
-
-// endBadge is the badge of a call that ended for a reason.
-func endBadge(reason string) badge {
-	switch decision.Reason(reason) {
-	case decision.Delivered, decision.Duplicate:
-		return badge{reason, "good"}
-	case decision.Cancelled:
-		return badge{reason, ""}
-	}
-	return badge{reason, "bad"}
 }
 
 // notLookedAt says what was not looked at, or not as a whole. A message that was found by its whole id is no other one.
