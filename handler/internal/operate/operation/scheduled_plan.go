@@ -115,8 +115,8 @@ type hooks struct {
 	// cancel is undone; nil if none are kept.
 	rows      *background.Writer
 	cancelled *history.History
-	// moves says that the run moves dead letters to another queue.
-	moves bool
+	// moves says that the run moves dead letters to another queue, undoes that it undoes another run.
+	moves, undoes bool
 	// outOfDate counts the edited messages whose rows could not be written, and err is why.
 	mu        sync.Mutex
 	outOfDate int
@@ -126,7 +126,7 @@ type hooks struct {
 }
 
 func (op *Operations) hooks(about journal.Run) run.Hooks {
-	h := &hooks{watch: newWatch(op, about.Token), moves: about.Command == moveCommand}
+	h := &hooks{watch: newWatch(op, about.Token), moves: about.Command == moveCommand, undoes: about.Of != ""}
 	if op.Account.Table != nil {
 		h.rows = newWriter(op.Account.Table)
 	}
@@ -166,7 +166,7 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 		return
 	}
 	if s.Take != nil {
-		h.rows.Remove(row.Key)
+		h.rows.Remove(storage.Key{Partition: s.Take.Queue, ID: s.Take.ID})
 	}
 }
 
@@ -259,7 +259,8 @@ func (op *Operations) keepsHistory() bool {
 // keepCancelled keeps in the history that a call was cancelled, until the cancel is undone.
 func (h *hooks) keepCancelled(s journal.Step, p journal.Progress) {
 	isUndo := s.Take == nil
-	if h.cancelled == nil || p.State != journal.Done || s.Row == nil || s.Set != nil {
+	isOther := isUndo != h.undoes // the undo of an import
+	if h.cancelled == nil || p.State != journal.Done || s.Row == nil || s.Set != nil || isOther {
 		return
 	}
 	text := ""
