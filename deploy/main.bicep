@@ -52,6 +52,9 @@ param operatorPrincipalId string = deployer().objectId
 @allowed(['User', 'Group', 'ServicePrincipal'])
 param operatorPrincipalType string = operatorPrincipalId == deployer().objectId && empty(deployer().userPrincipalName) ? 'ServicePrincipal' : 'User'
 
+@description('Object id of a group that may look and change nothing; empty: none.')
+param viewerGroupId string = ''
+
 @description('Receives the alerts; empty: no action group is made.')
 param alertEmail string = ''
 
@@ -330,6 +333,12 @@ var blobOwner = 'b7e6dc6d-f1e8-4753-8033-0f276bb0955b'
 @description('Storage Blob Data Contributor')
 var blobContributor = 'ba92f5b4-2d11-453d-a403-e96b0029c9fe'
 
+@description('Storage Queue Data Reader')
+var queueReader = '19e7f393-937e-4f77-808e-94535e297925'
+
+@description('Storage Table Data Reader')
+var tableReader = '76199698-9eea-4c19-bc75-cec21354c6b6'
+
 @description('Monitoring Metrics Publisher')
 var metricsPublisher = '3913510d-42f4-4e42-8a64-420c390055eb'
 
@@ -360,6 +369,16 @@ resource operatorRole 'Microsoft.Authorization/roleAssignments@2022-04-01' = [fo
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', role)
     principalId: operatorPrincipalId
     principalType: operatorPrincipalType
+  }
+}]
+
+resource viewerRole 'Microsoft.Authorization/roleAssignments@2022-04-01' = [for role in [queueReader, tableReader]: if (!empty(viewerGroupId)) {
+  scope: storage
+  name: guid(storage.id, viewerGroupId, role)
+  properties: {
+    roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', role)
+    principalId: viewerGroupId
+    principalType: 'Group'
   }
 }]
 

@@ -166,7 +166,7 @@ func TestQueries(t *testing.T) {
 	fields := append(group(product(t, "internal/deliver/logs/logs.go"), `(?m)^\t\w+ += "(\w+)"$`), "message")
 	queries := map[string][]string{}
 	for _, page := range []string{
-		template, "../deploy/README.md", "../docs/operating.md", "../docs/log.md", "../docs/poison.md",
+		template, "../deploy/README.md", "../docs/operating.md", "../docs/log.md", "../docs/calls.md",
 	} {
 		queries[page] = group(read(t, page), `(?m)^ +(traces [^\n]*message has (?:[^\n]*\n +\|)*[^\n]*)\n`)
 	}

@@ -240,7 +240,7 @@ func TestParameterFiles(t *testing.T) {
 	for _, name := range []string{
 		"name", "plan", "storageSku", "zoneRedundant", "virtualNetworkPrefix", "subnetId", "endpointSubnetId",
 		"privateDnsZoneIds.blob", "privateStorage", "privateApp", "maximumInstanceCount", "instanceMemoryMB",
-		"dailyQuotaGb", "alertEmail",
+		"dailyQuotaGb", "alertEmail", "viewerGroupId",
 	} {
 		if !slices.Contains(slices.Collect(maps.Values(variables)), name) {
 			t.Errorf("%s: %s is no variable, so that two environments need an edited file", azdParameters, name)
@@ -248,8 +248,8 @@ func TestParameterFiles(t *testing.T) {
 	}
 }
 
-// TestTemplateRoles: the identity of the app has the roles that README lists, and no others. Those that the handler
-// asks for are among them.
+// TestTemplateRoles: the identity of the app, operators and viewers have the roles that README lists, and no others.
+// Those that the handler asks for are among them. A viewer has no role that writes.
 func TestTemplateRoles(t *testing.T) {
 	text := read(t, template)
 	ids := map[string]string{ // https://learn.microsoft.com/azure/role-based-access-control/built-in-roles
@@ -257,13 +257,22 @@ func TestTemplateRoles(t *testing.T) {
 		"0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": storage.TableRole,
 		"b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
 		"3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
+		"ba92f5b4-2d11-453d-a403-e96b0029c9fe": "Storage Blob Data Contributor",
+		"19e7f393-937e-4f77-808e-94535e297925": "Storage Queue Data Reader",
+		"76199698-9eea-4c19-bc75-cec21354c6b6": "Storage Table Data Reader",
 	}
 	role := func(variable string) string { return ids[mustMatch(t, text, `\nvar `+variable+` = '(.+)'\n`)[0]] }
 	metrics := mustMatch(t, text, `(?s)\nresource insightsRole .*?scope: insights\n.*?roleDefinitions', (\w+)\)`)[0]
 	got := []string{role(metrics) + " | Application Insights"}
-	onStorage := mustMatch(t, text, `\nresource storageRole .*for role in \[(.*?)\].*\n  scope: storage\n`)[0]
-	for variable := range strings.SplitSeq(onStorage, ", ") {
-		got = append(got, role(variable)+" | the storage account")
+	onStorage := func(resource string) (names []string) {
+		list := mustMatch(t, text, `\nresource `+resource+` .*for role in \[(.*?)\].*\n  scope: storage\n`)[0]
+		for variable := range strings.SplitSeq(list, ", ") {
+			names = append(names, role(variable))
+		}
+		return names
+	}
+	for _, name := range onStorage("storageRole") {
+		got = append(got, name+" | the storage account")
 	}
 	asked := group(product(t, "internal/operate/doctor/*.go"), `"role (Storage [\w ]+)"`)
 	for _, name := range append(asked, storage.QueueRole, storage.TableRole) {
@@ -272,7 +281,18 @@ func TestTemplateRoles(t *testing.T) {
 		}
 	}
 	section := mustMatch(t, read(t, "../deploy/README.md"), `(?s)\n## Roles\n(.*?)\n## `)[0]
-	compare(t, "roles", group(section, `(?m)^\| (\w+ \w+ .+? \| .+?) \|`), got)
+	compare(t, "roles", group(section, `(?m)^\| ((?:Storage|Monitoring) .+? \| .+?) \|`), got)
+	for parameter, resource := range map[string]string{
+		"operatorPrincipalId": "operatorRole", "viewerGroupId": "viewerRole",
+	} {
+		listed := mustMatch(t, section, "\n\\| \\w+, `"+parameter+"` \\| (.*?) \\|")[0]
+		compare(t, "roles of "+parameter, strings.Split(listed, ", "), onStorage(resource))
+	}
+	for _, name := range onStorage("viewerRole") {
+		if !strings.HasSuffix(name, " Data Reader") {
+			t.Errorf("a viewer has the role %s", name)
+		}
+	}
 }
 
 // resourcePattern matches a resource of the template: name, provider, first part of the type, version.
@@ -367,6 +387,7 @@ func TestTemplateResources(t *testing.T) {
 		"storageRole":  {"principalType: 'ServicePrincipal'"},
 		"insightsRole": {"principalType: 'ServicePrincipal'"},
 		"operatorRole": {"principalType: operatorPrincipalType"},
+		"viewerRole":   {"if (!empty(viewerGroupId))", "principalId: viewerGroupId principalType: 'Group'"},
 	} {
 		for _, part := range wanted {
 			if !strings.Contains(resources[name], part) {

@@ -187,6 +187,22 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// TestOldWords: only the changelog and the page about upgrades have the names of commands that are gone. The id of a
+// run has the journal's word for its command.
+func TestOldWords(t *testing.T) {
+	old := regexp.MustCompile(`(?i)(?:^|[^-\w])(?:re-?queu|expedit)\w*|caller schedule\b|` +
+		`\bpoison (?:list|queues\x60|requeue|delete|move|export|import|keep)\b|` +
+		`\bscheduled (?:list|export|edit|expedite|cancel)\b|\btargets clear\b|\bruns show\b`)
+	for name, page := range pages(t) {
+		if name == "../CHANGELOG.md" || name == "../docs/upgrade.md" {
+			continue
+		}
+		for _, word := range old.FindAllString(page, -1) {
+			t.Errorf("%s: %q is a word of earlier versions", name, word)
+		}
+	}
+}
+
 // TestTables: a table begins with its head and a line of dashes, and all its rows have the same number of cells. A
 // blank line within a table ends it, and shows the rest as text.
 func TestTables(t *testing.T) {

@@ -28,7 +28,7 @@ import (
 	"asynccaller/handler/tools/testbed"
 )
 
-var screenshots = flag.String("screenshots", "", "write the screenshots of docs/console.md to this `folder`")
+var screenshots = flag.String("screenshots", "", "write the screenshots of docs/operating.md to this `folder`")
 
 // patience is how long a page may take that is not timed.
 const patience = time.Minute
@@ -189,7 +189,7 @@ var ways = map[string]browser.Options{
 	"no-script": {Width: 1280, Dark: true, NoScript: true},
 }
 
-// pictures are the screenshots of docs/console.md: the name of the page, and the way of looking at it.
+// pictures are the screenshots of docs/operating.md: the name of the page, and the way of looking at it.
 var pictures = map[string]string{"overview": "wide", "poison": "wide", "call": "wide", "scheduled": "narrow"}
 
 // look opens a page in each way, and takes its picture.
@@ -207,6 +207,11 @@ func (f *fixture) look(t *testing.T, name, path string) {
 			if p.Overflows() {
 				t.Error("the page is wider than the screen")
 			}
+			if way != "narrow" {
+				if wide := browser.Run(p, chromedp.Evaluate[string](wideTables)); wide != "" {
+					t.Errorf("wider than the page: %s", wide)
+				}
+			}
 			checkIncidents(t, p)
 			if *screenshots != "" && pictures[name] == way {
 				p.Screenshot(filepath.Join(*screenshots, name+".png"))
@@ -214,6 +219,15 @@ func (f *fixture) look(t *testing.T, name, path string) {
 		})
 	}
 }
+
+// wideTables names the tables that are wider than the page, if all of their details are open.
+const wideTables = `(() => {
+	const details = document.querySelectorAll(".wide details");
+	details.forEach((d) => d.open = true);
+	const wide = [...document.querySelectorAll(".wide")].filter((table) => table.scrollWidth > table.clientWidth);
+	details.forEach((d) => d.open = false);
+	return wide.map((table) => table.getAttribute("aria-label") + " " + table.scrollWidth).join(", ");
+})()`
 
 func checkIncidents(t *testing.T, p *browser.Page) {
 	t.Helper()

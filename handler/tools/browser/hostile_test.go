@@ -81,8 +81,15 @@ func (s *sample) hostile() {
 		_, err := s.store.Put(ctx, poisonQueue, storage.Item{Text: storage.Base64.Encode([]byte(content))})
 		s.must(err)
 	}
+	s.poison(0, storage.MaxBatch) // so that rows are needed
+	var deadLetters []record.Row
 	for n, text := range hostileTexts {
 		text = strings.ToValidUTF8(text, "")
+		deadLetters = append(deadLetters, record.Row{
+			Key: storage.Key{Partition: poisonQueue, ID: id(4, n)}, RequestID: text, Method: text, TargetHost: text,
+			PathPattern: text, Reason: text, Cause: text, Answer: text, Organization: text, Environment: text,
+			Main: text, Format: text, Error: text, Since: s.now, InsertedAt: s.now, Content: []byte(text),
+		})
 		host := fmt.Sprint(n) + text
 		s.target(sight.Target{
 			Host: host, Reason: text, Cause: text, Answer: text, Since: s.now, Latest: s.now,
@@ -95,6 +102,7 @@ func (s *sample) hostile() {
 		}))
 		s.publish(n, run.Summary{Command: text, State: text, Of: text}, text)
 	}
+	s.recorded(deadLetters)
 }
 
 // hostilePages are the pages that show these texts.
@@ -108,7 +116,8 @@ func (f *fixture) hostilePages() []string {
 	}
 	for n, text := range hostileTexts {
 		pages = append(pages, "target?host="+url.QueryEscape(fmt.Sprint(n)+text), "call?id="+id(2, n),
-			"poison?by=reason&key="+url.QueryEscape(text), "scheduled?by=host&key="+url.QueryEscape(text))
+			"call?id="+id(4, n), "poison?by=reason&key="+url.QueryEscape(text),
+			"scheduled?by=host&key="+url.QueryEscape(text))
 	}
 	for _, m := range must(f.store.Peek(f.t.Context(), poisonQueue, storage.MaxBatch)) {
 		pages = append(pages, "call?id="+m.ID)

@@ -3,6 +3,8 @@ package browser_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
@@ -76,7 +79,8 @@ func (s *sample) ago(d time.Duration) time.Time { return s.now.Add(-d) }
 // host is the target of the call of that number.
 func host(n int) string {
 	return []string{
-		"crm.example.com", "crm.example.com", "billing.example.com", "stock.example.com:8443", "mail.example.com",
+		"crm.example.com", "crm.example.com", "billing.example.com", "stock.westeurope.internal.example.com:8443",
+		"mail.example.com",
 	}[n%5]
 }
 
@@ -85,10 +89,10 @@ var causes = map[string]struct {
 	status        int
 	cause, answer string
 }{
-	"crm.example.com":        {503, "status 503", `{"error":"maintenance until 14:00"}`},
-	"billing.example.com":    {422, "status 422", `{"error":"unknown customer C-4711"}`},
-	"stock.example.com:8443": {0, "timeout", ""},
-	"mail.example.com":       {429, "status 429", "too many requests"},
+	"crm.example.com":                            {503, "status 503", `{"error":"maintenance until 14:00"}`},
+	"billing.example.com":                        {422, "status 422", `{"error":"unknown customer C-4711"}`},
+	"stock.westeurope.internal.example.com:8443": {0, "timeout", ""},
+	"mail.example.com":                           {429, "status 429", "too many requests"},
 }
 
 // id returns a message id of storage's form.
@@ -127,12 +131,13 @@ func (s *sample) envelope(n int, members string) string {
 		host(n), 1000+n, 4000+n%20, members)
 }
 
-// poison writes dead letters.
+// poison writes dead letters and their rows.
 func (s *sample) poison(from, to int) {
 	s.t.Helper()
 	reasons := []string{"rejected", "rejected", "expired", "target_denied"}
 	var group errgroup.Group
 	group.SetLimit(4)
+	list := make([]record.Row, to-from)
 	for n := from; n < to; n++ {
 		group.Go(func() error {
 			deadLetter := fmt.Sprintf(`,"deadLetter":{"at":%q,"reason":%q,"detail":"the target answered 422",`+
@@ -140,11 +145,28 @@ func (s *sample) poison(from, to int) {
 				`"text":"{\"error\":\"unknown customer\",\"customer\":\"C-%d\"}"}}`,
 				s.ago(time.Duration(n%200)*time.Minute).Format(time.RFC3339), reasons[n%4], mainQueue, 4000+n%20)
 			text := storage.Base64.Encode([]byte(s.envelope(n, deadLetter)))
-			_, err := s.store.Put(s.t.Context(), poisonQueue, storage.Item{Text: text})
+			m, err := s.store.Put(s.t.Context(), poisonQueue, storage.Item{Text: text})
+			m.Text = text
+			list[n-from] = message.ToRow(message.Read(rules, poisonQueue, m), rules.Content(text))
 			return err
 		})
 	}
 	s.must(group.Wait())
+	s.recorded(list)
+}
+
+// rules are those of an app without settings.
+var rules = message.Rules{Encoding: storage.Base64}
+
+// recorded writes rows of dead letters, as if AC-monitor had compared them with the queue.
+func (s *sample) recorded(list []record.Row) {
+	s.t.Helper()
+	table := s.table(storage.ScheduledTable)
+	for part := range slices.Chunk(list, 100) {
+		s.must(rows.Put(s.t.Context(), table, part...))
+	}
+	key := storage.Key{Partition: poisonQueue, ID: record.ReadingID}
+	s.must(rows.Put(s.t.Context(), table, record.Reading{Key: key, ReadAt: s.now}))
 }
 
 // traffic records the state of the app and its targets, and the numbers of the last hour.
@@ -155,7 +177,7 @@ func (s *sample) traffic() {
 		app := heartbeat.App{Name: appName, Version: "0.2.0"}
 		s.must(heartbeat.Beat(ctx, s.table(storage.ScheduledTable), app, timer))
 	}
-	for n, name := range []string{"crm.example.com", "stock.example.com:8443", "mail.example.com"} {
+	for n, name := range []string{"crm.example.com", "stock.westeurope.internal.example.com:8443", "mail.example.com"} {
 		c := causes[name]
 		s.target(sight.Target{
 			Host: name, Reason: "temporary_status", Cause: c.cause, Status: 503, Answer: c.answer,
@@ -200,9 +222,12 @@ func (s *sample) numbers(minute time.Time, n int) {
 // runsOfOthers publishes the runs of a colleague.
 func (s *sample) runsOfOthers() {
 	s.t.Helper()
-	for n, command := range []string{"requeue", "expedite", "cancel"} {
+	words := map[string]string{
+		"requeue": "retry --state poison", "expedite": "retry --state scheduled", "cancel": "delete --state scheduled",
+	}
+	for n, command := range slices.Sorted(maps.Keys(words)) {
 		summary := run.Summary{Command: command, Total: 500, Done: 500 - n, Skipped: n, State: run.Finished}
-		s.publish(n, summary, "async-caller poison "+command+" --host crm.example.com")
+		s.publish(n, summary, "async-caller calls "+words[command]+" --host crm.example.com")
 	}
 }
 

@@ -49,7 +49,7 @@ func (s system) scenarios() []scenario {
 		},
 		{
 			"delivered with a callback", "200",
-			[]string{"--callback", s.target.URL("204"), "--context", `{"order":43}`},
+			[]string{"--callback", s.target.URL("204")},
 			"200", "delivered, callback 200",
 		},
 		{

@@ -34,7 +34,7 @@ func TestPause(t *testing.T) {
 	f.put("before", "200", "")
 	f.awaitEmpty()
 	f.await("the app to be known", func() bool {
-		_, code := f.targets("pause", "127.0.0.1", "--reason", "maintenance")
+		_, code := f.targets("pause", "127.0.0.1", "--because", "maintenance")
 		return code == 0
 	})
 	paused := time.Now()

@@ -63,8 +63,8 @@ func TestRunAfterAnOutage(t *testing.T) {
 	}
 	waiting := f.watchWaiting(outageMessages)
 	stopStatus := waiting.checkStatus()
-	command, _, stderr := f.operate("calls", "retry", "--state", "scheduled", "--host", "127.0.0.1", "--rate", fmt.Sprint(outageRate),
-		"--yes")
+	command, _, stderr := f.operate("calls", "retry", "--state", "scheduled", "--host", "127.0.0.1", "--rate",
+		fmt.Sprintf("%d/s", outageRate), "--yes")
 	f.must(command.Start())
 	f.await("half of the calls", func() bool { return len(f.secondCalls(outageMessages)) >= outageMessages/2 })
 	f.must(command.Process.Kill())

@@ -17,6 +17,8 @@ import (
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/storage/rows"
@@ -98,12 +100,23 @@ func fillAccount(t *testing.T, connectionString string) {
 	store, err := azure.Open(connection)
 	must(t, err)
 	defer store.Close()
+	table, err := azure.OpenTable(connection, storage.ScheduledTable)
+	must(t, err)
+	defer table.Close()
 	put := func(name, text string, item storage.Item) storage.Message {
 		must(t, store.Create(t.Context(), name))
 		item.Text = text
-		message, err := store.Put(t.Context(), name, item)
+		m, err := store.Put(t.Context(), name, item)
 		must(t, err)
-		return message
+		if account.MainQueue(name) != name { // recorded, as AC-monitor does it
+			m.Text = text
+			dead := message.Read(message.Rules{}, name, m)
+			must(t, rows.Put(t.Context(), table, message.ToRow(dead, message.Rules{}.Content(text))))
+			must(t, rows.Put(t.Context(), table, record.Reading{
+				Key: storage.Key{Partition: name, ID: record.ReadingID}, ReadAt: time.Now(),
+			}))
+		}
+		return m
 	}
 	const headers = `"method":"POST","headers":{"Authorization":"Bearer C4nary"}`
 	dead := func(id int, host, reason, detail, trail string) {
@@ -131,9 +144,6 @@ func fillAccount(t *testing.T, connectionString string) {
 		`"call":{"url":"https://www.example.com/"}}`)), storage.Item{TTL: storage.MaxDelay})
 	put("async-caller-1-poison", "not base64!", storage.Item{TTL: storage.MaxDelay})
 
-	table, err := azure.OpenTable(connection, storage.ScheduledTable)
-	must(t, err)
-	defer table.Close()
 	schedule := func(id int, host string, status int, delay time.Duration) {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d",`+
 			`"call":{"url":"https://%[2]s/orders/%[1]d"},"callback":{"url":"https://example.com/done"}}`, id, host)
@@ -183,7 +193,7 @@ func TestRunbook(t *testing.T) {
 // examples runs the commands whose output is in a page, and compares it.
 func (o *operator) examples(t *testing.T) {
 	ran := 0
-	for _, page := range []string{"docs/operating.md", "docs/poison.md", "docs/messages.md", "docs/preview.md"} {
+	for _, page := range []string{"docs/operating.md", "docs/calls.md", "docs/preview.md"} {
 		for _, s := range steps(strings.ReplaceAll(read(t, page), " \\\n    ", " ")) {
 			// TestChangeRaces, the tutorial, and the scripts of edits: here only rows are there, and no messages
 			isChange := strings.Contains(s.command, "calls retry --state scheduled") ||
@@ -214,9 +224,9 @@ func putPoison(t *testing.T, connectionString, content string) {
 	must(t, err)
 }
 
-// fixMalformed runs the command that docs/poison.md previews for malformed messages, which cannot fix all of them.
+// fixMalformed runs the command that docs/calls.md previews for malformed messages, which cannot fix all of them.
 func (o *operator) fixMalformed(t *testing.T) {
-	for _, s := range steps(read(t, "docs/poison.md")) {
+	for _, s := range steps(read(t, "docs/calls.md")) {
 		command, isPreview := strings.CutSuffix(s.command, " --dry-run --limit 1")
 		if !isPreview || !strings.Contains(command, "--reason malformed --jq") {
 			continue
@@ -225,8 +235,8 @@ func (o *operator) fixMalformed(t *testing.T) {
 		putPoison(t, o.connection, "{")
 		output, err := shell(t, o.folder, o.env, command+" --yes")
 		exit, _ := errors.AsType[*exec.ExitError](err)
-		if exit == nil || exit.ExitCode() != 4 || !strings.Contains(output, "requeued 3 of 3") ||
-			!strings.Contains(output, "2 messages cannot be requeued") {
+		if exit == nil || exit.ExitCode() != 4 || !strings.Contains(output, "retried 3 of 3") ||
+			!strings.Contains(output, "2 messages cannot be retried") {
 			t.Errorf("%s: %v\n%s", command, err, output)
 		}
 		left, _ := shell(t, o.folder, o.env, "async-caller calls list --state poison --reason malformed --json")
@@ -235,7 +245,7 @@ func (o *operator) fixMalformed(t *testing.T) {
 		}
 		return
 	}
-	t.Error("docs/poison.md has no preview for malformed messages")
+	t.Error("docs/calls.md has no preview for malformed messages")
 }
 
 // looks runs the commands of all pages that change nothing, but for the examples.
@@ -243,7 +253,7 @@ func (o *operator) looks(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(project, "docs", "*.md"))
 	must(t, err)
 	shown := regexp.MustCompile("(?m)(?:^    |`)(async-caller " +
-		"(?:status|schedule|explain|show|runs list|(?:scheduled|poison) (?:list|queues))\\b[^`\\n]*)")
+		"(?:status|explain|show|runs list|calls list)\\b[^`\\n]*)")
 	commands := map[string]bool{}
 	for _, page := range append(pages, filepath.Join(project, "README.md")) {
 		text, err := os.ReadFile(page)

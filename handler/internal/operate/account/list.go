@@ -151,7 +151,19 @@ func (a *Account) scan(
 
 // Listed is the number of messages of a list. Hidden messages could not be read, because another client has received
 // them or they are delayed.
-type Listed struct{ Matched, Hidden int }
+type Listed struct {
+	Matched, Hidden int
+	// Views say how the queues of dead letters were looked at, unless all messages were received.
+	Views []View
+}
+
+// Lacks returns about how many dead letters of the views were not seen.
+func (l Listed) Lacks() (n int) {
+	for _, v := range l.Views {
+		n += v.Lacks()
+	}
+	return n
+}
 
 // List shows every message of the source, in the order of the queues, and keeps none in memory.
 func (a *Account) List(ctx context.Context, s Source, visit func(Found)) (listed Listed, err error) {
@@ -195,7 +207,7 @@ func (a *Account) ResolveGroup(ctx context.Context, s *Source, isScheduled bool)
 	if isScheduled {
 		_, err = a.ListScheduled(ctx, named, false, visit)
 	} else {
-		_, _, err = a.Look(ctx, named, visit)
+		_, err = a.Look(ctx, named, visit)
 	}
 	switch {
 	case err != nil:

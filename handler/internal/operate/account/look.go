@@ -86,20 +86,20 @@ type look struct {
 // the record is not available, or AC-monitor has never read the queue. Matched is their number.
 func (a *Account) Look(
 	ctx context.Context, s Source, visit func(message.Recorded) error,
-) (matched int, views []View, err error) {
+) (listed Listed, err error) {
 	names, err := a.QueuesOf(ctx, s)
 	l := look{Account: a, source: s, visit: visit}
 	for _, name := range names {
 		view, err := l.at(ctx, name)
-		views = append(views, view)
+		listed.Matched, listed.Views = l.matched, append(listed.Views, view)
 		if errors.Is(err, rows.ErrStop) { // the limit is reached
 			break
 		}
 		if err != nil {
-			return l.matched, views, err
+			return listed, err
 		}
 	}
-	return l.matched, views, err
+	return listed, err
 }
 
 // at looks at a queue.

@@ -144,17 +144,17 @@ func TestLook(t *testing.T) {
 				}
 				before := dequeued(store)
 				unseen, ids := 0, map[string]bool{}
-				matched, views, err := a.Look(t.Context(), account.Source{}, func(m message.Recorded) error {
+				listed, err := a.Look(t.Context(), account.Source{}, func(m message.Recorded) error {
 					ids[m.ID] = true
 					if m.Unseen {
 						unseen++
 					}
 					return nil
 				})
-				if err != nil || matched != test.matched || len(ids) != test.matched || unseen != test.unseen {
-					t.Errorf("%d messages, %d of them not seen, %v", matched, unseen, err)
+				if err != nil || listed.Matched != test.matched || len(ids) != test.matched || unseen != test.unseen {
+					t.Errorf("%+v, %d of them not seen, %v", listed, unseen, err)
 				}
-				text := views[0].Text()
+				text := listed.Views[0].Text()
 				if !strings.HasPrefix(text, test.text) || test.text == "" && text != "" {
 					t.Errorf("%q, want %q", text, test.text)
 				}
@@ -183,9 +183,9 @@ func TestLookWaits(t *testing.T) {
 			must(store.Receive(t.Context(), poisonQueue, 32, 20*time.Second))
 		}
 		visit := func(message.Recorded) error { return nil }
-		matched, views, err := a.Look(t.Context(), account.Source{ReadQueues: true}, visit)
-		if err != nil || matched != 40 || views[0].Text() != "" {
-			t.Errorf("%d messages, %+v, %v", matched, views, err)
+		listed, err := a.Look(t.Context(), account.Source{ReadQueues: true}, visit)
+		if err != nil || listed.Matched != 40 || listed.Views[0].Text() != "" {
+			t.Errorf("%+v, %v", listed, err)
 		}
 	})
 }
@@ -205,10 +205,10 @@ func TestLookByAge(t *testing.T) {
 		wasRead(t, table)
 		var ages []string
 		line := func(m message.Recorded) (string, error) { return m.Since.Format(time.DateOnly), nil }
-		print := func(text string) error { ages = append(ages, text); return nil }
-		matched, _, err := a.LookByAge(t.Context(), account.Source{Limit: 35}, line, print)
-		if err != nil || matched != 35 || len(ages) != 35 || !slices.IsSorted(ages) {
-			t.Errorf("%d: %v, %v", matched, ages, err)
+		print := func(_, text string) error { ages = append(ages, text); return nil }
+		listed, err := a.LookByAge(t.Context(), account.Source{Limit: 35}, line, print)
+		if err != nil || listed.Matched != 35 || len(ages) != 35 || !slices.IsSorted(ages) {
+			t.Errorf("%+v: %v, %v", listed, ages, err)
 		}
 	})
 }

@@ -134,7 +134,7 @@ func (a *Account) lookUpRows(ctx context.Context, l *Lookup, q LookupQuery) {
 // lookUpPoison looks at the dead letters of a queue that no function reads.
 func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, q LookupQuery) {
 	source := Source{Queues: []string{name}, IDs: q.IDs, PeekOnly: q.PeekOnly, ReadQueues: q.ReadQueues}
-	_, views, err := a.Look(ctx, source, func(m message.Recorded) error {
+	listed, err := a.Look(ctx, source, func(m message.Recorded) error {
 		if len(l.Poison) == MaxMatches {
 			l.Others++
 			return nil
@@ -157,7 +157,7 @@ func (a *Account) lookUpPoison(ctx context.Context, l *Lookup, name string, q Lo
 	if err != nil {
 		l.addUnread("queue "+name, err)
 	}
-	for _, v := range views {
+	for _, v := range listed.Views {
 		if v.Lacks() > 0 {
 			l.addUnread("queue "+name, errors.New(v.Text()))
 		}

@@ -44,7 +44,7 @@ func TestListByNextAttempt(t *testing.T) {
 			}
 			sorted := sorting{
 				most: most, limit: limit, line: line,
-				print: func(text string) error { got = append(got, text); return nil },
+				print: func(_, text string) error { got = append(got, text); return nil },
 			}
 			err := sorted.list(func(visit func(message.Recorded) error) error {
 				_, err := a.ListScheduled(t.Context(), Source{}, false, visit)

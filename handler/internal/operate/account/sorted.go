@@ -33,7 +33,8 @@ func (l sortedLine) bytes() int { return lineBytes + len(l.text) }
 // order of the next attempts. If there are more lines than the memory allows, it reads the record again for each
 // further part: a message that is rescheduled meanwhile can be printed twice.
 func (a *Account) ListByNextAttempt(
-	ctx context.Context, s Source, line func(message.Recorded) (string, error), print func(string) error,
+	ctx context.Context, s Source, line func(message.Recorded) (string, error),
+	print func(queue, text string) error,
 ) (matched int, err error) {
 	limit := s.Limit
 	s.Limit = 0
@@ -48,28 +49,28 @@ func (a *Account) ListByNextAttempt(
 // LookByAge is like [Account.Look]. It prints the line of each message in the order of queue and age, the oldest first,
 // as [Account.ListByNextAttempt] does.
 func (a *Account) LookByAge(
-	ctx context.Context, s Source, line func(message.Recorded) (string, error), print func(string) error,
-) (matched int, views []View, err error) {
+	ctx context.Context, s Source, line func(message.Recorded) (string, error),
+	print func(queue, text string) error,
+) (listed Listed, err error) {
 	names, err := a.QueuesOf(ctx, s)
 	limit := s.Limit
 	s.Limit = 0
 	for _, name := range names {
-		if err != nil || limit > 0 && matched == limit {
+		if err != nil || limit > 0 && listed.Matched == limit {
 			break
 		}
 		one := s
 		one.Queues = []string{name}
-		var seen []View
-		sorted := sorting{most: maxSorted, limit: max(limit-matched, 0), line: line, print: print}
-		err = sorted.list(func(visit func(message.Recorded) error) error {
-			var err error
-			_, seen, err = a.Look(ctx, one, visit)
+		var looked Listed
+		sorted := sorting{most: maxSorted, limit: max(limit-listed.Matched, 0), line: line, print: print}
+		err = sorted.list(func(visit func(message.Recorded) error) (err error) {
+			looked, err = a.Look(ctx, one, visit)
 			return err
 		})
-		views = append(views, seen...)
-		matched += sorted.printed
+		listed.Views = append(listed.Views, looked.Views...)
+		listed.Matched += sorted.printed
 	}
-	return matched, views, err
+	return listed, err
 }
 
 // sorting prints lines in the order of their times.
@@ -77,7 +78,7 @@ type sorting struct {
 	// most is how many bytes of lines are kept, and limit the number of lines; 0 for all.
 	most, limit int
 	line        func(message.Recorded) (string, error)
-	print       func(string) error
+	print       func(queue, text string) error
 	printed     int
 }
 
@@ -94,7 +95,7 @@ func (s *sorting) list(list func(visit func(message.Recorded) error) error) erro
 				return nil
 			}
 			s.printed++
-			if err := s.print(l.text); err != nil {
+			if err := s.print(l.queue, l.text); err != nil {
 				return err
 			}
 		}

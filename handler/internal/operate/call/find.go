@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -202,16 +203,34 @@ func (f Found) notFound() error {
 		return &findError{ErrNotKnown, fmt.Errorf(
 			"%.128q: the flags select none of the calls that were looked at, and there are more", f.id)}
 	}
-	hint := message.ShortIDHint(f.id)
-	if f.options.Tenant == (envelope.Tenant{}) {
-		hint += "; give --organization and --environment for the ended call of a Nexus tenant"
-	}
-	waits := "waits on a queue" + waitingText(f.fronts, f.at)
+	return &findError{ErrNotFound, fmt.Errorf("%.128q: not scheduled, no dead letter, and no end is recorded%s; "+
+		"the possibilities, likeliest first:\n%s", f.id, message.ShortIDHint(f.id),
+		strings.Join(f.possibilities(), "\n"))}
+}
+
+// possibilities says where a call can be that was not found, the likeliest first.
+func (f Found) possibilities() (texts []string) {
+	where := ""
 	if queues := f.options.Queues; len(queues) > 0 {
-		waits = "waits on " + strings.Join(queues, " or ") + waitingText(f.fronts, f.at) + ", is elsewhere"
+		where = " of " + strings.Join(queues, " or ")
 	}
-	return &findError{ErrNotFound, fmt.Errorf("%.128q: not scheduled, not dead-lettered, no end is recorded: it %s, "+
-		"is in flight, or ended before history was kept%s\n%s", f.id, waits, hint, keptText(f.since))}
+	waits := "it waits on a queue" + where + " behind the first messages" + waitingText(f.fronts, f.at)
+	isLong := slices.ContainsFunc(f.fronts, func(front account.Front) bool { return front.Visible == storage.MaxBatch })
+	if isLong {
+		texts = append(texts, waits)
+	}
+	texts = append(texts, "it has ended: "+keptText(f.since))
+	if f.since != "" && f.options.Tenant == (envelope.Tenant{}) {
+		texts = append(texts, "it is the ended call of a Nexus tenant: give --organization and --environment")
+	}
+	texts = append(texts, "it is being delivered, or due within "+format.Duration(decision.MinRecordedDelay))
+	if !isLong && len(f.fronts) > 0 {
+		texts = append(texts, "it has just come to a queue"+where+waitingText(f.fronts, f.at))
+	}
+	if where != "" {
+		texts = append(texts, "it is on another queue")
+	}
+	return append(texts, "it was never sent, or its id is misspelt")
 }
 
 // mostFronts is how many queues a text names.
@@ -243,10 +262,10 @@ func waitingText(fronts []account.Front, now time.Time) string {
 
 // keptText says what the account keeps of calls that have ended.
 func keptText(since string) string {
-	text := "the account has no history"
+	text := "the account keeps no history"
 	if since != "" {
-		text = "the account has tables since " + since
+		text = "the history begins with " + since
 	}
-	return text + ": the app keeps calls only if its ASYNC_CALLER_HISTORY, or history in its targets.json, is " +
+	return text + "; the app keeps calls only if its ASYNC_CALLER_HISTORY, or history in its targets.json, is " +
 		"outcomes or check, and only for its ASYNC_CALLER_HISTORY_RETENTION"
 }

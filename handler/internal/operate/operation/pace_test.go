@@ -299,11 +299,11 @@ func TestNoOutcomes(t *testing.T) {
 		},
 		"no_rights": {
 			prepare: func(a *operation.Operations) { fail(a.Account.Table, denied) },
-			words:   []string{storage.TableRole},
+			words:   []string{storage.TableReaderRole},
 		},
 		"no_rights_run": {
 			prepare: func(a *operation.Operations) { fail(a.Outcomes, denied) },
-			words:   []string{storage.TableRole},
+			words:   []string{storage.TableReaderRole},
 		},
 		"no_heartbeat": {
 			prepare: func(a *operation.Operations) { a.Account.Table = &memory.Table{} },

@@ -1,6 +1,6 @@
 // Package run carries out changes of messages: runs. It knows no command: a run is a list of steps, and each step is
 // data, see [journal.Step]. A step claims the message that it takes away, writes one, and then deletes the claimed one;
-// docs/messages.md says what each failure leaves. A journal records every step, so that a killed run can be resumed and
+// docs/calls.md says what each failure leaves. A journal records every step, so that a killed run can be resumed and
 // a finished one undone.
 package run
 

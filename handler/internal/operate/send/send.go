@@ -168,17 +168,11 @@ type Draft struct {
 	Callback struct {
 		URL string `json:"url"`
 	} `json:"callback,omitzero"`
-	Context   json.RawMessage `json:"context,omitempty"`
-	Priority  int             `json:"priority,omitempty"`
-	NotBefore time.Time       `json:"notBefore,omitzero"`
-	Deadline  time.Time       `json:"deadline,omitzero"`
-	Retry     json.RawMessage `json:"retry,omitempty"`
-	GiveUp    string          `json:"giveUp,omitempty"`
-	Run       string          `json:"run,omitempty"`
-	// Trace is the W3C Trace Context of the sender.
-	Trace struct {
-		Traceparent string `json:"traceparent"`
-	} `json:"trace,omitzero"`
+	Priority int             `json:"priority,omitempty"`
+	Deadline time.Time       `json:"deadline,omitzero"`
+	Retry    json.RawMessage `json:"retry,omitempty"`
+	GiveUp   string          `json:"giveUp,omitempty"`
+	Run      string          `json:"run,omitempty"`
 }
 
 // Call is the request to the target. At most one of the bodies is set.
@@ -189,7 +183,6 @@ type Call struct {
 	Body       *string         `json:"body,omitempty"`
 	BodyBase64 []byte          `json:"bodyBase64,omitempty"`
 	JSON       json.RawMessage `json:"json,omitempty"`
-	Timeout    string          `json:"timeout,omitempty"`
 }
 
 // SetBody sets the body, as text if it is UTF-8.

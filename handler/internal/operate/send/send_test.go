@@ -34,13 +34,15 @@ func TestSend(t *testing.T) {
 		for _, encoding := range []storage.Encoding{storage.Base64, storage.None} {
 			sender, store := newSender()
 			sender.Encoding = encoding
-			draft := send.Draft{Priority: 3, NotBefore: time.Now().Add(10 * time.Minute)}
+			draft := send.Draft{Priority: 3}
 			draft.Call.URL = "https://t.example/orders?a=1&b=<2>"
 			draft.Call.SetBody([]byte("text"))
 			content, err := draft.Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
+			due := time.Now().Add(10 * time.Minute).Format(time.RFC3339)
+			content = append([]byte(`{"notBefore":"`+due+`",`), content[1:]...)
 			message, err := sender.Prepare(content)
 			if err != nil {
 				t.Fatal(err)

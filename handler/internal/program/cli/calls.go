@@ -130,7 +130,7 @@ func (s *session) chooseState(ctx context.Context, selected *selection, from sou
 	source := *from.poison
 	source.IDs = others
 	found := named{}
-	if _, _, err := s.account.Look(ctx, source, found.addRecorded(others)); err != nil {
+	if _, err := s.account.Look(ctx, source, found.addRecorded(others)); err != nil {
 		return from, err
 	}
 	dead, _ := found.split(others)

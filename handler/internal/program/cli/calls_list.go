@@ -37,8 +37,11 @@ the target. "due" means that the time has come. "stale" means that the message i
 seen for longer than it can be held or received, and only its record is left.
 
 A dead letter has the beginning of the id, the time since the handler gave up, the reason, the
-latest status, the number of attempts, and the call or the problem. One with the request id of an
-earlier one in the list is marked; the first 50,000 request ids are compared.
+latest status, the number of attempts, and the call, its path without ids and numbers, or the
+problem. One with the request id of another one in the list is marked; the first 50,000 request ids
+are compared. Dead letters are read from the record and by peeking, so that nothing is received; the
+list says how many are recorded and on the queue if these numbers differ. The exit code is 4 if some
+are missing. --read-queues receives the messages instead: they are invisible for a moment.
 
 --group-by counts the calls instead: of scheduled ones also those that are due within the next
 minute and hour, and NEXT and LAST are the times until the first and the last next attempt.
@@ -53,6 +56,7 @@ Long texts are cut in the middle to fit the terminal; --json has the whole texts
 	flags := flagsOf(command)
 	selected := selectCalls(flags)
 	groupByFlag(flags, &selected.by, allCriteria())
+	flags.BoolVar(&selected.selected.ReadQueues, "read-queues", false, "read the poison queues instead of the record")
 	command.RunE = shared.withCalls(selected, func(ctx context.Context, s *session, from sources) error {
 		if selected.by != "" {
 			return s.groupCalls(ctx, from, selected.by)
@@ -73,7 +77,7 @@ func (s *session) listCalls(ctx context.Context, from sources) error {
 	}
 	poison := func(source account.Source) (account.Listed, error) {
 		isOnly := isFirst && len(source.Queues) == 1
-		return s.account.List(ctx, source, s.messagePrinter(isOnly, isFirst, ids))
+		return s.listPoison(ctx, source, isOnly, isFirst, ids)
 	}
 	listed, dead, err := s.eachState(from, scheduled, poison)
 	if isFailure(err) {
@@ -85,13 +89,13 @@ func (s *session) listCalls(ctx context.Context, from sources) error {
 		if ids.Shared == 1 {
 			have = "1 message has"
 		}
-		s.progress.printf("%s the request id of an earlier one: "+
+		s.progress.printf("%s the request id of another one: "+
 			"`async-caller calls retry %s --dedupe` sends one of each", have, s.selectedPoison())
 	}
 	if ids.Full {
 		s.progress.printf("only the first %s request ids were compared", format.Number(message.MaxRequestIDs))
 	}
-	return err
+	return cmp.Or(err, lacking(dead))
 }
 
 // selectedPoison returns the flags that select the dead letters of this command.
@@ -121,7 +125,7 @@ func (s *session) listScheduled(ctx context.Context, source account.Source) (acc
 			line.RequestID, callText(line.Method, line.Host, line.PathPattern)), nil
 	}
 	hasHeadings := s.json
-	matched, err := s.account.ListByNextAttempt(ctx, source, line, func(text string) error {
+	matched, err := s.account.ListByNextAttempt(ctx, source, line, func(_, text string) error {
 		if !hasHeadings {
 			rows.Headings()
 			hasHeadings = true
@@ -132,29 +136,35 @@ func (s *session) listScheduled(ctx context.Context, source account.Source) (acc
 	return account.Listed{Matched: matched}, err
 }
 
-// messagePrinter returns a function that prints a message as JSON, or as a row of a table. A table begins when the queue
-// changes; it has the queue as its heading, unless that is the only one. IsFirst says that nothing is above it.
-func (s *session) messagePrinter(isOnly, isFirst bool, ids *message.RequestIDs) func(account.Found) {
-	latest := ""
-	var rows *terminal.Table
-	return func(f account.Found) {
-		sameAs := ids.Earlier(f.Message)
+// listPoison prints dead letters, the oldest of each queue first. A table begins with each queue; it has the queue as its
+// heading, unless that is the only one. IsFirst says that nothing is above it.
+func (s *session) listPoison(
+	ctx context.Context, source account.Source, isOnly, isFirst bool, ids *message.RequestIDs,
+) (account.Listed, error) {
+	rows := poisonTable(s.out)
+	line := func(m message.Recorded) (string, error) {
+		sameAs := ids.Earlier(m.Message)
 		if s.json {
-			_ = printJSON(s.out, listedMessage{f.Message, call.StatePoison, sameAs}) // output keeps the error
-			return
+			text, err := strictjson.Line(listedMessage{m.Message, call.StatePoison, m.Unseen, sameAs})
+			return string(text), err
 		}
-		if f.Queue != latest {
+		return poisonLine(rows, m, sameAs), nil
+	}
+	latest := ""
+	return s.account.LookByAge(ctx, source, line, func(queue, text string) error {
+		if queue != latest && !s.json {
 			if latest != "" || !isFirst {
 				fmt.Fprintln(s.out)
 			}
 			if !isOnly {
-				fmt.Fprintln(s.out, f.Queue)
+				fmt.Fprintln(s.out, queue)
 			}
-			latest = f.Queue
-			rows = newMessageTable(s.out)
+			rows.Headings()
 		}
-		printMessage(rows, f.Message, sameAs)
-	}
+		latest = queue
+		_, err := fmt.Fprint(s.out, text)
+		return err
+	})
 }
 
 // listedMessage is a dead letter of a list in JSON.
@@ -162,31 +172,35 @@ type listedMessage struct {
 	message.Message
 
 	State string `json:"state"`
-	// SameRequestAs is the id of an earlier message of the list with the same request id.
+	// Unseen says that it is recorded, and not visible on the queue: perhaps another command has received it.
+	Unseen bool `json:"unseen,omitempty"`
+	// SameRequestAs is the id of another message of the list with the same request id.
 	SameRequestAs string `json:"sameRequestAs,omitempty"`
 }
 
 // reasonColumns is the width of reasons. A sender of dead letters can invent longer ones than the handler has.
 const reasonColumns = 14
 
-func newMessageTable(out io.Writer) *terminal.Table {
-	return terminal.NewTable(out,
+func poisonTable(out io.Writer) *terminal.Table {
+	return terminal.Layout(out,
 		terminal.Left("ID", 8), terminal.Right("AGE", 4), terminal.Left("REASON", reasonColumns),
 		terminal.Right("STATUS", 6), terminal.Right("ATT", 4), terminal.Call("CALL"))
 }
 
-// printMessage prints a message as a row. SameAs is the id of an earlier message with its request id, or empty.
-func printMessage(rows *terminal.Table, m message.Message, sameAs string) {
+// poisonLine describes a dead letter. SameAs is the id of another message with its request id, or empty.
+func poisonLine(rows *terminal.Table, m message.Recorded, sameAs string) string {
 	call := m.Detail
 	if m.Format != "" && m.Method != "" {
-		call = callText(m.Method, m.Host, m.Path)
+		call = callText(m.Method, m.Host, cmp.Or(m.Path, m.PathPattern))
 	}
 	if sameAs != "" {
 		call = "(request id of " + shortID(sameAs) + ") " + call
 	}
-	rows.Row(shortID(m.ID), format.Age(time.Since(m.Since)), terminal.CutMiddle(m.Reason, reasonColumns),
-		statusText(m.Status),
-		strconv.Itoa(m.Attempts), call)
+	if m.Unseen {
+		call = "(not seen) " + call
+	}
+	return rows.Format(shortID(m.ID), format.Age(time.Since(m.Since)), terminal.CutMiddle(m.Reason, reasonColumns),
+		statusText(m.Status), strconv.Itoa(m.Attempts), call)
 }
 
 // groupCalls counts calls by a property.
@@ -199,7 +213,7 @@ func (s *session) groupCalls(ctx context.Context, from sources, by message.By) e
 	}
 	groups := message.NewGroups(by)
 	poison := func(source account.Source) (account.Listed, error) {
-		listed, err := s.account.List(ctx, source, func(f account.Found) { groups.Add(f.Message) })
+		listed, err := s.account.Look(ctx, source, func(m message.Recorded) error { groups.Add(m.Message); return nil })
 		if err != nil {
 			return listed, err
 		}
@@ -222,7 +236,16 @@ func (s *session) groupCalls(ctx context.Context, from sources, by message.By) e
 		s.progress.printf("list the first group of dead letters: `async-caller calls list --state poison --group %s`",
 			groups.Arguments()(rows[0].Key))
 	}
-	return err
+	return cmp.Or(err, lacking(dead))
+}
+
+// lacking returns an error if a list lacks dead letters.
+func lacking(listed account.Listed) error {
+	if listed.Lacks() == 0 {
+		return nil
+	}
+	return &codeError{exitPartly, fmt.Errorf("about %s not in the list; --read-queues receives the messages of the "+
+		"queues to see all", format.Messages(listed.Lacks()))}
 }
 
 // groupScheduled counts scheduled calls by a property.

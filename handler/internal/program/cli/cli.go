@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,6 +163,9 @@ host passes it to "async-caller serve", which makes the call. If the call fails 
 handler retries it with exponential back-off until the envelope's deadline.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched, 4 partly done.`,
+		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
+  async-caller status
+  async-caller show order-4711`,
 		Version:       thisBuild().String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -173,37 +175,25 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ",
 		fmt.Sprintf(".FlagUsagesWrapped %d ", terminal.DefaultWidth)))
-	root.AddCommand(
-		newServe(env), newSend(env), newSchedule(env), newExplain(env),
-		newCalls(env), newRuns(env), newErase(env),
-		newTargets(env), newRoutes(env), newShow(env),
-		newStatus(env), newConsole(env), newDoctor(env), newDrill(env), newLog(env), newVersion(env),
-	)
+	onlyCommands(root)
+	addGroup(root, "Calls:",
+		newSend(env), newShow(env), newCalls(env), newRuns(env), newErase(env))
+	addGroup(root, "Targets and apps:",
+		newStatus(env), newConsole(env), newTargets(env), newDoctor(env), newDrill(env))
+	addGroup(root, "Development:", newExplain(env), newLog(env), newRoutes(env), newServe(env))
+	root.AddCommand(newVersion(env))
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	addCompletions(env, root)
 	return root
 }
 
-// onlyCommands makes the command of a group show its help, and refuse everything that is not the name of a command of
-// the group, with the names that were perhaps meant.
-func onlyCommands(command *cobra.Command) {
-	const mostMistakes = 2 // in a name, as cobra has it by default
-	command.SuggestionsMinimumDistance = mostMistakes
-	command.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	command.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		hint := ""
-		if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
-			hint = "; did you mean " + strings.Join(similar, " or ") + "?"
-		}
-		return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+// addGroup adds commands under a heading of the help.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, command := range commands {
+		command.GroupID = title
 	}
-	command.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if cmd != command { // one of the group
-			return err
-		}
-		return cmp.Or(cmd.Args(cmd, cmd.Flags().Args()), err) // the flag belongs to the command that was meant
-	})
+	root.AddCommand(commands...)
 }
 
 // readApp reads an app folder with the settings of the environment. The error joins every problem with the settings and

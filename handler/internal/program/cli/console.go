@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +20,7 @@ func newConsole(env Env) *cobra.Command {
 		Use:   "console",
 		Short: "Show the account on a page in a browser on this machine",
 		Long: `Serve pages for a browser on this machine: what waits, why targets fail, calls over time, groups of
-scheduled and poison messages, one call, and the runs of all operators. The pages show what this
+scheduled calls and of dead letters, one call, and the runs of all operators. The pages show what this
 command may read, with secrets masked, and refresh themselves every 10 s while they are visible.
 They change nothing and receive no message. The commands that change something are beside it.
 
@@ -64,7 +62,7 @@ func (s *session) serveConsole(ctx context.Context, port int) error {
 	s.account.OnScanned = nil // nobody waits at the terminal
 	fmt.Fprintln(s.out, console.URL(listeners[0], secret))
 	s.progress.printf("open it in a browser on this machine; Ctrl-C ends the console of %s", s.account.Name)
-	err = console.New(s.operations, s.commandForAccount).Serve(ctx, listeners[0], secret, listeners[1:]...)
+	err = console.New(s.operations, s.givenFlags()).Serve(ctx, listeners[0], secret, listeners[1:]...)
 	if errors.Is(err, console.ErrIdle) {
 		s.progress.printf("ended: no page was asked for in %s", format.Duration(console.IdleTime))
 		return nil
@@ -72,18 +70,15 @@ func (s *session) serveConsole(ctx context.Context, port int) error {
 	return err
 }
 
-// commandForAccount returns a command that is about the same account and, if it has journals, the same folder of them.
-func (s *session) commandForAccount(command string) string {
-	group, _, _ := strings.Cut(command, " ")
-	hasJournals := slices.Contains([]string{"show", "calls", "runs", "targets"}, group)
-	for _, folder := range []struct {
-		flag, path string
-		isNeeded   bool
-	}{{"--app", s.app, s.hasApp}, {"--runs", s.runs, hasJournals && s.runs != ""}} {
-		path, err := filepath.Abs(folder.path)
-		if err == nil && folder.isNeeded {
-			command += " " + folder.flag + " " + format.ShellWord(path)
-		}
+// givenFlags returns the flags that a command needs to be about the same account, and the same journals, as it was given
+// them.
+func (s *session) givenFlags() string {
+	flags := ""
+	if s.app != "." {
+		flags += " --app " + format.ShellWord(s.app)
 	}
-	return programName + " " + command
+	if s.runs != "" {
+		flags += " --runs " + format.ShellWord(s.runs)
+	}
+	return strings.TrimSpace(flags)
 }

@@ -19,8 +19,8 @@ func newErase(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   shared.group,
 		Short: "Delete what the account has about a call or a text, for good",
-		Long: `Delete the poison messages and scheduled messages of a request id or with a text, and for a request
-id its callbacks, as far as they are known to be of the call, its outcomes of runs and its history.
+		Long: `Delete the scheduled calls and dead letters of a request id or with a text, and for a request id its
+callbacks, as far as they are known to be of the call, its outcomes of runs and its history.
 No callback is sent. There is no journal and no undo. "runs list" shows who has erased how many
 messages, and the arguments are recorded nowhere. A Nexus tenant needs both --organization and
 --environment.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,23 +16,21 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/deliver/outbound"
-	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/plain/format"
-	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/program/terminal"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/explain"
-	"asynccaller/handler/internal/storage"
 )
 
 // explainOptions are the flags of explain.
 type explainOptions struct {
 	explain.Question
-	outcome       decision.Outcome
-	bodyFile, app string
-	json          bool
+	outcome decision.Outcome
+	body    string // or @ with the name of its file
+	app     string
+	json    bool
 }
 
 func newExplain(env Env) *cobra.Command {
@@ -40,10 +39,9 @@ func newExplain(env Env) *cobra.Command {
 		Short: "Show how the handler would process an envelope, and why",
 		Long: `Run the handler's rules on one envelope, without a call and without changing a queue, and show the
 decisions. With --status or --failure, also show what would follow that result of the call: the rule
-that applies, the time of the next attempt, and the message that would be written.
-
-With the --queue of a route, the content is not an envelope, but the body of the call that
-routes.json states. The explanation shows that call, and where its envelope goes if it fails.
+that applies, the time of the next attempt, and the message that would be written. Without them,
+show the attempts that the retry policy would make at a target that never responds: the delay before
+each, and its time after now, with the shortest and the longest delays that the jitter allows.
 
 The exit code is 1 if no call is made, whatever the result would be, and no callback reports that to
 the sender: the message is malformed, the target is refused, or the deadline passes before a call is
@@ -58,8 +56,7 @@ and routes.json in the app folder. The explanation begins with the values that t
 ${NAME}, and says where they come from. Query strings, user info, header values, bodies and the
 context are not shown otherwise.`,
 		Example: `  async-caller explain order.json --status 503 --header 'Retry-After: 120'
-  async-caller send --dry-run --url https://example.com/ping | async-caller explain - --failure dns
-  async-caller explain --queue orders-in order.xml --status 503
+  async-caller send --dry-run --url https://t.example/ --retry 5s,1m | async-caller explain -
   async-caller explain order.json --at 2026-12-24T18:00:00Z --json`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -67,7 +64,6 @@ context are not shown otherwise.`,
 	flags := flagsOf(command)
 	o.addTo(flags)
 	command.MarkFlagsMutuallyExclusive("status", "failure")
-	command.MarkFlagsMutuallyExclusive("body", "body-file")
 	command.RunE = func(_ *cobra.Command, args []string) error {
 		if err := o.check(flags); err != nil {
 			return err
@@ -78,12 +74,9 @@ context are not shown otherwise.`,
 }
 
 func (o *explainOptions) addTo(flags *flagSet) {
-	flags.StringVar(&o.Queue, "queue", "", "`queue` of the envelope, or of a route")
 	parsed(flags, &o.outcome.Status, "status", "assume that the target answers with this `status`", parseFinalStatus)
 	headerFlag(flags, &o.outcome.Header, http.Header.Add, "with --status: `header` of the answer "+headerUsage)
-	parsed(flags, &o.outcome.Body, "body", "with --status: body of the answer as `text`",
-		func(text string) ([]byte, error) { return []byte(text), nil })
-	flags.StringVar(&o.bodyFile, "body-file", "", "with --status: `file` with the body of the answer")
+	plainFlag(flags, &o.body, "body", "with --status: body of the answer as `text`, or @FILE")
 	parsed(flags, &o.outcome.Failure, "failure",
 		"assume this `failure` instead of an answer: "+failureNames(), parseFailure)
 	parsed(flags, &o.Now, "at",
@@ -117,16 +110,16 @@ func parseFinalStatus(text string) (int, error) {
 }
 
 func (o *explainOptions) check(flags *flagSet) error {
-	describesAnswer := o.outcome.Header != nil || o.outcome.Body != nil || o.bodyFile != ""
+	describesAnswer := o.outcome.Header != nil || flags.Changed("body")
 	hasAnswer := o.outcome.Status != 0 || o.outcome.Failure == decision.FailureRedirected
 	flags.refuse(describesAnswer && !hasAnswer,
-		"--header, --body and --body-file require --status, or --failure redirected")
+		"--header and --body require --status, or --failure redirected")
 	return flags.err()
 }
 
 func (o *explainOptions) run(env Env, file string) error {
 	if err := o.readBody(env); err != nil {
-		return usageError(fmt.Errorf("--body-file: %w", err))
+		return usageError(fmt.Errorf("--body: %w", err))
 	}
 	if o.outcome.Status != 0 || o.outcome.Failure != "" {
 		o.Outcome = &o.outcome
@@ -144,24 +137,26 @@ func (o *explainOptions) run(env Env, file string) error {
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	main := account.MainQueue(o.Queue)
-	if to, hasRoute := a.Settings.Routes[main]; hasRoute {
-		o.Queue, o.Route = main, &to
-	}
 	if err := o.readFile(env, a, file); err != nil {
 		return err
 	}
 	explanation := explain.About(a.Settings.Rules, o.Question)
+	var schedule explain.Schedule
+	if o.Outcome == nil && explanation.NoCall == "" && explanation.Envelope.Refused == "" {
+		schedule = explain.Simulate(a.Settings.Rules, o.Question)
+	}
 	if o.json {
 		err = printJSON(env.out, struct {
 			explain.Explanation
+			Schedule  explain.Schedule  `json:"schedule,omitzero"`
 			Variables []config.Variable `json:"variables,omitempty"`
-		}{explanation, a.Settings.Variables})
+		}{explanation, schedule, a.Settings.Variables})
 	} else {
 		for _, v := range a.Settings.Variables {
 			terminal.PrintField(env.out, "variable", v.String())
 		}
 		printExplanation(env.out, o.Question, explanation)
+		printSchedule(env.out, schedule)
 	}
 	if err == nil && explanation.NoCall != "" {
 		err = &codeError{exitFailed, errors.New("no call is made: " + explanation.NoCall)}
@@ -171,9 +166,10 @@ func (o *explainOptions) run(env Env, file string) error {
 
 // readBody reads the body of the answer as serve does.
 func (o *explainOptions) readBody(env Env) error {
-	var body io.Reader = bytes.NewReader(o.outcome.Body)
-	if o.bodyFile != "" {
-		file, err := env.open(o.bodyFile)
+	var body io.Reader = strings.NewReader(o.body)
+	path, isFile := strings.CutPrefix(o.body, "@")
+	if isFile {
+		file, err := env.open(path)
 		if err != nil {
 			return err
 		}
@@ -183,13 +179,9 @@ func (o *explainOptions) readBody(env Env) error {
 	return outbound.ReadAnswer(&o.outcome, body, -1, func() {})
 }
 
-// readFile reads the envelope from a file, as JSON or encoded as on a queue, or the content of a call of a route.
+// readFile reads the envelope from a file, as JSON or encoded as on a queue.
 func (o *explainOptions) readFile(env Env, a config.App, path string) error {
-	read := readText
-	if o.Route != nil { // a body
-		read = readFile
-	}
-	content, err := read(env, path)
+	content, err := readText(env, path)
 	if err != nil {
 		return usageError(err)
 	}
@@ -198,11 +190,8 @@ func (o *explainOptions) readFile(env Env, a config.App, path string) error {
 	decoded, err := a.Host.Queues.MessageEncoding.Decode(string(bytes.TrimSpace(content)))
 	_, forms := envelope.Unwrap(decoded)
 	isObject := bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{"))
-	if err == nil && o.Route == nil && (isObject || forms != nil) {
+	if err == nil && (isObject || forms != nil) {
 		o.Content = decoded
-	}
-	if o.Queue != "" {
-		return nil
 	}
 	o.Queue = envelope.QueueFor(0)
 	received := o.Open(a.Settings.Rules).Received
@@ -214,15 +203,9 @@ func (o *explainOptions) readFile(env Env, a config.App, path string) error {
 
 // printExplanation prints an explanation as text.
 func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) {
-	switch {
-	case x.Envelope == nil:
+	if x.Envelope == nil {
 		terminal.PrintLine(out, "envelope", "no: %s", x.Arrival.Detail)
-	case x.Route != nil:
-		terminal.PrintLine(out, "route", "%s: the content is the body of the call", x.Route.Queue)
-		terminal.PrintLine(out, "content type", "%s", text.Printable(x.Route.ContentType))
-		terminal.PrintLine(out, "if it fails", "%s", afterFailure(*x.Route))
-		printEnvelope(out, x.Envelope, q.Now)
-	default:
+	} else {
 		terminal.PrintLine(out, "envelope", "yes, %s, %d bytes", x.Envelope.Format, x.Envelope.Bytes)
 		printEnvelope(out, x.Envelope, q.Now)
 	}
@@ -247,15 +230,6 @@ func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) 
 		fmt.Fprint(out, "\nor, if the random part of the delay is too long\n")
 		printAfterCall(out, *x.Otherwise, x.Envelope)
 	}
-}
-
-// afterFailure says where the call of a route is retried.
-func afterFailure(r explain.Route) string {
-	if r.Envelopes != "" {
-		return "the envelope of the call goes to " + r.Envelopes
-	}
-	return "the envelope of the call has no room in a message: the message stays on " + r.Queue +
-		" as long as the host delivers it, and then goes to " + r.Queue + storage.PoisonSuffix
 }
 
 func assumption(o decision.Outcome) string {
@@ -319,4 +293,46 @@ func printAfterCall(out io.Writer, s explain.Step, e *explain.Envelope) {
 		callback = "yes, to " + e.Callback
 	}
 	terminal.PrintLine(out, "  callback", "%s", callback)
+}
+
+// The rows of the first and of the last attempts that a schedule shows.
+const (
+	firstRows = 4
+	lastRows  = 3
+)
+
+// printSchedule prints a row per attempt, unless there are none.
+func printSchedule(out io.Writer, s explain.Schedule) {
+	if len(s.Attempts) == 0 {
+		return
+	}
+	fmt.Fprint(out, "\nif the target never responds\n")
+	attempts := terminal.NewTable(out,
+		terminal.Right("attempt", 9), terminal.Left("delay", 21), terminal.Flex("from now", 0))
+	hidden := len(s.Attempts) - firstRows - lastRows
+	for i, a := range s.Attempts {
+		if i == firstRows && hidden > 1 {
+			attempts.Row("…", format.Number(hidden)+" more", "")
+		}
+		if hidden > 1 && i >= firstRows && i < firstRows+hidden {
+			continue
+		}
+		delay := "-"
+		if i > 0 {
+			delay = format.Range(a.ShortestWait, a.LongestWait)
+		}
+		attempts.Row(strconv.Itoa(a.N), delay, format.Range(a.Earliest, a.Latest))
+	}
+	count := format.Plural(s.Shortest.Attempts, "attempt")
+	if s.Longest.Attempts < s.Shortest.Attempts {
+		count = format.Number(s.Longest.Attempts) + " to " + count
+	}
+	end := count + " until the deadline"
+	if s.Longest.Reason == decision.Exhausted {
+		end = count + ": the policy allows no more"
+	}
+	if s.Shortest.Reason == "" { // it was cut
+		end = "more than " + format.Plural(s.Longest.Attempts, "attempt")
+	}
+	fmt.Fprintf(out, "  %s\n", end)
 }

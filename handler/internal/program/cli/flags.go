@@ -69,7 +69,7 @@ func parsed[T any](f *flagSet, target *T, name, usage string, parse func(string)
 }
 
 // errNotUTF8 is the error for a text that JSON cannot hold: the program that gave it has another encoding.
-var errNotUTF8 = errors.New("not UTF-8; `send --body-file` sends a body of any bytes")
+var errNotUTF8 = errors.New("not UTF-8; `send --body @FILE` sends a body of any bytes")
 
 // plainFlag declares a flag whose argument may be any text in UTF-8.
 func plainFlag(f *flagSet, target *string, name, usage string) {
@@ -150,8 +150,9 @@ func parseTime(text, alternative string, noDuration error) (time.Time, error) {
 func parseJSON(text string) (json.RawMessage, error) {
 	_, err := strictjson.Depth([]byte(text))
 	if err != nil && hasLostQuotes(text) {
-		err = fmt.Errorf("%w; the shell seems to have changed the quotes: give the JSON in a file (send --body-file, "+
-			`calls retry --edit), or write '{"id":42}' in PowerShell 7.3 and later, and '{\"id\":42}' in earlier ones`, err)
+		err = fmt.Errorf("%w; the shell seems to have changed the quotes: give the JSON in a file (send --body @FILE, "+
+			`calls retry --edit), or write '{"id":42}' in PowerShell 7.3 and later, and '{\"id\":42}' in earlier ones`,
+			err)
 	}
 	return json.RawMessage(text), err
 }

@@ -28,7 +28,6 @@ func TestTextsInUTF8(t *testing.T) {
 		"header":       {send, "X-A: " + latin},
 		"body":         {send, latin},
 		"json-body":    {send, `"` + latin + `"`},
-		"context":      {send, `"` + latin + `"`},
 		"callback":     {send, "https://t.example/" + latin},
 		"request-id":   {send, latin},
 		"retry":        {send, "a" + latin},
@@ -36,7 +35,7 @@ func TestTextsInUTF8(t *testing.T) {
 		"set-header":   {requeue, "X-A: " + latin},
 		"jq":           {requeue, `.call.body = "` + latin + `"`},
 		"replace-host": {requeue, "a=" + latin},
-		"reason":       {[]string{"targets", "pause", "t.example"}, latin},
+		"because":      {[]string{"targets", "pause", "t.example"}, latin},
 		"header=@":     {send, "@" + headers},
 		"set-header=@": {requeue, "@" + headers},
 	} {
@@ -47,7 +46,7 @@ func TestTextsInUTF8(t *testing.T) {
 			if name != flag {
 				want += headers + ", line 2: "
 			}
-			if code != exitUsage || !strings.Contains(printed, want+"not UTF-8; `send --body-file`") {
+			if code != exitUsage || !strings.Contains(printed, want+"not UTF-8; `send --body @FILE`") {
 				t.Errorf("exit code %d: %s", code, printed)
 			}
 		})
@@ -87,15 +86,12 @@ func TestBrokenJSON(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for flag, args := range map[string][]string{
 				"json-body": {"send", "--dry-run", "--url", "https://t.example/", "--json-body", test.text},
-				"context":   {"send", "--dry-run", "--url", "https://t.example/", "--context", test.text},
 				"retry":     {"send", "--dry-run", "--url", "https://t.example/", "--retry", test.text},
-				"policy":    {"schedule", "--policy", test.text},
 				"set":       {"calls", "retry", "--state", "poison", "--all", "--yes", "--set", "call.json=" + test.text},
 			} {
-				isRetry := flag == "retry" || flag == "policy"
 				isObject := strings.HasPrefix(test.text, "{")
 				isBracketed := isObject || strings.HasPrefix(test.text, "[")
-				if isRetry && !isObject || flag == "set" && !isBracketed {
+				if flag == "retry" && !isObject || flag == "set" && !isBracketed {
 					continue // a name, or a text
 				}
 				code, printed := mustRefuse(t, args)

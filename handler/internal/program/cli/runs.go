@@ -29,12 +29,12 @@ func newRuns(env Env) *cobra.Command {
 command: only there can the run be resumed or undone. A table of the account lists the runs of all
 machines for 90 days.`,
 		Example: `  async-caller runs list --since 2d
-  async-caller runs show 20261121-091500-requeue-k3xw`,
+  async-caller runs list 20261121-091500-requeue-k3xw`,
 	}
 	onlyCommands(command)
 	shared.declare(command)
 	command.AddCommand(
-		newRunsList(shared), newRunsShow(shared), newRunsResume(shared), newRunsUndo(shared), newRunsDelete(shared),
+		newRunsList(shared), newRunsResume(shared), newRunsUndo(shared), newRunsDelete(shared),
 	)
 	return command
 }
@@ -53,14 +53,17 @@ func (f runFilter) selects(r operation.RunSummary) bool {
 
 func newRunsList(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
-		Use:   "list",
-		Short: "List the changes of messages, and who made them",
+		Use:   "list [RUN]",
+		Short: "List the changes of messages, and who made them, or show one",
 		Long: `List the runs on this account, newest first: those of this machine and, from the table of the
 account, those of others. The second line of a run is its command line, in which "…" stands for a
-value that may be a secret.`,
+value that may be a secret. With RUN, show one run: what became of its messages, and whether and
+where it can be resumed or undone.`,
 		Example: `  async-caller runs list
+  async-caller runs list 20261121-091500-requeue-k3xw
   async-caller runs list --since 2d --user ann --command requeue --json`,
-		Args: cobra.NoArgs,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: shared.completeRuns,
 	}
 	var filter runFilter
 	flags := flagsOf(command)
@@ -68,10 +71,14 @@ value that may be a secret.`,
 	parsed(flags, &filter.user, "user", "only runs of this `user`", parseText)
 	parsed(flags, &filter.command, "command", "only runs of this `command`, such as requeue, move or cancel", parseText)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
+		flags.refuse(len(args) > 0 && filter != runFilter{}, "RUN excludes --since, --user and --command")
 		if err := flags.err(); err != nil {
 			return err
 		}
-		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+		return shared.withSession(func(ctx context.Context, s *session, args []string) error {
+			if len(args) > 0 {
+				return s.showRun(ctx, args[0])
+			}
 			return s.listRuns(ctx, filter)
 		})(cmd, args)
 	}
@@ -105,6 +112,18 @@ func (s *session) listRuns(ctx context.Context, filter runFilter) error {
 	return nil
 }
 
+func (s *session) showRun(ctx context.Context, id string) error {
+	detail, err := s.operations.Run(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case s.json:
+		return printJSON(s.out, detailJSON(detail))
+	}
+	printRun(s.out, detail, time.Now())
+	return nil
+}
+
 func printRuns(out io.Writer, summaries []operation.RunSummary, now time.Time) {
 	// The name of a run has its command, and other commands need the whole name.
 	const longestName = 16 // others are cut, so that the state keeps the names of other runs
@@ -128,30 +147,6 @@ func printRuns(out io.Writer, summaries []operation.RunSummary, now time.Time) {
 			fmt.Fprintln(out, terminal.Cut("  "+terminal.Text(r.CommandLine), terminal.Width(out)))
 		}
 	}
-}
-
-func newRunsShow(shared *sharedFlags) *cobra.Command {
-	command := &cobra.Command{
-		Use:   "show RUN",
-		Short: "Show one run in detail",
-		Long: `Show when, by whom and where a run was made, its command line, what became of its messages, and
-whether and where it can be resumed or undone.`,
-		Example:           "  async-caller runs show 20261121-091500-requeue-k3xw",
-		Args:              oneRun,
-		ValidArgsFunction: shared.completeRuns,
-	}
-	command.RunE = shared.withSession(func(ctx context.Context, s *session, args []string) error {
-		detail, err := s.operations.Run(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		if s.json {
-			return printJSON(s.out, detailJSON(detail))
-		}
-		printRun(s.out, detail, time.Now())
-		return nil
-	})
-	return command
 }
 
 // runDetailJSON is a run in JSON with its counts, which are null for a run of another machine.
@@ -268,7 +263,7 @@ func nextForRun(d operation.RunDetail) []string {
 	case d.Problem != "":
 		return []string{}
 	case d.UndoneBy != "":
-		return []string{fmt.Sprintf("its undo: `async-caller runs show %s`", format.ShellWord(d.UndoneBy)), remove}
+		return []string{fmt.Sprintf("its undo: `async-caller runs list %s`", format.ShellWord(d.UndoneBy)), remove}
 	case d.State == run.Running:
 		return []string{"it is being carried out on this machine"}
 	case d.State == run.Interrupted:
@@ -349,7 +344,7 @@ func newRunsDelete(shared *sharedFlags) *cobra.Command {
 		Use:   "delete RUN",
 		Short: "Delete the journal of a run",
 		Long: `Delete the journal of a run from this machine, and its row in the table of the account. A journal
-holds whole messages; for deleted and cancelled messages it is the only copy. Without it the run can
+holds whole messages; of deleted messages it is the only copy. Without it the run can
 be neither undone nor resumed. --force is required for a run that is not finished, or whose journal
 cannot be read. The journal of a run that a process is carrying out is never deleted.`,
 		Example: `  async-caller runs delete 20261121-091500-delete-k3xw

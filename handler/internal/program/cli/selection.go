@@ -14,8 +14,6 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/bounds"
 	"asynccaller/handler/internal/plain/format"
-	"asynccaller/handler/internal/rules/envelope"
-	"asynccaller/handler/internal/storage"
 )
 
 // The flags of a selection that a journal shows in a form of their own.
@@ -81,14 +79,10 @@ func selectCalls(flags *flagSet) *selection {
 		})
 	filterFlag(s, &s.selected.Limit, "limit", "at most this `number` of calls", atLeast(1))
 	flags.BoolVar(&s.selected.Force, "force", false, "take --queue as it is, also if a function app reads it")
-	var queues, groups []string
-	for _, name := range envelope.Queues() {
-		queues = append(queues, name, name+storage.PoisonSuffix)
-	}
+	var groups []string
 	for _, by := range criteria {
 		groups = append(groups, string(by)+"=")
 	}
-	flags.suggest("queue", queues...)
 	flags.suggest("reason", reasons...)
 	flags.suggest("group", groups...)
 	return s

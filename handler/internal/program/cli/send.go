@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/operate/send"
@@ -29,7 +30,8 @@ import (
 // sendOptions are the flags of send.
 type sendOptions struct {
 	draft               send.Draft
-	bodyFile, queue     string
+	body                *string // or @ with the name of its file
+	queue               string
 	dryRun, json, force bool
 	app                 string
 }
@@ -50,16 +52,17 @@ envelope is perhaps sent: the exit code is 4, standard error names the request i
 an object with "perhapsSent". Send it again with the same request id.
 
 Other users of the machine can see the arguments of a command. Put secrets into files: give
---header @FILE, --body-file, or an envelope in FILE.
+--header @FILE, --body @FILE (@- for standard input), or an envelope in FILE, which can have all
+members that an envelope has.
 
 With --queue, put a body on the queue of a route: the message is the content of the call that
-routes.json states. --body @FILE reads it from a file, and --body @- from standard input.
+routes.json states.
 
 The storage account is AzureWebJobsStorage, from the environment or local.settings.json. Settings of
 an identity in the one and a connection string in the other are refused.`,
 		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
   async-caller send --url https://example.com/ping --retry 5s,1m,10m --deadline 2h
-  async-caller send --url https://example.com/ --body-file order.xml --header @headers.txt
+  async-caller send --url https://example.com/ --body @order.xml --header @headers.txt
   async-caller send --queue orders-in --body @order.xml
   async-caller send envelopes.jsonl`,
 		Args: cobra.MaximumNArgs(1),
@@ -67,6 +70,13 @@ an identity in the one and a connection string in the other are refused.`,
 	var o sendOptions
 	flags := flagsOf(command)
 	o.addTo(flags)
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		invalid, isInvalid := errors.AsType[*pflag.InvalidValueError](err)
+		if isInvalid && invalid.GetFlag().Name == "json" {
+			return errNoJSON
+		}
+		return err
+	})
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.check(flags, args); err != nil {
 			return err
@@ -81,28 +91,19 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	plainFlag(flags, &d.Call.URL, "url", "`URL` to call; required without FILE")
 	plainFlag(flags, &d.Call.Method, "method", "HTTP `method` (default POST with a body, else GET)")
 	headerFlag(flags, &d.Call.Headers, addAsWritten, "`header` "+headerUsage)
-	parsed(flags, &d.Call.Body, "body", "body as `text`; with --queue also @FILE",
+	parsed(flags, &o.body, "body", "body as `text`, or @FILE with any bytes; @- is standard input",
 		func(text string) (*string, error) { return &text, nil })
 	parsed(flags, &o.queue, "queue", "`queue` of a route, which receives only a body", parseQueue)
-	flags.StringVar(&o.bodyFile, "body-file", "", "`file` with the body, or - for standard input")
 	parsed(flags, &d.Call.JSON, "json-body", "body as `JSON`, sent as application/json", parseJSON)
-	plainFlag(flags, &d.Call.Timeout, "timeout", "time limit for the call, a `duration` (default as configured)")
 	plainFlag(flags, &d.Callback.URL, "callback", "`URL` that receives the outcome")
-	parsed(flags, &d.Context, "context", "`JSON` that is returned in the callback", parseJSON)
 	parsed(flags, &d.Priority, "priority",
 		fmt.Sprintf("`priority` from 1 to %d (default the standard queue)", envelope.Priorities), atLeast(1))
-	parsed(flags, &d.NotBefore, "not-before",
-		"earliest `time` of the call (RFC 3339), or a duration from now", parseMoment)
 	parsed(flags, &d.Deadline, "deadline",
 		"latest `time` of the call (RFC 3339), or a duration from now", parseMoment)
 	parsed(flags, &d.Retry, "retry",
 		"retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
-	plainFlag(flags, &d.GiveUp, "give-up",
-		"`action` on giving up: dead-letter, drop or fault (default as configured)")
 	plainFlag(flags, &d.RequestID, "request-id", "`id` of the call (default a new UUID)")
-	parsed(flags, &d.Trace.Traceparent, "traceparent",
-		"W3C `traceparent` of the caller's trace (default a new trace)", parseTraceparent)
-	flags.command.MarkFlagsMutuallyExclusive("body", "body-file", "json-body")
+	flags.command.MarkFlagsMutuallyExclusive("body", "json-body")
 
 	flags.BoolVar(&o.force, "force", false, "also send envelopes whose callback or deadline is probably misspelt")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the envelopes and do not send them")
@@ -113,37 +114,37 @@ func (o *sendOptions) addTo(flags *flagSet) {
 // addAsWritten adds a header in the user's spelling, which the target receives.
 func addAsWritten(header http.Header, name, value string) { header[name] = append(header[name], value) }
 
-// parseTraceparent refuses a header that a receiver would ignore.
-func parseTraceparent(text string) (string, error) {
-	if _, ok := envelope.ParseTrace(text, ""); !ok {
-		return "", errors.New("want a W3C traceparent such as 00-<32 digits>-<16 digits>-01, in lower-case hexadecimal")
-	}
-	return text, nil
-}
+// errNoJSON is the error for a body in the place of a file, or as the value of --json.
+var errNoJSON = errors.New("FILE is the name of a file, and --json is for the output: give a body in JSON with " +
+	"--json-body")
 
 func (o *sendOptions) check(flags *flagSet, args []string) error {
+	if len(args) == 1 && (strings.HasPrefix(args[0], "{") || strings.HasPrefix(args[0], "[")) {
+		return usageError(errNoJSON)
+	}
 	if flags.Changed("queue") {
-		rest := o.draft
-		rest.Call.Body = nil
-		hasMore := !reflect.DeepEqual(rest, send.Draft{}) || len(args) > 0 || o.dryRun || o.force
-		flags.refuse(hasMore || o.draft.Call.Body == nil && o.bodyFile == "",
-			"--queue requires --body or --body-file, and nothing else that describes a call: the route states it, "+
-				"and `async-caller explain --queue QUEUE FILE` shows it")
+		hasMore := !reflect.DeepEqual(o.draft, send.Draft{}) || len(args) > 0 || o.dryRun || o.force
+		flags.refuse(hasMore || o.body == nil,
+			"--queue requires --body, and nothing else that describes a call: the route states it")
 		return flags.err()
 	}
 	flags.refuse(len(args) == 0 && o.draft.Call.URL == "",
 		"--url is missing; or give a FILE with envelopes, or --queue for a body on the queue of a route")
-	describesEnvelope := o.bodyFile != "" || !reflect.DeepEqual(o.draft, send.Draft{})
+	describesEnvelope := o.body != nil || !reflect.DeepEqual(o.draft, send.Draft{})
 	flags.refuse(describesEnvelope && len(args) == 1, "FILE excludes --url and other flags that describe an envelope")
-	flags.refuse(flags.Changed("body-file") && o.bodyFile == "", "--body-file is empty")
 	return flags.err()
 }
 
 func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
-	if o.bodyFile != "" {
-		content, err := readFile(env, o.bodyFile)
-		if err != nil {
-			return usageError(fmt.Errorf("--body-file: %w", err))
+	if o.body != nil {
+		content := []byte(*o.body)
+		path, isFile := strings.CutPrefix(*o.body, "@")
+		if isFile {
+			var err error
+			content, err = readFile(env, path)
+			if err != nil {
+				return usageError(fmt.Errorf("--body: %w", err))
+			}
 		}
 		o.draft.Call.SetBody(content)
 	}
@@ -164,7 +165,7 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	if len(args) == 1 {
 		return o.sendFile(ctx, env, sender, args[0])
 	}
-	message, err := o.prepare(env, a, sender)
+	message, err := o.prepare(a, sender)
 	if err != nil {
 		return usageError(err)
 	}
@@ -223,7 +224,7 @@ func (o *sendOptions) again(id string) string {
 }
 
 // prepare returns the only message that the flags describe: an envelope, or the content of a call of a route.
-func (o *sendOptions) prepare(env Env, a config.App, sender *send.Sender) (message send.Message, err error) {
+func (o *sendOptions) prepare(a config.App, sender *send.Sender) (message send.Message, err error) {
 	if o.queue == "" {
 		content, err := o.draft.Encode()
 		if err != nil {
@@ -242,13 +243,6 @@ func (o *sendOptions) prepare(env Env, a config.App, sender *send.Sender) (messa
 	content := o.draft.Call.BodyBase64
 	if o.draft.Call.Body != nil {
 		content = []byte(*o.draft.Call.Body)
-	}
-	path, isFile := strings.CutPrefix(string(content), "@")
-	if isFile && o.bodyFile == "" {
-		content, err = readFile(env, path)
-		if err != nil {
-			return message, fmt.Errorf("--body: %w", err)
-		}
 	}
 	return sender.PrepareContent(to, content)
 }

@@ -117,7 +117,7 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 
 // withoutApp are the commands that go on if the settings of the app, or values in host.json, are invalid: those that
 // only read, and those that make or end live settings.
-var withoutApp = []string{"clear", "console", "export", "list", "pause", "set", "show", "status"}
+var withoutApp = []string{"console", "export", "list", "pause", "set", "show", "status"}
 
 // warnOfApp warns of what is invalid in the app folder, if anything is.
 func (s *session) warnOfApp(invalid error) {
@@ -206,6 +206,11 @@ func (s *session) summarize(scheduled, dead account.Listed, unread error) {
 		text += ", " + hiddenText(dead.Hidden)
 	}
 	s.progress.printf("%s", text)
+	for _, v := range dead.Views {
+		if said := v.Text(); said != "" {
+			s.progress.printf("%s: %s", v.Queue, said)
+		}
+	}
 }
 
 // isFailure reports whether an error is more than that a part is missing.

@@ -209,7 +209,7 @@ func listIsInForce(t *testing.T, random *rand.Rand) {
 		case 1:
 			_, _ = operator.Unset(t.Context(), "resume", host, setting.Pause)
 		case 2:
-			_, _ = operator.Unset(t.Context(), "clear", host, setting.Rate, setting.Concurrency)
+			_, _ = operator.Unset(t.Context(), "set", host, setting.Rate, setting.Concurrency)
 		default:
 			rate := fmt.Sprintf("%d/s", 1+random.IntN(8))
 			_ = operator.Set(t.Context(), "set", limitAt(host, setting.Rate, rate, lasts),

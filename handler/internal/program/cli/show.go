@@ -52,6 +52,7 @@ says where the row of a scheduled message contradicts the content that the handl
 	flags.StringVar(&o.Message, "message", "",
 		"of several calls, only that of the message with this `id`, or with this beginning of it")
 	flags.BoolVar(&o.reveal, "reveal", false, "show secrets")
+	flags.BoolVar(&o.ReadQueues, "read-queues", false, "read the poison queues instead of the record")
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		flags.refuse(args[0] == "", "the id is empty")
 		if err := flags.err(); err != nil {

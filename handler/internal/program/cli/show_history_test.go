@@ -248,16 +248,17 @@ func TestShowFails(t *testing.T) {
 		want               string
 	}{
 		"nowhere": {
-			code: exitNothing, want: `"order-2": not scheduled, not dead-lettered, no end is recorded: it waits on a ` +
-				"queue (1 waits on async-caller, the oldest for 40s), is in flight, or ended before history was kept",
+			code: exitNothing, want: `"order-2": not scheduled, no dead letter, and no end is recorded; give at ` +
+				"least the first 8 characters of a message id, or the whole request id; the possibilities, " +
+				"likeliest first:\nit has ended: the history begins with asynccallerhistory200001; the app",
 		},
 		"no_tenant": {
 			code: exitNothing,
-			want: "give --organization and --environment for the ended call of a Nexus tenant",
+			want: "\nit is the ended call of a Nexus tenant: give --organization and --environment\n",
 		},
 		"other_tenant": {
 			tenant: acme, code: exitNothing,
-			want: "the account has tables since asynccallerhistory200001: the app",
+			want: "the history begins with asynccallerhistory200001; the app",
 		},
 		"denied": {
 			failHistory: storage.ErrDenied, code: exitPartly,
@@ -266,11 +267,11 @@ func TestShowFails(t *testing.T) {
 		"no_history": {noHistory: true, code: exitPartly, want: "add TableEndpoint"},
 		"no_record": {
 			noTable: true, code: exitPartly,
-			want: "not looked at: scheduled messages: the record of scheduled",
+			want: "not looked at: scheduled calls: the record of scheduled",
 		},
 		"record_away": {
 			failRecord: storage.ErrRefused, code: exitPartly,
-			want: "not looked at: scheduled messages: list",
+			want: "not looked at: scheduled calls: list",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -231,7 +231,7 @@ func TestShowUnread(t *testing.T) {
 		if err := d.show(t.Context(), "order-1", showOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range []string{"scheduled messages: list", "history: storage refused access"} {
+		for _, part := range []string{"scheduled calls: list", "history: storage refused access"} {
 			if !strings.Contains(d.err.String(), "warning: not looked at: "+part) ||
 				!strings.Contains(d.stdout.String(), `"`+part) {
 				t.Errorf("%q is not in %s%s", part, &d.err, &d.stdout)
@@ -249,7 +249,7 @@ func TestShowInvisible(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := d.show(t.Context(), "order-1", showOptions{})
-		const want = "queue async-caller-poison: 1 of its messages are invisible"
+		const want = "queue async-caller-poison: 1 of about 1 are invisible: received by another command, or delayed"
 		if codeOf(err) != exitPartly || !strings.Contains(err.Error(), want) {
 			t.Errorf("exit code %d, %v", codeOf(err), err)
 		}

@@ -90,11 +90,9 @@ func TestShownCommandsOfMessages(t *testing.T) {
 		if hasCommands != isValid || isWarned == isValid {
 			t.Errorf("%q shows\n%s", id, printed)
 		}
-		rows := newMessageTable(d.out)
-		d.stdout.Reset()
-		printMessage(rows, message.Message{Queue: "async-caller-poison", ID: id}, "")
-		if strings.HasPrefix(d.stdout.String(), "invalid ") == isValid {
-			t.Errorf("%q is listed as %s", id, d.stdout.String())
+		m := message.Recorded{Message: message.Message{Queue: "async-caller-poison", ID: id}}
+		if line := poisonLine(poisonTable(d.out), m, ""); strings.HasPrefix(line, "invalid ") == isValid {
+			t.Errorf("%q is listed as %s", id, line)
 		}
 	}
 }

@@ -34,7 +34,7 @@ ports, or host:port. The apps of the storage account read these settings from a 
 
 Messages for a paused target are rescheduled without a call, attempts unchanged. Their deadlines do
 not wait: a message whose deadline comes first expires, without a last attempt.`,
-		Example: `  async-caller targets pause crm.example.com --for 2h --reason 'maintenance, INC-4711'
+		Example: `  async-caller targets pause crm.example.com --for 2h --because 'maintenance, INC-4711'
   async-caller targets set crm.example.com --rate 5/s --concurrency 2 --for 1d
   async-caller targets list
   async-caller targets resume crm.example.com --rate 50/s`,
@@ -42,8 +42,7 @@ not wait: a message whose deadline comes first expires, without a last attempt.`
 	onlyCommands(command)
 	shared.declare(command)
 	command.AddCommand(
-		newTargetsPause(shared), newTargetsResume(shared), newTargetsSet(shared), newTargetsClear(shared),
-		newTargetsList(shared),
+		newTargetsPause(shared), newTargetsResume(shared), newTargetsSet(shared), newTargetsList(shared),
 	)
 	return command
 }
@@ -53,12 +52,12 @@ func newTargetsPause(shared *sharedFlags) *cobra.Command {
 		Use:   "pause HOST",
 		Short: "Stop the calls to a target",
 		Long: `Stop the calls to a target within 20 s. Calls in flight end as usual. Without --for, the pause lasts
-until "targets resume". Pausing a paused target changes the end and the reason.
+until "targets resume". Pausing a paused target changes the end and --because.
 
 The command prints what "targets list" shows of the host, and how many scheduled messages for it
 expire before the pause ends or, without --for, within 24 hours. Messages that are not scheduled yet
 are not counted. If something of this is not known, the exit code is 4.`,
-		Example: `  async-caller targets pause crm.example.com --for 2h --reason 'maintenance, INC-4711'
+		Example: `  async-caller targets pause crm.example.com --for 2h --because 'maintenance, INC-4711'
   async-caller targets pause '[2001:db8::1]:8443'`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -84,7 +83,7 @@ func addChange(flags *flagSet, made, end string) *change {
 	c := &change{}
 	parsed(flags, &c.lasts, "for", "`duration` of the "+made+", at least 1m (default "+end+")",
 		durationFrom(time.Minute))
-	parsed(flags, &c.reason, "reason", "why, as `text` for colleagues", parseReason)
+	parsed(flags, &c.reason, "because", "why, as `text` for colleagues", parseReason)
 	return c
 }
 
@@ -126,7 +125,7 @@ func parseReason(text string) (string, error) {
 // The commands that end settings, as formats for a host.
 const (
 	resumeCommand = "`async-caller targets resume %s`"
-	clearCommand  = "`async-caller targets clear %s`"
+	clearCommand  = "`async-caller targets set %s --clear`"
 )
 
 // setTarget makes settings of one target by a command, and prints what is in force for it. The command of the format
@@ -206,13 +205,16 @@ func newTargetsSet(shared *sharedFlags) *cobra.Command {
 		Short: "Set the rate or the concurrency of a target",
 		Long: `Set the rate of a target, or its concurrency, or both, within 20 s and for all apps of the account.
 The other members of its profile in targets.json apply as before. A rate has the burst of its calls
-of a second, also if the file states another.
+of a second, also if the file states another. --clear ends what was set for this host or host:port,
+and what targets.json says is in force again; without such a setting the exit code is 3. A pause
+stays until "targets resume".
 
 The messages that wait keep their places and their next attempts. After a limit is raised, "calls
 retry --state scheduled --host HOST --reason busy" makes them due. The command prints what "targets
 list" shows of the host.`,
-		Example: `  async-caller targets set crm.example.com --rate 5/s --for 2h --reason INC-4711
-  async-caller targets set crm.example.com:8443 --rate 100/m --concurrency 2`,
+		Example: `  async-caller targets set crm.example.com --rate 5/s --for 2h --because INC-4711
+  async-caller targets set crm.example.com:8443 --rate 100/m --concurrency 2
+  async-caller targets set crm.example.com --clear`,
 		Args: cobra.ExactArgs(1),
 	}
 	values, flags := map[string]string{}, flagsOf(command)
@@ -222,11 +224,15 @@ list" shows of the host.`,
 			return value, setting.CheckValue(member, value)
 		})
 	}
-	addLimit(setting.Rate, "calls per second, minute or hour, as in targets.json: `5/s`, 30/m or 100/h")
+	addLimit(setting.Rate, "largest `rate` of calls, such as 5/s, 30/m or 100/h")
 	addLimit(setting.Concurrency, "largest `number` of calls at a time")
+	clears := flags.Bool("clear", false, "end the rate and the concurrency that were set")
 	change := addChange(flags, "setting", "until it is cleared")
 	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+			if *clears {
+				return s.clearLimits(ctx, host)
+			}
 			var limits []setting.Setting
 			for _, member := range []string{setting.Rate, setting.Concurrency} {
 				if value, isSet := values[member]; isSet {
@@ -235,30 +241,16 @@ list" shows of the host.`,
 			}
 			return s.setTarget(ctx, "set", clearCommand, limits...)
 		})
-	}, func() { flags.refuse(len(values) == 0, "give --rate or --concurrency") })
-	return command
-}
-
-func newTargetsClear(shared *sharedFlags) *cobra.Command {
-	command := &cobra.Command{
-		Use:   "clear HOST",
-		Short: "End the rate and the concurrency that were set for a target",
-		Long: `End what "targets set" has set for this host or host:port, within 20 s. What targets.json says about
-it is in force again. A pause stays until "targets resume". Without such a setting the exit code
-is 3.`,
-		Example: "  async-caller targets clear crm.example.com",
-		Args:    cobra.ExactArgs(1),
-	}
-	command.RunE = withHost(flagsOf(command), func(host string) runFunc {
-		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-			return s.clearLimits(ctx, host)
-		})
-	}, func() {})
+	}, func() {
+		flags.refuse(len(values) == 0 && !*clears, "give --rate, --concurrency or --clear")
+		flags.refuse(*clears && (len(values) > 0 || change.lasts > 0),
+			"--clear excludes --rate, --concurrency and --for")
+	})
 	return command
 }
 
 func (s *session) clearLimits(ctx context.Context, host string) error {
-	ended, err := s.operations.Unset(ctx, "clear", host, setting.Rate, setting.Concurrency)
+	ended, err := s.operations.Unset(ctx, "set", host, setting.Rate, setting.Concurrency)
 	switch {
 	case errors.Is(err, operation.ErrNotSet):
 		return &codeError{exitNothing, fmt.Errorf("no limit of %s is set in %s", host, s.account.Name)}

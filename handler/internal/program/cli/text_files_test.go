@@ -22,7 +22,6 @@ func wide(text string) string {
 // is named. The content of a body is byte for byte.
 func TestTextFiles(t *testing.T) {
 	const envelope = `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"}}` + "\n"
-	const route = `{"orders-in":{"url":"https://t.example/"}}`
 	for name, test := range map[string]struct {
 		content, command string // FILE in the command has the content, as has standard input
 		want             string // in the output
@@ -70,17 +69,15 @@ func TestTextFiles(t *testing.T) {
 	t.Run("bodies", func(t *testing.T) {
 		t.Chdir(t.TempDir())
 		for name, content := range map[string]string{
-			"marked": "\ufeffx", "wide": wide("x"), "routes.json": route,
+			"marked": "\ufeffx", "wide": wide("x"),
 		} {
 			if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for command, want := range map[string]string{
-			"send --dry-run --url https://t.example/ --body-file marked --json": "\"body\":\"\ufeffx\"",
-			"send --dry-run --url https://t.example/ --body-file wide --json":   `"bodyBase64":"//54AA=="`,
-			"explain --queue orders-in marked --json":                           `"bodyBytes":4`,
-			"explain --queue orders-in wide --json":                             `"bodyBytes":4`,
+			"send --dry-run --url https://t.example/ --body @marked --json": "\"body\":\"\ufeffx\"",
+			"send --dry-run --url https://t.example/ --body @wide --json":   `"bodyBase64":"//54AA=="`,
 		} {
 			var out, errOut bytes.Buffer
 			code := Run(t.Context(), strings.Fields(command), Env{Stdout: &out, Stderr: &errOut})

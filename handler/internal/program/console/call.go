@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/mask"
 	"asynccaller/handler/internal/storage"
@@ -66,13 +68,13 @@ func (c *Console) call(ctx context.Context, q query) (page, error) {
 	one, err := found.One()
 	switch {
 	case errors.Is(err, call.ErrSeveral):
-		data := callsData{err.Error(), found.Summaries(), found.Others, notLookedAt(found), command}
+		data := callsData{err.Error(), found.Summaries(), found.Others, notLookedAt(found, id), command}
 		return page{Template: "calls", Title: "Several calls", Data: data}, nil
 	case err != nil:
 		return page{}, &problemError{"Not found", http.StatusNotFound, command, err}
 	}
 	p, notes := call.Describe(ctx, c.operations, one, found.Unread, mask.Hidden, time.Now())
-	d := newCallData(p, append(notes, notLookedAt(found)...))
+	d := newCallData(p, append(notes, notLookedAt(found, id)...))
 	if command != "" {
 		d.Commands = append([]string{command}, d.Commands...)
 	}
@@ -98,10 +100,33 @@ func showCommand(q query) string {
 	return strings.Join(words, " ")
 }
 
-// notLookedAt says what was not looked at, or not as a whole.
-func notLookedAt(found call.Found) (notes []string) {
+// badge says in a word where a call is or how it ended, with the class of its colour.
+type badge struct{ Text, Class string }
+
+func newBadge(s call.Summary) badge {
+	hasEnded := s.State == call.StateEnded
+	switch {
+	case hasEnded && slices.Contains([]string{string(decision.Delivered), string(decision.Duplicate)}, s.Reason):
+		return badge{s.Reason, "good"}
+	case hasEnded && s.Reason == string(decision.Cancelled):
+		return badge{s.Reason, ""}
+	case hasEnded:
+		return badge{s.Reason, "bad"}
+	case s.State == call.StatePoison:
+		return badge{"dead letter", "bad"}
+	case s.State == call.StateStale:
+		return badge{s.State, ""}
+	}
+	return badge{s.State, "waiting"}
+}
+
+// notLookedAt says what was not looked at, or not as a whole. A message that was found by its whole id is no other one.
+func notLookedAt(found call.Found, id string) (notes []string) {
+	isWhole := len(found.Calls) == 1 && found.Calls[0].ID == id && storage.ValidID(id)
 	for _, u := range found.Unread {
-		notes = append(notes, "Incomplete: "+u.Error())
+		if !isWhole || u.Part == "history" {
+			notes = append(notes, "Incomplete: "+u.Error())
+		}
 	}
 	if note := found.Note(); note != "" {
 		notes = append(notes, note)
@@ -162,7 +187,7 @@ func (c *Console) runs(ctx context.Context, _ query) (page, error) {
 // runCommands returns the commands for a run. Only the machine with its journal can resume or undo it.
 func runCommands(r operation.RunSummary) []string {
 	name := format.ShellWord(r.Run)
-	commands := []string{"runs show " + name}
+	commands := []string{"runs list " + name}
 	switch {
 	case !r.Here || r.Setting:
 	case r.State == run.Interrupted:

@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -78,7 +79,7 @@ func (p period) inside(points []sight.Point, see func(column int, point sight.Po
 	}
 }
 
-// callCharts returns the calls of the last hour, and how long they took.
+// callCharts returns the calls of the last hour, and how long they took, unless there were none.
 func callCharts(now time.Time, points []sight.Point) []chart {
 	p := lastHour(now)
 	calls := p.chart("Calls")
@@ -119,21 +120,23 @@ func callCharts(now time.Time, points []sight.Point) []chart {
 		durations.column("p99", column, base, durationHeight(slow), text)
 	})
 	durations.Summary = "P50 and P99 are among the numbers of the calls"
-	if len(durations.Bars) == 0 {
-		durations.Summary = "no call could be answered"
-	}
-	return []chart{calls, durations}
+	return withBars(calls, durations)
+}
+
+// withBars returns the charts that show something.
+func withBars(charts ...chart) []chart {
+	return slices.DeleteFunc(charts, func(c chart) bool { return len(c.Bars) == 0 })
 }
 
 // durationHeight returns the height of an element of [sight.Durations], whose limits grow about as a power.
 func durationHeight(element int) int { return max(lowest, scale(element, len(sight.DurationLimits))) }
 
-// dueCharts returns how many scheduled messages are due in the next hour and days.
+// dueCharts returns how many scheduled calls are due in the next hour and days, unless none is.
 func dueCharts(due message.DueTimes) []chart {
 	hour := period{"next hour", due.From, time.Minute, message.DueMinutes, "15:04"}
 	days := period{"next 8 days", due.From, time.Hour, message.DueHours, "Jan 2 15:04"}
 	waiting := fmt.Sprintf("%s due now, %s later than in 8 days", format.Number(due.Due), format.Number(due.Later))
-	return []chart{countChart(hour, due.Minutes[:], waiting), countChart(days, due.Hours[:], waiting)}
+	return withBars(countChart(hour, due.Minutes[:], waiting), countChart(days, due.Hours[:], waiting))
 }
 
 // countChart returns counts of a period.

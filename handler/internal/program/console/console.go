@@ -36,15 +36,16 @@ type Console struct {
 	// reading is held by the page that reads the record and the numbers, of which the latter allow one at a time.
 	reading   chan struct{}
 	templates templates
+	flags     string
 	// run is in all pages of this console, and in no request for one.
 	run string
 }
 
-// New returns a console. Complete completes each command that it shows by the name of the program and by flags, so that
-// it is about the same account.
-func New(operations *operation.Operations, complete func(command string) string) *Console {
+// New returns a console. Flags are those that its commands need to be about the same account; empty if they need none.
+func New(operations *operation.Operations, flags string) *Console {
 	return &Console{
-		operations: operations, reading: make(chan struct{}, 1), templates: newTemplates(complete), run: NewSecret(),
+		operations: operations, reading: make(chan struct{}, 1), templates: newTemplates(), flags: flags,
+		run: NewSecret(),
 	}
 }
 

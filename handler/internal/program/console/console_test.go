@@ -61,7 +61,7 @@ func newFixture(t *testing.T) *fixture {
 			Sight: sight.NewReader(f.sight),
 		},
 		Outcomes: f.table, Journals: journal.Folder(t.TempDir()),
-	}, func(command string) string { return "async-caller " + command + " --app dist" })
+	}, "--app dist")
 	for _, name := range []string{mainQueue, poisonQueue} {
 		f.must(f.store.Create(t.Context(), name))
 	}
@@ -296,21 +296,24 @@ func TestPages(t *testing.T) {
 			App: "app", Host: "crm.example", Cause: "\u202estatus 503", Since: time.Now(), Latest: time.Now(),
 		})
 		for path, want := range map[string][]string{
-			"":                         {">42<", "target?host=crm.example", "no timer function", "\ufffdstatus 503"},
-			"target?host=crm.example":  {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
-			"target?host=CRM.example.": {"<h1>crm.example</h1>", "targets pause crm.example --for 1h --app dist"},
-			"scheduled":                {"41 messages", "?by=cause&amp;key="},
+			"": {">42<", "target?host=crm.example", "no timer function", "\ufffdstatus 503"},
+			"target?host=crm.example": {
+				"<h1>crm.example</h1>", "targets pause crm.example --for 1h<", ">--app dist<",
+				`href="scheduled?by=host&amp;key=crm.example"`, `href="poison?by=host&amp;key=crm.example"`,
+			},
+			"target?host=CRM.example.": {"<h1>crm.example</h1>", "targets pause crm.example --for 1h<", ">--app dist<"},
+			"scheduled":                {"41 calls", "?by=cause&amp;key="},
 			"scheduled?by=host":        {"--group host=#1ddb6788 --dry-run"},
 			"scheduled?by=host&key=crm.example": {
-				"40 messages", "order-0", "in 1m", "call?id=00000000-",
+				"40 calls", "order-0", "in 1m", "call?id=00000000-",
 			},
-			"poison":                        {"the first 32 of 42", "&lt;script&gt;alert(1)"},
-			"poison?by=reason&key=rejected": {"1 message ", first},
+			"poison":                        {"32 calls seen", "the first 32 of about 42", "&lt;script&gt;alert(1)"},
+			"poison?by=reason&key=rejected": {"1 call ", first[:8]},
 			"call?id=" + first: {
-				"https://crm.example/orders/7?key=***", "calls retry " + first, "first 32 of about 42",
+				"https://crm.example/orders/7?key=***", "calls retry " + first, `class="chip bad">dead letter<`,
 			},
-			"call?id=order-4": {"calls retry 00000004-", "2000-01-01T00:05:00Z"},
-			"runs":            {"Nobody has changed messages"},
+			"call?id=order-4": {"calls retry 00000004-", "2000-01-01T00:05:00Z", `class="chip waiting">scheduled<`},
+			"runs":            {"Nobody has changed calls"},
 		} {
 			status, content := f.get(path)
 			if status != http.StatusOK {
@@ -323,6 +326,9 @@ func TestPages(t *testing.T) {
 			}
 			if strings.Contains(content, markup) || strings.ContainsAny(content, "\u202e") {
 				t.Errorf("%s has markup of a message, or writes backwards", path)
+			}
+			if strings.HasPrefix(path, "call?id="+first) && strings.Contains(content, "Incomplete: queue") {
+				t.Errorf("%s warns although no other message has this id", path)
 			}
 			if strings.Contains(content, "CANARY") {
 				t.Errorf("%s has a secret", path)
@@ -340,7 +346,7 @@ func TestPages(t *testing.T) {
 func TestMessagesDueFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		const messages = 11*mostMessages + 30
+		const messages = 11*mostCalls + 30
 		for n := range messages {
 			f.scheduledMessage(n, "crm.example", time.Duration(messages-n)*time.Minute)
 		}
@@ -349,7 +355,7 @@ func TestMessagesDueFirst(t *testing.T) {
 		if first < 0 || last < first || strings.Contains(content, "order-1029<") {
 			t.Errorf("the first is at %d, the last at %d", first, last)
 		}
-		if !strings.Contains(content, "Due later: 1,030 messages") {
+		if !strings.Contains(content, "1,030 calls due later") {
 			t.Error("the page does not say how many are left")
 		}
 	})
@@ -367,7 +373,7 @@ func TestOtherQueues(t *testing.T) {
 		}
 		f.scheduledMessage(1, "crm.example", time.Hour)
 		for path, want := range map[string]string{
-			"": "Poison</a></dt>\n<dd>3</dd>",
+			"": "Dead letters</a></dt>\n<dd>3</dd>",
 			"poison": "calls retry --state poison --group reason=rejected " +
 				"--queue async-caller-poison --queue other-poison --queue parked",
 		} {
@@ -376,6 +382,49 @@ func TestOtherQueues(t *testing.T) {
 			}
 		}
 	})
+}
+
+// record writes the rows of the dead letters on the poison queue, without the first ones, and that the queue was read.
+func (f *fixture) record(without int) {
+	f.t.Helper()
+	for _, m := range f.store.All(poisonQueue)[without:] {
+		row := message.ToRow(message.Read(f.operations.Account.Rules, poisonQueue, m), nil)
+		f.must(rows.Put(f.t.Context(), f.table, row))
+	}
+	key := storage.Key{Partition: poisonQueue, ID: record.ReadingID}
+	f.must(rows.Put(f.t.Context(), f.table, record.Reading{Key: key, ReadAt: time.Now()}))
+}
+
+// TestDeadLetters: groups and lists are those of all dead letters, and what they lack is said.
+func TestDeadLetters(t *testing.T) {
+	for name, c := range map[string]struct {
+		without, received int
+		groups, list      string
+	}{
+		"all":      {0, 0, "42 calls recorded.", ">order-41<"},
+		"missing":  {40, 0, "recorded 34, on the queue about 42", ">order-41<"},
+		"received": {0, 42, "not seen 42: perhaps received by another command", `>not seen<`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				for n := range 42 {
+					f.poisonMessage(fmt.Sprintf("order-%d", n), "rejected")
+				}
+				f.record(c.without)
+				for range c.received {
+					_, err := f.store.Receive(t.Context(), poisonQueue, 1, time.Hour)
+					f.must(err)
+				}
+				for path, want := range map[string]string{"poison": c.groups, "poison?by=reason&key=rejected": c.list} {
+					status, content := f.get(path)
+					if status != http.StatusOK || !strings.Contains(content, want) {
+						t.Errorf("%s: status %d, without %q:\n%s", path, status, want, content)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestPaused: a pause of the port that https has is one of the target, whose messages wait for its end.
@@ -415,10 +464,18 @@ func TestSeveralCalls(t *testing.T) {
 			entry := ended.NewEntry(e, time.Now())
 			entry.MessageID, entry.Queue = fmt.Sprintf("0000000%d-0000-4000-8000-000000000000", n), mainQueue
 			entry.Action, entry.Reason, entry.TraceID = string(decision.Finish), history.Delivered, fmt.Sprint(n)
+			if n == 1 {
+				entry.Action, entry.Reason = string(decision.Callback), string(decision.Rejected)
+			}
 			ended.Acknowledge(t.Context(), entry, time.Now())
 		}
 		ended.Close(time.Second)
 		_, content := f.get("call?id=order-1")
+		for _, badge := range []string{`good">delivered<`, `bad">dead letter<`, `bad">rejected<`} {
+			if n := strings.Count(content, `<span class="chip `+badge); n < 1 {
+				t.Errorf("no badge %s:\n%s", badge, content)
+			}
+		}
 		links := regexp.MustCompile(`href="(call\?[^"]*)"`).FindAllStringSubmatch(content, -1)
 		if len(links) != 4 {
 			t.Fatalf("%d links:\n%s", len(links), content)
@@ -448,7 +505,7 @@ func TestProblems(t *testing.T) {
 		}{
 			"call":                           {http.StatusNotFound, "enter a request id"},
 			"call?id=nobody":                 {http.StatusNotFound, "only the first 32 of about 42"},
-			"call?id=further-39":             {http.StatusNotFound, "async-caller show further-39 --app dist"},
+			"call?id=further-39":             {http.StatusNotFound, ">async-caller show further-39<"},
 			"call?id=order-1":                {http.StatusOK, "names 2 calls"},
 			"call?id=order-1&message=":       {http.StatusOK, "Incomplete: queue async-caller-poison"},
 			"call?id=--reveal":               {http.StatusNotFound, "only the first 32 of about 42"},
@@ -468,7 +525,7 @@ func TestProblems(t *testing.T) {
 		}
 		f.operations.Account.Store = unreadable{f.store}
 		status, content := f.get("poison")
-		if status != http.StatusServiceUnavailable || !strings.Contains(content, "async-caller doctor --app dist") {
+		if status != http.StatusServiceUnavailable || !strings.Contains(content, ">async-caller doctor<") {
 			t.Errorf("without storage: status %d:\n%s", status, content)
 		}
 		f.operations.Outcomes = nil
@@ -491,13 +548,24 @@ func (unreadable) Names(context.Context, string) ([]string, error) {
 	return nil, fmt.Errorf("list the queues: %w", storage.ErrDenied)
 }
 
+// TestNothing: an account in which nothing waits has no charts.
+func TestNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		_, content := f.get("")
+		if strings.Contains(content, "<svg") || strings.Contains(content, "Over time") {
+			t.Errorf("the overview:\n%s", content)
+		}
+	})
+}
+
 // TestUnknown: what cannot be read is never shown as nothing.
 func TestUnknown(t *testing.T) {
 	for name, c := range map[string]struct {
 		partition string
 		target    string
 	}{
-		"record":  {"", "200 Waiting</dt><dd>unknown"},
+		"record":  {"", "200 Scheduled</dt><dd>unknown"},
 		"targets": {"now", "200 How it fails is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {

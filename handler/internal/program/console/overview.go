@@ -63,7 +63,10 @@ func (c *Console) overview(ctx context.Context, _ query) (p page, err error) {
 }
 
 func newOverview(s account.Status, fronts []account.Front) overviewData {
-	d := overviewData{Status: s, Problems: problems(s), Tiles: tiles(s, fronts), Settings: settingRows(s.Settings)}
+	d := overviewData{
+		Status: s, Problems: append(problems(s), queueProblems(s)...), Tiles: tiles(s, fronts),
+		Settings: settingRows(s.Settings),
+	}
 	for _, q := range s.Queues {
 		if q.IsIdle() {
 			d.Idle++
@@ -77,9 +80,7 @@ func newOverview(s account.Status, fronts []account.Front) overviewData {
 	if knowsNumbers(s) {
 		d.Charts = callCharts(s.At, s.Numbers.All().Minutes)
 	}
-	if s.RecordProblem == "" {
-		d.Charts = append(d.Charts, dueCharts(s.DueTimes)...)
-	}
+	d.Charts = append(d.Charts, dueCharts(s.DueTimes)...)
 	for _, app := range s.Apps {
 		if app.Silent == "" {
 			sign := format.Age(s.At.Sub(app.LastSign()))
@@ -95,7 +96,7 @@ func knowsNumbers(s account.Status) bool {
 	return s.OtherNumbers != nil && (len(s.Apps) > 0 || len(s.Numbers.All().Minutes) > 0)
 }
 
-// problems says what an operator should know first, and what is unknown.
+// problems says what an operator should know first about all targets, and what is unknown of them.
 func problems(s account.Status) (texts []string) {
 	for _, app := range s.NoCalls {
 		texts = append(texts, "No calls are made: "+app)
@@ -109,7 +110,7 @@ func problems(s account.Status) (texts []string) {
 		texts = append(texts, "Whether an app runs is unknown: no timer function has recorded that it ran.")
 	}
 	unknown := []struct{ what, why string }{
-		{"Scheduled messages", s.RecordProblem},
+		{"Scheduled calls", s.RecordProblem},
 		{"Why targets fail", s.TargetProblem},
 		{"Live settings", s.SettingProblem},
 		{"Calls per minute", s.NumbersProblem},
@@ -122,13 +123,18 @@ func problems(s account.Status) (texts []string) {
 			texts = append(texts, u.what+": unknown: "+u.why)
 		}
 	}
+	return texts
+}
+
+// queueProblems says which queues could not be read, and what storage will delete.
+func queueProblems(s account.Status) (texts []string) {
 	for _, q := range s.Queues {
 		if q.Problem != "" {
 			texts = append(texts, fmt.Sprintf("Queue %s could not be read: %s", q.Queue, q.Problem))
 		}
 		if q.Expiring > 0 {
-			texts = append(texts, fmt.Sprintf("Storage will delete at least %s on %s, unless timer "+
-				functionapp.KeeperTimer+" keeps them: the command `doctor` says whether it runs.", format.Messages(q.Expiring), q.Queue+storage.PoisonSuffix))
+			texts = append(texts, fmt.Sprintf("Storage will delete at least %s on %s, unless the timer %s keeps them.",
+				format.Messages(q.Expiring), q.Queue+storage.PoisonSuffix, functionapp.KeeperTimer))
 		}
 	}
 	return texts
@@ -155,7 +161,7 @@ func tiles(s account.Status, fronts []account.Front) []tile {
 		{"On the queues of the app", waiting.String(), "", ""},
 		{"Scheduled", scheduled.String(), "scheduled", ""},
 		{"Due in a minute", due.String(), "scheduled?by=queue", ""},
-		{"Poison", poison.String(), "poison", poison.class()},
+		{"Dead letters", poison.String(), "poison", poison.class()},
 	}
 	if !knowsNumbers(s) {
 		return all
@@ -227,11 +233,12 @@ func inForceFor(s account.Status, host string) (rows []account.Setting) {
 
 func settingRows(settings []account.Setting) (rows []settingRow) {
 	for _, made := range settings {
-		command := "targets clear "
+		host := format.ShellWord(made.Host)
+		command := "targets set " + host + " --clear"
 		if made.Member == setting.Pause {
-			command = "targets resume "
+			command = "targets resume " + host
 		}
-		rows = append(rows, settingRow{made, command + format.ShellWord(made.Host)})
+		rows = append(rows, settingRow{made, command})
 	}
 	return rows
 }
@@ -281,7 +288,7 @@ func (c *Console) target(ctx context.Context, q query) (p page, err error) {
 		return page{}, err
 	case !isKnown:
 		err = fmt.Errorf("%.128q: nothing waits for it, and no call to it is known", host)
-		return page{}, &problemError{"No such target", http.StatusNotFound, "calls list --state scheduled --group-by host", err}
+		return page{}, &problemError{"No such target", http.StatusNotFound, "calls list --group-by host", err}
 	}
 	return p, nil
 }
@@ -313,7 +320,11 @@ func newTarget(s account.Status, host string) targetData {
 // targetCommands returns the commands for a target.
 func targetCommands(host string, settings []settingRow) []string {
 	selection := filter(message.ByHost, host)
-	commands := append(scheduledCommands(selection), "calls list --state poison "+selection)
+	commands := []string{
+		"calls list " + selection,
+		"calls retry --state scheduled " + selection + " --dry-run",
+		"calls retry --state poison " + selection + " --dry-run",
+	}
 	name, err := targets.ParseHost(host)
 	if err != nil || strings.HasPrefix(name, "-") { // no command takes it
 		return commands

@@ -41,9 +41,11 @@ type page struct {
 	Status int
 	// ID is the text of the field that looks up a call.
 	ID string
-	// Run is the same in all pages of a console. Account is the name of the account, and At when the page was made.
+	// Run is the same in all pages of a console. Account is the name of the account, Flags are those of [New], and At
+	// is when the page was made.
 	Run     string
 	Account string
+	Flags   string
 	At      time.Time
 	// Data is what the template shows.
 	Data any
@@ -70,11 +72,12 @@ func (p *problemError) Unwrap() error { return p.err }
 // templates are those of each page, with the layout.
 type templates map[string]*template.Template
 
-func newTemplates(complete func(command string) string) templates {
+func newTemplates() templates {
 	functions := template.FuncMap{
 		"ago":     func(at time.Time) string { return format.AgeAt(at, time.Now()) },
+		"badge":   newBadge,
 		"cause":   func(t sight.Target) string { return call.CauseText(t, time.Now()) },
-		"command": complete,
+		"command": func(command string) string { return "async-caller " + command },
 		"fromNow": func(at time.Time) string { return format.FromNow(at, time.Now()) },
 		"known":   known,
 		"moment":  format.Moment,
@@ -85,7 +88,7 @@ func newTemplates(complete func(command string) string) templates {
 	}
 	all := templates{}
 	shared := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html"))
-	for _, name := range []string{"overview", "target", "scheduled", "poison", "call", "calls", "runs", "problem"} {
+	for _, name := range []string{"overview", "target", "groups", "call", "calls", "runs", "problem"} {
 		own := template.Must(shared.Clone())
 		all[name] = template.Must(own.ParseFS(templateFiles, "templates/"+name+".html"))
 	}
@@ -162,7 +165,7 @@ func problemPage(err error) page {
 }
 
 func (c *Console) write(w http.ResponseWriter, p page) {
-	p.Run, p.Account, p.At = c.run, c.operations.Account.Name, time.Now()
+	p.Run, p.Account, p.Flags, p.At = c.run, c.operations.Account.Name, c.flags, time.Now()
 	var content bytes.Buffer
 	err := c.templates[p.Template].ExecuteTemplate(&content, "layout", p)
 	if err != nil {

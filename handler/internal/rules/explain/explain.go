@@ -1,4 +1,4 @@
-// Package explain shows in advance what the handler would do with a message, and when a retry policy would make its
+// Package explain shows in advance what the handler would do with a message, and when it would make its
 // attempts. It states no rule of its own: it runs the code that the handler runs (envelope, decision) with a clock
 // and random numbers of its own, and reports the decisions. It is pure. The reports are safe to print: they contain
 // no query string, user info, header value, body or context.
@@ -17,8 +17,6 @@ import (
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/guard"
-	"asynccaller/handler/internal/rules/retry"
-	"asynccaller/handler/internal/rules/route"
 	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 )
@@ -36,8 +34,6 @@ type Question struct {
 	// MessageID identifies the call if the envelope has no request id.
 	MessageID string
 	Content   []byte
-	// Route, unless nil, is that of the queue, so that Content is the body of its call. The message is new then.
-	Route *route.Route
 	// Now is when the host would deliver the message.
 	Now time.Time
 	// MaxContentBytes is the size of the largest content that the queue accepts; see storage.Encoding.
@@ -52,11 +48,7 @@ type Question struct {
 
 // Open opens the message under the operator's rules, as the handler does.
 func (q Question) Open(rules decision.Rules) decision.Intake {
-	if q.Route == nil {
-		return rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)
-	}
-	arrival := route.Arrival{Content: q.Content, MessageID: q.MessageID, InsertedAt: q.Now}
-	return rules.OpenRouted(*q.Route, arrival, 1, q.MaxContentBytes, q.Now)
+	return rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)
 }
 
 // Live is what operators have set for a target.
@@ -73,9 +65,7 @@ type Live struct {
 
 // Explanation describes how the handler would process a message.
 type Explanation struct {
-	// Route describes the message as that of a route; nil if its queue has none.
-	Route *Route `json:"route,omitempty"`
-	// Envelope is nil if the content is not an envelope. On the queue of a route it is the envelope of its call.
+	// Envelope is nil if the content is not an envelope.
 	Envelope *Envelope `json:"envelope,omitempty"`
 	// Unknown are the members that have no effect.
 	Unknown []envelope.Unknown `json:"unknown,omitempty"`
@@ -89,15 +79,6 @@ type Explanation struct {
 	// NoCall says why the message ends without a call, whatever outcome is assumed, and without a callback that tells
 	// its sender; empty otherwise.
 	NoCall string `json:"noCall,omitempty"`
-}
-
-// Route says how the route of a queue uses a content.
-type Route struct {
-	Queue       string `json:"queue"`
-	ContentType string `json:"contentType"`
-	// Envelopes is the queue for the envelope of the call if that fails. It is empty if the envelope has no room in a
-	// message, so that the message stays on its queue.
-	Envelopes string `json:"envelopeQueue,omitempty"`
 }
 
 // Step is a decision, and the message that settling it would write.
@@ -148,12 +129,7 @@ func About(rules decision.Rules, q Question) Explanation {
 		}
 	}
 	arrival := arrivals[0]
-	explanation := Explanation{Arrival: m.step(q.Now, arrivals...)}
-	if q.Route == nil {
-		explanation.Unknown = envelope.UnknownMembers(q.Content)
-	} else {
-		explanation.Route = m.route()
-	}
+	explanation := Explanation{Arrival: m.step(q.Now, arrivals...), Unknown: envelope.UnknownMembers(q.Content)}
 	if m.in.Envelope != nil {
 		explanation.Envelope = m.describe()
 		if refused := explanation.Envelope.Refused; refused != "" {
@@ -201,17 +177,6 @@ type message struct {
 // world is the world in which a message is decided. Messages of routes without room may stay on their queue.
 func world(now time.Time, jitter float64) decision.World {
 	return decision.World{Arrived: now, Now: now, Jitter: jitter, UpdatableUntil: storage.NeverExpires}
-}
-
-func (m message) route() *Route {
-	r := &Route{Queue: m.Queue, Envelopes: m.in.Successors}
-	if m.in.NoRoom {
-		r.Envelopes = ""
-	}
-	if e := m.in.Envelope; e != nil {
-		r.ContentType = e.Call.Header.Get("Content-Type")
-	}
-	return r
 }
 
 // findLive applies the live settings of the message's target. They do not matter if the target is refused.
@@ -476,29 +441,19 @@ func Target(rawURL string) string {
 	return text.Printable(u.Host + u.EscapedPath())
 }
 
-// maxAttempts bounds a schedule: one attempt a second for a week. Storage counts whole seconds, so a queue cannot do
-// more in the time that an envelope has by default.
-const maxAttempts = 7 * 24 * 3600
+// maxAttempts bounds a [Schedule].
+const maxAttempts = 10_000
 
-// Schedule is when a policy makes its attempts at a target that never responds.
+// Schedule is when the attempts of a message are made if the target never responds.
 type Schedule struct {
-	Policy string `json:"policy"`
-	// MaxAttempts is the policy's; 0 means as many as fit.
-	MaxAttempts int `json:"maxAttempts,omitempty"`
-	// Limited names the operator's limits that changed the policy.
-	Limited string `json:"limited,omitempty"`
-	// Deadline counts from the first call. DeadlineLimited says that the operator does not allow the one that was asked
-	// for.
-	Deadline        Seconds `json:"deadlineSeconds"`
-	DeadlineLimited bool    `json:"deadlineLimited,omitempty"`
 	// Shortest is the result if every wait is as short as possible, Longest if every wait is as long as possible.
 	Shortest Run       `json:"withShortestWaits"`
 	Longest  Run       `json:"withLongestWaits"`
 	Attempts []Attempt `json:"attempts"`
 }
 
-// Attempt is one call of a schedule. Waits count from the previous attempt, times from the first call. The wait
-// before a last attempt is cut, so that the attempt comes before the deadline.
+// Attempt is one call of a schedule. Waits count from the previous attempt, times from now. The wait before a last
+// attempt is cut, so that the attempt comes before the deadline.
 type Attempt struct {
 	N            int     `json:"n"`
 	ShortestWait Seconds `json:"shortestWaitSeconds"`
@@ -518,28 +473,28 @@ type Run struct {
 	Reason decision.Reason `json:"reason,omitempty"`
 }
 
-// Simulate returns the schedule of a policy under the rules, for an envelope that is first called when it is created.
-func Simulate(rules decision.Rules, policy retry.Policy, deadline time.Duration) Schedule {
-	limited := rules.MaxDeadline > 0 && deadline > rules.MaxDeadline
-	if limited {
-		deadline = rules.MaxDeadline
-	}
-	s := Schedule{
-		Policy: policy.Name, MaxAttempts: policy.MaxAttempts, Limited: policy.Limited,
-		Deadline: Seconds(deadline), DeadlineLimited: limited,
+// Simulate returns the schedule of a message under the operator's rules. It has no attempts if there is no envelope.
+func Simulate(rules decision.Rules, q Question) (s Schedule) {
+	in := q.Open(rules)
+	if in.Envelope == nil {
+		return s
 	}
 	var short, long []Seconds
-	short, s.Shortest = run(rules, policy, deadline, lowestJitter)
-	long, s.Longest = run(rules, policy, deadline, highestJitter)
+	short, s.Shortest = run(rules, in, q.Now, lowestJitter)
+	long, s.Longest = run(rules, in, q.Now, highestJitter)
+	deadline := Seconds(in.Envelope.GiveUpAt(rules.Expiration).Sub(q.Now))
 	for i := range max(len(short), len(long)) {
-		s.Attempts = append(s.Attempts, attempt(policy, s.Deadline, i, short, long))
+		_, longest := in.Policy.Bounds(in.Envelope.Attempts + i)
+		a := attempt(Seconds(longest), deadline, i, short, long)
+		a.N = in.Envelope.Attempts + i + 1
+		s.Attempts = append(s.Attempts, a)
 	}
 	return s
 }
 
 // attempt combines the attempt of that index from runs of which one at least made it.
-func attempt(policy retry.Policy, deadline Seconds, i int, runs ...[]Seconds) Attempt {
-	a := Attempt{N: i + 1, ShortestWait: deadline, Earliest: deadline, Certain: true}
+func attempt(longest, deadline Seconds, i int, runs ...[]Seconds) Attempt {
+	a := Attempt{ShortestWait: deadline, Earliest: deadline, Certain: true}
 	for _, times := range runs {
 		if i >= len(times) {
 			a.Certain = false
@@ -550,17 +505,13 @@ func attempt(policy retry.Policy, deadline Seconds, i int, runs ...[]Seconds) At
 		a.ShortestWait, a.LongestWait = min(a.ShortestWait, wait), max(a.LongestWait, wait)
 	}
 	if !a.Certain {
-		_, longest := policy.Bounds(i)
-		a.Latest, a.LongestWait = deadline, max(a.ShortestWait, min(Seconds(longest), deadline))
+		a.Latest, a.LongestWait = deadline, max(a.ShortestWait, min(longest, deadline))
 	}
 	return a
 }
 
-// run follows the rules through virtual time, from the first call to the end. It returns the time of each attempt.
-func run(rules decision.Rules, policy retry.Policy, deadline time.Duration, jitter float64) (times []Seconds, end Run) {
-	begin := time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
-	in := decision.Intake{Policy: policy}
-	in.Envelope = &envelope.Envelope{Deadline: begin.Add(deadline), State: envelope.State{CreatedAt: begin}}
+// run follows the rules through virtual time, from now to the end. It returns the time of each attempt.
+func run(rules decision.Rules, in decision.Intake, begin time.Time, jitter float64) (times []Seconds, end Run) {
 	unanswered := decision.Outcome{Failure: decision.FailureConnect} // temporary, whatever statuses are configured
 	for now := begin; end.Attempts < maxAttempts; {
 		d := rules.Decide(&in, nil, world(now, jitter))

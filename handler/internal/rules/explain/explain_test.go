@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/rules/decision"
-	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/explain"
 	"asynccaller/handler/internal/rules/guard"
 	"asynccaller/handler/internal/rules/retry"
@@ -203,7 +202,14 @@ func mustPolicy(t *testing.T, value string) retry.Policy {
 	return policy
 }
 
-// TestSchedule compares timetables with what the policies say of themselves.
+// timetable returns the schedule of an envelope with members of its own, under the rules.
+func timetable(r decision.Rules, deadline time.Duration, members string) explain.Schedule {
+	const form = `{"asyncCaller":1,"createdAt":%q,"deadline":%q,%s,"call":{"url":"https://t.example/"}}`
+	at := func(t time.Time) string { return t.Format(time.RFC3339) }
+	return explain.Simulate(r, question(fmt.Sprintf(form, at(midnight), at(midnight.Add(deadline)), members), nil))
+}
+
+// TestSchedule compares schedules with what the policies say of themselves.
 func TestSchedule(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	for name, row := range map[string]struct {
@@ -221,11 +227,13 @@ func TestSchedule(t *testing.T) {
 		"one":         {`{"maxAttempts":1}`, week, 1, 1, 0, decision.Exhausted},
 		"no_time":     {`"fixed"`, time.Second, 1, 1, 0, decision.Expired},
 		"long_waits":  {`{"schedule":["240h"]}`, 4 * week, 3, 3, 20 * 24 * time.Hour, decision.Expired},
-		"too_many":    {`{"schedule":["1ms"]}`, week, 604800, 604800, 604799 * time.Millisecond, ""},
+		"too_many":    {`{"schedule":["1ms"]}`, week, 10_000, 10_000, 9999 * time.Millisecond, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			unlimited := rules()
+			unlimited.Limits = retry.Limits{}
 			policy := mustPolicy(t, row.value)
-			table := explain.Simulate(rules(), policy, row.deadline)
+			table := timetable(unlimited, row.deadline, `"retry":`+row.value)
 			if table.Shortest.Attempts != row.short || table.Longest != (explain.Run{
 				Attempts: row.long,
 				Last:     explain.Seconds(row.last), Reason: row.reasonLongest,
@@ -236,7 +244,7 @@ func TestSchedule(t *testing.T) {
 				t.Fatalf("%d attempts", len(table.Attempts))
 			}
 			for i, a := range table.Attempts {
-				if a.Earliest > a.Latest || a.ShortestWait > a.LongestWait ||
+				if a.N != i+1 || a.Earliest > a.Latest || a.ShortestWait > a.LongestWait ||
 					a.Latest > explain.Seconds(row.deadline) || a.Certain != (i < min(row.short, row.long)) {
 					t.Fatalf("attempt %d: %+v", i+1, a)
 				}
@@ -254,18 +262,27 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// TestScheduleTellsLimits: the operator's limits are in the timetable, and said.
-func TestScheduleTellsLimits(t *testing.T) {
+// TestScheduleOfEnvelope: the operator's limits, earlier attempts, and the time at which the message is due.
+func TestScheduleOfEnvelope(t *testing.T) {
 	limited := rules()
-	limited.Limits = retry.Limits{MaxAttempts: 3, MinDelay: time.Minute}
-	policy, err := limited.PolicyFor(&envelope.Envelope{Retry: json.RawMessage(`"exponential"`)}, nil)
-	if err != nil {
-		t.Fatal(err)
+	limited.Limits = retry.Limits{MaxAttempts: 5, MinDelay: time.Minute}
+	due := midnight.Add(time.Hour).Format(time.RFC3339)
+	table := timetable(limited, 24*time.Hour, `"attempts":2,"nextAttemptAt":"`+due+`","retry":"exponential"`)
+	if len(table.Attempts) != 3 || table.Longest.Reason != decision.Exhausted {
+		t.Fatalf("%+v", table)
 	}
-	table := explain.Simulate(limited, policy, time.Hour)
-	if table.Longest.Attempts != 3 || table.Attempts[1].ShortestWait != explain.Seconds(time.Minute) ||
-		!strings.Contains(table.Limited, "at most 3 attempts") {
-		t.Errorf("%+v", table)
+	first, second := table.Attempts[0], table.Attempts[1]
+	if first.N != 3 || first.Earliest != explain.Seconds(time.Hour) || first.Latest != first.Earliest ||
+		second.N != 4 || second.ShortestWait != explain.Seconds(time.Minute) {
+		t.Errorf("%+v, %+v", first, second)
+	}
+	for name, q := range map[string]explain.Question{
+		"malformed": question(`{"asyncCaller":1}`, nil),
+		"expired":   question(`{"asyncCaller":1,"deadline":"1999-01-01T00:00:00Z","call":{"url":"https://t.example/"}}`, nil),
+	} {
+		if got := explain.Simulate(limited, q); len(got.Attempts) > 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
 

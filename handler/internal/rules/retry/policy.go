@@ -122,13 +122,18 @@ func (own Policies) Named(name string) (Policy, error) {
 	}
 	k, ok := kinds[name]
 	if !ok {
-		names := slices.Concat(slices.Sorted(maps.Keys(own)), kindNames())
+		names := own.Names()
 		return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s%s",
 			name, strings.Join(names, ", "), nearest.Hint(name, names))
 	}
 	var p parameters
 	policy := k.build(&p)
 	return policy, p.err
+}
+
+// Names returns the names of the operator's own policies, and of the built-in kinds.
+func (own Policies) Names() []string {
+	return slices.Concat(slices.Sorted(maps.Keys(own)), kindNames())
 }
 
 // Parse reads the member `retry` of an envelope: a policy's name, or an object with parameters. Its errors name the
