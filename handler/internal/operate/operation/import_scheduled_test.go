@@ -2,12 +2,14 @@ package operation_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -23,6 +25,12 @@ func exportedCall(queue string, due time.Time, content []byte) string {
 		due.Add(time.Hour).UTC().Format(time.RFC3339), storage.Base64.Encode(content))
 }
 
+// rowsOf returns the rows of the messages of a queue.
+func rowsOf(t *testing.T, table storage.Table, queue string) []record.Row {
+	t.Helper()
+	return slices.DeleteFunc(allRows(t, table), func(r record.Row) bool { return r.Partition != queue })
+}
+
 // TestImportScheduled: a scheduled call is due when it would have been, and its row describes its content.
 func TestImportScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -36,7 +44,7 @@ func TestImportScheduled(t *testing.T) {
 		if p.To[mainQueue] != 1 || p.To["other-poison"] != 1 || p.Hosts["t.example:443"]+p.Hosts["t.example"] != 2 {
 			t.Errorf("%+v, %+v", p.To, p.Hosts)
 		}
-		execute(t, p)
+		imported := execute(t, p)
 		all, rows := store.All(mainQueue), allRows(t, table)
 		if len(all) != 1 || !all[0].NextVisibleAt.Equal(due) || all[0].Text != storage.Base64.Encode(content) {
 			t.Fatalf("%+v, due %v", all, due)
@@ -54,6 +62,11 @@ func TestImportScheduled(t *testing.T) {
 		edited := execute(t, mustPlan(t)(a.PlanEdit(t.Context(), everything(), setting(t, "call.method=PUT"))))
 		if edited.Done != 1 {
 			t.Errorf("edit: %+v", edited)
+		}
+		// An undo after that takes nothing away, and leaves the row.
+		if undone := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), imported.Run))); undone.Skipped == 0 ||
+			len(store.All(mainQueue)) != 1 || len(rowsOf(t, table, mainQueue)) != 1 {
+			t.Errorf("%+v; rows %+v", undone, allRows(t, table))
 		}
 	})
 }

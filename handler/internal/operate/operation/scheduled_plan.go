@@ -165,8 +165,10 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 		h.rows.Put(row)
 		return
 	}
-	if s.Take != nil {
-		h.rows.Remove(storage.Key{Partition: s.Take.Queue, ID: s.Take.ID})
+	wasImported := row.ID == "" // the step knows no version of the row: another one may be an edited message's
+	if s.Take != nil && (!wasImported || p.State == journal.Done) {
+		row.ID = s.Take.ID
+		h.rows.Remove(row.Key)
 	}
 }
 
