@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/plain/bom"
@@ -26,8 +27,23 @@ func WriteRecord(out io.Writer, record any) error {
 	return err
 }
 
+// exported is a line of an export. State is empty in one of a dead letter from an earlier version; the other members
+// are those of scheduled calls, as in [call.Summary].
+type exported struct {
+	account.Found
+
+	State         string    `json:"state"`
+	CreatedAt     time.Time `json:"createdAt"`
+	NextAttemptAt time.Time `json:"nextAttemptAt"`
+	Deadline      time.Time `json:"deadline"`
+	Answer        string    `json:"answer"`
+}
+
+// isScheduled reports whether the line is that of a call that waits for its next attempt.
+func (e exported) isScheduled() bool { return e.State != "" && e.State != "poison" }
+
 // readRecords reads the lines that WriteRecord wrote. Its error names the line.
-func readRecords(in io.Reader, visit func(account.Found) error) error {
+func readRecords(in io.Reader, visit func(exported) error) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 64<<10), maxRecord)
 	n := 0
@@ -38,7 +54,7 @@ func readRecords(in io.Reader, visit func(account.Found) error) error {
 			continue
 		}
 		var r struct {
-			account.Found
+			exported
 			Text *string `json:"text"`
 		}
 		if err == nil {
@@ -51,7 +67,7 @@ func readRecords(in io.Reader, visit func(account.Found) error) error {
 			err = errors.New("text: missing: this is not a line of an export")
 		default:
 			r.Found.Text = *r.Text
-			err = visit(r.Found)
+			err = visit(r.exported)
 		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)

@@ -115,8 +115,8 @@ type hooks struct {
 	// cancel is undone; nil if none are kept.
 	rows      *background.Writer
 	cancelled *history.History
-	// moves says that the run moves dead letters to another queue.
-	moves bool
+	// moves says that the run moves dead letters to another queue, undoes that it undoes another run.
+	moves, undoes bool
 	// outOfDate counts the edited messages whose rows could not be written, and err is why.
 	mu        sync.Mutex
 	outOfDate int
@@ -126,7 +126,7 @@ type hooks struct {
 }
 
 func (op *Operations) hooks(about journal.Run) run.Hooks {
-	h := &hooks{watch: newWatch(op, about.Token), moves: about.Command == moveCommand}
+	h := &hooks{watch: newWatch(op, about.Token), moves: about.Command == moveCommand, undoes: about.Of != ""}
 	if op.Account.Table != nil {
 		h.rows = newWriter(op.Account.Table)
 	}
@@ -165,7 +165,9 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 		h.rows.Put(row)
 		return
 	}
-	if s.Take != nil {
+	wasImported := row.ID == "" // the step knows no version of the row: another one may be an edited message's
+	if s.Take != nil && (!wasImported || p.State == journal.Done) {
+		row.ID = s.Take.ID
 		h.rows.Remove(row.Key)
 	}
 }
@@ -259,7 +261,8 @@ func (op *Operations) keepsHistory() bool {
 // keepCancelled keeps in the history that a call was cancelled, until the cancel is undone.
 func (h *hooks) keepCancelled(s journal.Step, p journal.Progress) {
 	isUndo := s.Take == nil
-	if h.cancelled == nil || p.State != journal.Done || s.Row == nil || s.Set != nil {
+	isOther := isUndo != h.undoes // the undo of an import
+	if h.cancelled == nil || p.State != journal.Done || s.Row == nil || s.Set != nil || isOther {
 		return
 	}
 	text := ""

@@ -66,6 +66,44 @@ func TestSlowPlan(t *testing.T) {
 	})
 }
 
+// TestLateConfirmation: a plan that is confirmed after its claims ended claims its messages again, also if another
+// reader has received them since, but not one that was changed.
+func TestLateConfirmation(t *testing.T) {
+	const messages = 100
+	for _, isRead := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.fill(t, messages)
+			_, e := w.newProcess(newEffects())
+			p, err := planAll(t.Context(), e, journal.Pace{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			advance(time.Hour)
+			changed := 0
+			for isRead {
+				received, err := w.store.Receive(t.Context(), dead, storage.MaxBatch, time.Minute)
+				if err != nil || len(received) == 0 {
+					break
+				}
+				if m := received[0]; changed == 0 {
+					changed = 1
+					if _, err := w.store.Update(t.Context(), dead, m.ID, m.PopReceipt, "changed", 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			advance(2 * time.Minute)
+			r, err := p.Execute(t.Context())
+			left := w.store.All(dead)
+			if err != nil || r.Done != messages-changed || r.Skipped != changed || r.PossibleDuplicates > 0 ||
+				len(w.store.All(live)) != r.Done || len(left) != changed || changed > 0 && left[0].Text != "changed" {
+				t.Errorf("read %v: %+v, %v; left %+v", isRead, r, err, left)
+			}
+		})
+	}
+}
+
 // TestSummaries checks the states of runs.
 func TestSummaries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -194,6 +194,7 @@ func opposite(s journal.Step, p journal.Progress, isRead func(string) bool) (bac
 	if s.Put != nil {
 		back.Take = &journal.Take{
 			Queue: s.Put.Queue, ID: p.NewID, Receipt: p.NewReceipt, ByReceipt: isRead(s.Put.Queue), Text: s.Text(),
+			Due: s.Put.Due,
 		}
 	}
 	if s.Take != nil {

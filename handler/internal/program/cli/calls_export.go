@@ -50,10 +50,13 @@ func newCallsImport(shared *sharedFlags) *cobra.Command {
 		Use:   "import FILE",
 		Short: "Write exported messages to a queue again",
 		Long: `Write the messages of an export, JSON lines from FILE or from standard input for "-", to their
-original queues or to one queue, which is created if necessary. Imported messages never expire. To
-send them again, import them to a poison queue and retry them. A queue that is not a poison queue of
-the app requires --force, because it may belong to another app. So does a queue without a route for
-the content of a call of a route, and one with a route for an envelope.`,
+queues again, which are created if necessary. Imported messages never expire.
+
+A scheduled call becomes due when it would have been, or at once if that time is past. A dead letter
+is written to its poison queue, or to the queue of --to; "retry" sends it again. --force is required
+for a queue that is not a poison queue of the app, because it may belong to another app, for the
+content of a call of a route on a queue without a route, for an envelope on one with a route, and
+for a scheduled call on a queue that no function reads.`,
 		Example: `  async-caller calls import poison.jsonl --to async-caller-poison --yes
   async-caller calls import poison.jsonl --to parking --force --yes
   grep order-4711 poison.jsonl | async-caller calls import - --yes`,
@@ -61,8 +64,8 @@ the content of a call of a route, and one with a route for an envelope.`,
 	}
 	var to operation.Import
 	flags := flagsOf(command)
-	parsed(flags, &to.To, "to", "`queue` to write to (default the original queue)", parseQueue)
-	flags.BoolVar(&to.Force, "force", false, "also write to queues that are not poison queues of the app")
+	parsed(flags, &to.To, "to", "`queue` to write dead letters to (default the original queue)", parseQueue)
+	flags.BoolVar(&to.Force, "force", false, "also write to queues that are not those of the app")
 	dryRun := shared.addConfirmation(flags)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := flags.err(); err != nil {
