@@ -267,7 +267,7 @@ func TestShowFails(t *testing.T) {
 		"no_history": {noHistory: true, code: exitPartly, want: "add TableEndpoint"},
 		"no_record": {
 			noTable: true, code: exitPartly,
-			want: "not looked at: scheduled calls: the record of scheduled",
+			want: "not looked at: scheduled calls: the record of calls that wait",
 		},
 		"record_away": {
 			failRecord: storage.ErrRefused, code: exitPartly,
@@ -316,7 +316,7 @@ func TestShowDenied(t *testing.T) {
 		Environ: []string{"AzureWebJobsStorage=" + connection}, Stdin: strings.NewReader(""),
 		Stdout: &stdout, Stderr: &stderr,
 	})
-	if code != exitPartly || !strings.Contains(stderr.String(), storage.TableRole) || stdout.Len() > 0 {
+	if code != exitPartly || !strings.Contains(stderr.String(), storage.TableReaderRole) || stdout.Len() > 0 {
 		t.Errorf("exit code %d\n%s%s", code, &stdout, &stderr)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -60,7 +61,7 @@ func TestStorageErrors(t *testing.T) {
 			refusing(t, 403, "AuthorizationPermissionMismatch", "This request is not authorized."),
 			[]string{
 				"403 AuthorizationPermissionMismatch: This request is not authorized: ", credential,
-				"the roles Storage Queue Data Contributor and Storage Table Data Contributor",
+				"the roles Storage Queue Data ",
 			},
 			[]string{"Azurite"},
 			nil,
@@ -110,6 +111,10 @@ func TestStorageErrors(t *testing.T) {
 						t.Errorf("%s: it took %v to find out", command, took)
 					}
 					check(command, stderr.String())
+					isLook := slices.Contains(lookOnly, strings.Fields(strings.TrimPrefix(command, "calls "))[0])
+					if name == "denied" && strings.Contains(stderr.String(), "Contributor") == isLook {
+						t.Errorf("%s: another role is named: %s", command, &stderr)
+					}
 					for _, part := range test.queues {
 						if command == "calls list --state poison" && !strings.Contains(stderr.String(), part) {
 							t.Errorf("%s: no %q in %s", command, part, &stderr)
