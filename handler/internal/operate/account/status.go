@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -112,8 +111,6 @@ type QueueStatus struct {
 	Poison   *int          `json:"poison"`
 	Sample   []ReasonCount `json:"sample,omitempty"`
 	Expiring int           `json:"expiring,omitempty"`
-	// Recorded is the number of rows of dead letters of the poison queue; nil if the record cannot be read.
-	Recorded *int `json:"recorded,omitempty"`
 }
 
 // Sampled returns the number of messages of the sample.
@@ -154,7 +151,7 @@ func (q QueueStatus) IsIdle() bool {
 // IsKnown reports whether everything could be read, except for a record that the app does not have.
 func (s Status) IsKnown() bool {
 	isRead := s.RecordProblem == "" || s.RecordProblem == ErrNoTable.Error()
-	hasProblem := func(q QueueStatus) bool { return q.Problem != "" || q.Recorded != nil && q.LacksRows() }
+	hasProblem := func(q QueueStatus) bool { return q.Problem != "" || s.RecordProblem == "" && q.LacksRows() }
 	return isRead && s.TargetProblem == "" && s.SettingProblem == "" && s.NumbersProblem == "" &&
 		!slices.ContainsFunc(s.Queues, hasProblem)
 }
@@ -172,7 +169,7 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 		Account: a.Name, At: time.Now().UTC(),
 		Queues: []QueueStatus{}, Targets: []TargetStatus{}, Apps: []AppStatus{}, Fronts: a.newFronts(all),
 	}
-	read := make(chan recorded, 1)
+	read := make(chan map[string]*message.ScheduledGroup, 1)
 	go func() { read <- a.readRecord(ctx, &s) }()
 	names := slices.Clone(a.AppQueues)
 	for _, name := range all {
@@ -188,78 +185,32 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 		group.Go(func() { s.Queues[i] = s.Fronts.status(limited, name) })
 	}
 	group.Wait()
-	record := <-read
-	for i, q := range s.Queues {
-		s.Queues[i].Scheduled = record.scheduled[q.Queue]
-		if record.scheduled != nil && record.scheduled[q.Queue] == nil {
-			s.Queues[i].Scheduled = &message.ScheduledGroup{Key: q.Queue, Statuses: map[int]int{}}
-		}
-		if record.dead != nil && q.Poison != nil {
-			group.Go(func() { a.addDeadLetters(ctx, &s.Queues[i], record.dead[q.Queue+storage.PoisonSuffix]) })
+	for i := range s.Queues {
+		if s.Queues[i].LacksRows() {
+			group.Go(func() { a.addDeadLetters(ctx, &s.Queues[i]) })
 		}
 	}
 	group.Wait()
+	scheduled := <-read
+	for i, q := range s.Queues {
+		s.Queues[i].Scheduled = scheduled[q.Queue]
+		if scheduled != nil && scheduled[q.Queue] == nil {
+			s.Queues[i].Scheduled = &message.ScheduledGroup{Key: q.Queue, Statuses: map[int]int{}}
+		}
+	}
 	return s, ctx.Err()
 }
 
-// recorded is what the record has by queue; nil if it cannot be read.
-type recorded struct {
-	scheduled map[string]*message.ScheduledGroup
-	dead      map[string]*deadLetters
-}
-
-// deadLetters are the rows of the dead letters of a queue.
-type deadLetters struct {
-	count   int
-	reasons *message.Groups
-}
-
-func (d *deadLetters) add(m message.Message) {
-	d.count++
-	d.reasons.Add(m)
-}
-
-func newDeadLetters() *deadLetters { return &deadLetters{reasons: message.NewGroups(message.ByReason)} }
-
-// addDeadLetters completes the state of a queue by the rows of its dead letters. If there are more or fewer than
-// messages, both are read once more: rows come and go after their messages.
-func (a *Account) addDeadLetters(ctx context.Context, q *QueueStatus, rows *deadLetters) {
-	if rows == nil {
-		rows = newDeadLetters()
-	}
-	q.Recorded = &rows.count
-	if !q.LacksRows() { // the first messages are all
-		return
-	}
-	if rows.count != *q.Poison && storage.Sleep(ctx, rowDelay) {
-		again, messages, err := a.countDeadLetters(ctx, q.Queue+storage.PoisonSuffix)
-		if err == nil {
-			isEqual := min(*q.Poison, messages) <= max(rows.count, again.count) &&
-				min(rows.count, again.count) <= max(*q.Poison, messages)
-			rows, q.Poison = again, &messages
-			if isEqual {
-				q.Poison = &again.count
-			}
-		}
-	}
-	q.Recorded = &rows.count
-	if rows.count >= *q.Poison {
-		q.Sample = countReasons(rows.reasons)
-	}
-}
-
-func (a *Account) countDeadLetters(ctx context.Context, name string) (counted *deadLetters, messages int, err error) {
+// addDeadLetters completes the reasons of dead letters by the record, if there are more than the first ones.
+func (a *Account) addDeadLetters(ctx context.Context, q *QueueStatus) {
 	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
-	counted = newDeadLetters()
-	messages, err = a.Count(ctx, name)
-	if err == nil {
-		err = record.ListDeadLetters(ctx, a.Table, record.Query{Queue: name}, func(row record.Row) error {
-			counted.add(message.FromRow(row).Message)
-			return nil
-		})
+	reasons := message.NewGroups(message.ByReason)
+	s := Source{Queues: []string{q.Queue + storage.PoisonSuffix}, PeekOnly: true}
+	listed, err := a.Look(ctx, s, func(m message.Recorded) error { reasons.Add(m.Message); return nil })
+	if err == nil && len(listed.Views) > 0 {
+		q.Poison, q.Sample = &listed.Views[0].Messages, countReasons(reasons)
 	}
-	return counted, messages, err
 }
 
 // naturalOrder compares names. A number at the end counts as a number: async-caller-2 comes before async-caller-10.
@@ -300,11 +251,12 @@ func (q *QueueStatus) note(err error) {
 	}
 }
 
-// readRecord completes the status with what the record says, and returns what it has by queue.
-func (a *Account) readRecord(ctx context.Context, s *Status) recorded {
+// readRecord completes the status with what the record says, and returns the scheduled messages by queue, nil if they
+// are unknown.
+func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
 	settings := a.readSettings(ctx, s)
 	s.Credentials = a.Credentials()
-	queues, hosts, err := a.readRows(ctx, s, settings)
+	queues, hosts, err := a.readScheduled(ctx, s, settings)
 	if err != nil {
 		s.RecordProblem = RecordProblem(err)
 	}
@@ -324,13 +276,12 @@ func (a *Account) readRecord(ctx context.Context, s *Status) recorded {
 	return queues
 }
 
-// readRows completes the status with which apps run, and returns the calls that wait by queue, and the scheduled ones by
-// host.
-func (a *Account) readRows(
+// readScheduled completes the status with which apps run, and returns the scheduled messages by queue and by host.
+func (a *Account) readScheduled(
 	ctx context.Context, s *Status, settings setting.InForce,
-) (byQueue recorded, byHost []message.ScheduledGroup, err error) {
+) (byQueue map[string]*message.ScheduledGroup, byHost []message.ScheduledGroup, err error) {
 	if a.Table == nil {
-		return byQueue, nil, ErrNoTable
+		return nil, nil, ErrNoTable
 	}
 	apps, err := a.apps(ctx)
 	for _, app := range apps {
@@ -340,7 +291,7 @@ func (a *Account) readRows(
 		}
 	}
 	if err != nil {
-		return byQueue, nil, err
+		return nil, nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
@@ -348,20 +299,7 @@ func (a *Account) readRows(
 	hosts := message.ScheduledGroups{By: message.ByHost, Now: s.At}
 	due := message.DueTimes{From: s.At}
 	presence := s.Fronts.PresenceCheck(limited, s.At)
-	dead := map[string]*deadLetters{}
-	err = record.List(limited, a.Table, record.Query{}, func(row record.Row) error {
-		m := message.FromRow(row)
-		if row.IsDeadLetter() {
-			known := dead[row.Partition]
-			if known == nil {
-				known = newDeadLetters()
-			}
-			known.add(m.Message)
-			if len(dead) < maxQueues {
-				dead[row.Partition] = known
-			}
-			return nil
-		}
+	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Recorded) error {
 		gone := presence(m.Row) == record.Gone
 		UntilResumed(&m, settings, s.At)
 		queues.Add(m, gone)
@@ -370,12 +308,12 @@ func (a *Account) readRows(
 		return nil
 	})
 	if err != nil {
-		return byQueue, nil, fmt.Errorf("list the calls that wait: %w", err)
+		return nil, nil, err
 	}
 	s.DueTimes = due
-	byQueue = recorded{map[string]*message.ScheduledGroup{}, dead}
+	byQueue = map[string]*message.ScheduledGroup{}
 	for _, group := range queues.Result() {
-		byQueue.scheduled[group.Key] = &group
+		byQueue[group.Key] = &group
 	}
 	return byQueue, hosts.Result(), nil
 }

@@ -23,15 +23,8 @@ func minutes(t *testing.T, a *operation.Operations, store *memory.Queues, n int,
 	keeper := operation.NewKeeper(a.Account, []string{poisonQueue})
 	for minute := range n {
 		meanwhile(minute)
-		status := must(a.Account.Status(t.Context()))
-		for _, q := range status.Queues {
-			if q.Queue != mainQueue {
-				continue
-			}
-			err := keeper.CompareIfDue(t.Context(), a.Account.Table, poisonQueue, *q.Recorded, *q.Poison)
-			if err != nil {
-				t.Error(err)
-			}
+		if err := keeper.Compare(t.Context(), a.Account.Table); err != nil {
+			t.Error(err)
 		}
 		advance(time.Minute)
 	}

@@ -145,17 +145,35 @@ func (k *Keeper) checkHidden(ctx context.Context, name string, hidden int) error
 	return fmt.Errorf("%d messages are invisible: received by another client or an earlier run, or delayed", hidden)
 }
 
-// CompareIfDue reads a queue if its number of rows, or of messages, says that rows are missing or are left, see
-// [record.Reading.MustRead], and puts the rows right. The numbers are those of a comparison once a minute.
-func (k *Keeper) CompareIfDue(ctx context.Context, table storage.Table, name string, recorded, messages int) error {
+// Compare compares the number of rows of each queue with that of its messages, and reads the queue if rows are missing or
+// are left, see [record.Reading.MustRead]. It is called once a minute.
+func (k *Keeper) Compare(ctx context.Context, table storage.Table) error {
+	problems := make([]error, len(k.queues))
+	var workers errgroup.Group
+	workers.SetLimit(keeperParallelism)
+	for i, name := range k.queues {
+		workers.Go(func() error {
+			problems[i] = k.compareOne(ctx, table, name)
+			return nil
+		})
+	}
+	_ = workers.Wait() // no worker returns an error
+	return errors.Join(problems...)
+}
+
+func (k *Keeper) compareOne(ctx context.Context, table storage.Table, name string) error {
+	recorded, messages, err := k.countBoth(ctx, table, name)
+	if err != nil {
+		return fmt.Errorf("compare %s with its rows: %w", name, err)
+	}
+	isEqual := recorded == messages
 	k.mu.Lock()
 	last := k.readings[name]
 	k.mu.Unlock()
-	isEqual := recorded == messages
 	if isEqual && !last.ReadAt.IsZero() && !last.Differs {
 		return nil
 	}
-	last, _, err := rows.Get[record.Reading](ctx, table, name, record.ReadingID)
+	last, _, err = rows.Get[record.Reading](ctx, table, name, record.ReadingID)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -187,6 +205,33 @@ func (k *Keeper) CompareIfDue(ctx context.Context, table storage.Table, name str
 		err = fmt.Errorf("compare %s with its rows: %w", name, err)
 	}
 	return err
+}
+
+// recountAfter is how long rows and messages may take to agree: rows come and go after their messages.
+const recountAfter = 3 * time.Second
+
+// countBoth returns the numbers of rows and of messages of a queue. They are equal if they may have been equal between two
+// counts.
+func (k *Keeper) countBoth(ctx context.Context, table storage.Table, name string) (recorded, messages int, err error) {
+	var allRows, allMessages []int
+	for len(allRows) < 2 && err == nil {
+		messages, err = k.account.Count(ctx, name)
+		recorded = 0
+		if err == nil {
+			err = record.ListDeadLetters(ctx, table, record.Query{Queue: name}, func(record.Row) error {
+				recorded++
+				return nil
+			})
+		}
+		allRows, allMessages = append(allRows, recorded), append(allMessages, messages)
+		if recorded == messages || !storage.Sleep(ctx, recountAfter) {
+			return recorded, messages, err
+		}
+	}
+	if slices.Min(allRows) <= slices.Max(allMessages) && slices.Min(allMessages) <= slices.Max(allRows) {
+		recorded = messages
+	}
+	return recorded, messages, err
 }
 
 // compare reads a queue, puts its rows right, and returns how many messages it has seen. A longer queue than can be

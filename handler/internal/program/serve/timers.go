@@ -157,8 +157,8 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		return err
 	})
 	beatErr := t.scheduled.Use(func(table storage.Table) error {
-		compareErr := t.compare(ctx, table, status.Queues)
-		return errors.Join(compareErr, t.beat(ctx, table, functionapp.MonitorTimer))
+		err := t.beat(ctx, table, functionapp.MonitorTimer)
+		return errors.Join(err, t.keeper.Compare(ctx, table))
 	})
 	var dropErr error
 	if t.history != nil {
@@ -169,18 +169,6 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		}
 	}
 	return text, errors.Join(err, appErr, beatErr, dropErr)
-}
-
-// compare compares the poison queues of the app with the record, and lets the keeper read those that differ.
-func (t timers) compare(ctx context.Context, table storage.Table, queues []account.QueueStatus) (err error) {
-	for _, q := range queues {
-		name, ok := storage.PoisonName(q.Queue)
-		isKnown := ok && q.Problem == "" && q.Recorded != nil && slices.Contains(t.account.AppQueues, q.Queue)
-		if isKnown {
-			err = errors.Join(err, t.keeper.CompareIfDue(ctx, table, name, *q.Recorded, *q.Poison))
-		}
-	}
-	return err
 }
 
 // maxPauseLines limits the lines about pauses. The text of the task has the number of all.
