@@ -125,7 +125,7 @@ func TestImportScheduledRefused(t *testing.T) {
 			"line 1: queue nobodys: no function of the app reads it; --force": exportedCall("nobodys", due, good),
 			"line 1: queue async-caller-poison: no function":                  exportedCall(poisonQueue, due, good),
 			"line 1: queue: \"../\" is not the name":                          exportedCall("../", due, good),
-			"line 1: text: it is no call that can be scheduled":               exportedCall(mainQueue, due, []byte("x")),
+			"line 1: text: it is no call that can be":                         exportedCall(mainQueue, due, []byte("x")),
 		} {
 			_, err := a.PlanImport(t.Context(), strings.NewReader(file), operation.Import{})
 			wantError(t, err, want)
