@@ -47,7 +47,7 @@ func (s system) runEarly(ctx context.Context, out io.Writer) error {
 	}
 	gone, err := s.listUntil(ctx, func(c command) bool { return !isListed(c) })
 	if err != nil {
-		return fmt.Errorf("%s was delivered, but did not leave the list of scheduled messages: %w", id, err)
+		return fmt.Errorf("%s was delivered, but did not leave the list of scheduled calls: %w", id, err)
 	}
 	calls := s.target.Calls(id)
 	delivery := calls[len(calls)-1]

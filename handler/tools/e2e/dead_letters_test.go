@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -54,12 +55,12 @@ func (f *fixture) listed(connection string, env ...string) (lines int, said stri
 	return strings.Count(stdout.String(), "\n"), stderr.String(), code
 }
 
-// TestDeadLettersInTheRecord: of a thousand calls that are rejected within seconds, lists show every one, also to somebody
+// TestDeadLettersInTheRecord: of many calls that are rejected within seconds, lists show every one, also to somebody
 // who may only read, while an operator sends a part of them again. No list receives a message.
 func TestDeadLettersInTheRecord(t *testing.T) {
 	onlyLocal(t, "it needs the monitor every second")
 	t.Parallel()
-	const rejected = 1000
+	const rejected = rejectedCalls
 	f := newFixture(t, options{azurite: true})
 	f.stageMonitor()
 	f.start(nil)
@@ -71,11 +72,11 @@ func TestDeadLettersInTheRecord(t *testing.T) {
 	for _, connection := range []string{f.connectionString, viewer} {
 		f.await("all rows", func() bool {
 			lines, said, code := f.listed(connection)
-			return lines == rejected && code == 0 && strings.Contains(said, "1,000 messages")
+			return lines == rejected && code == 0 && strings.Contains(said, format.Messages(rejected))
 		})
 	}
 	lines, said, code := f.listed(viewer, "ASYNC_CALLER_TABLES=off")
-	if lines != 32 || code != 4 || !strings.Contains(said, "only the first 32 of about 1,000") {
+	if lines != 32 || code != 4 || !strings.Contains(said, "only the first 32 of about "+format.Number(rejected)) {
 		t.Errorf("without the table: %d lines, exit code %d: %s", lines, code, said)
 	}
 	first, err := f.store.Peek(t.Context(), poisonQueue, storage.MaxBatch)
@@ -103,7 +104,7 @@ func TestDeadLettersInTheRecord(t *testing.T) {
 			}
 		})
 	}
-	command, _, stderr := f.operate("calls", "retry", "--state", "poison", "--limit", "500", "--yes")
+	command, _, stderr := f.operate("calls", "retry", "--state", "poison", "--limit", fmt.Sprint(rejected/2), "--yes")
 	if err := command.Run(); err != nil {
 		t.Errorf("%v: %s", err, stderr)
 	}

@@ -9,6 +9,7 @@ const (
 	outageRate     = 200
 	outageSlack    = 0
 	manyRows       = 100_000
+	rejectedCalls  = 5000
 )
 
 // hostileMessages is more than the handler calls at a time of these kinds.

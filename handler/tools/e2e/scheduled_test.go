@@ -164,7 +164,7 @@ func (w *waiting) checkStatus() (stop func()) {
 		for _, s := range seen {
 			least, most := w.at(s.to.Add(late))-margin, w.at(s.from.Add(-oldest))+margin
 			if s.scheduled < least || s.scheduled > most {
-				w.f.t.Errorf("status shows %d scheduled messages, want %d to %d", s.scheduled, least, most)
+				w.f.t.Errorf("status shows %d scheduled calls, want %d to %d", s.scheduled, least, most)
 			}
 		}
 		w.f.t.Logf("%d screens of the status", len(seen))

@@ -15,6 +15,8 @@ const (
 	outageSlack    = 2 * time.Second
 	// manyRows is how many scheduled messages are listed: more than a page of 1,000.
 	manyRows = 3000
+	// rejectedCalls become dead letters within seconds.
+	rejectedCalls = 200
 )
 
 // hostileMessages is more than the handler calls at a time of these kinds.

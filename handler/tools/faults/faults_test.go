@@ -202,7 +202,7 @@ func TestParseTable(t *testing.T) {
 // TestUnusedTable checks that a run fails if the state of its table could not matter.
 func TestUnusedTable(t *testing.T) {
 	log := []byte(`not JSON
-{"message":"scheduled messages were not recorded in the last minute: away","messages":3}
+{"message":"calls that wait were not recorded in the last minute: away","messages":3}
 {"message":"delivered","messages":1}
 `)
 	for name, test := range map[string]struct {

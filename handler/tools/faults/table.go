@@ -179,7 +179,7 @@ func lostChanges(log []byte) (sum int) {
 			Messages int
 		}
 		if json.Unmarshal(line, &fields) == nil &&
-			strings.HasPrefix(fields.Message, "scheduled messages were not recorded") {
+			strings.HasPrefix(fields.Message, "calls that wait were not recorded") {
 			sum += fields.Messages
 		}
 	}

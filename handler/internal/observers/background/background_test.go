@@ -73,7 +73,7 @@ const limit = 1 << 20
 func newWriter(table storage.Table) (*background.Writer, *bytes.Buffer) {
 	var log bytes.Buffer
 	return background.New(background.Config{
-		Table: table, Rows: "scheduled messages", Bytes: limit, Log: zerolog.New(&log),
+		Table: table, Rows: "scheduled calls", Bytes: limit, Log: zerolog.New(&log),
 	}), &log
 }
 

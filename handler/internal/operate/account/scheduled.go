@@ -15,7 +15,7 @@ import (
 )
 
 // ErrNoTable means that the record of scheduled messages cannot be used.
-var ErrNoTable = errors.New("the record of scheduled messages is not available: " +
+var ErrNoTable = errors.New("the record of calls that wait is not available: " +
 	"the storage connection names no table service, or ASYNC_CALLER_TABLES is off")
 
 // selects reports whether a scheduled message is one of the source.
@@ -96,7 +96,7 @@ func (a *Account) ListScheduled(
 		return visit(m)
 	})
 	if err != nil {
-		err = fmt.Errorf("list scheduled messages: %w", err)
+		err = fmt.Errorf("list scheduled calls: %w", err)
 	}
 	return matched, err
 }

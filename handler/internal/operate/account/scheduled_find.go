@@ -66,7 +66,7 @@ func (a *Account) FindScheduled(ctx context.Context, s Source, id string) (messa
 		return message.Recorded{}, err
 	}
 	match, err := onlyOne(id, matches, func(m message.Recorded) message.Message { return m.Message },
-		" among the scheduled messages")
+		" among the scheduled calls")
 	if err != nil {
 		return message.Recorded{}, err
 	}

@@ -246,7 +246,7 @@ func (report Reporter) tables(ctx context.Context, conn azure.Connection, a conf
 		report(Line{
 			State: Warning,
 			Check: check,
-			Text:  "scheduled messages and heartbeats are not recorded",
+			Text:  "calls that wait and heartbeats are not recorded",
 			Next:  "set " + config.Prefix + "TABLES to on, and add TableEndpoint to the connection string",
 		})
 		return

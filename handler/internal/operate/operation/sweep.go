@@ -44,7 +44,7 @@ func Sweep(ctx context.Context, a *account.Account, table storage.Table) (swept 
 	_, marksErr := rows.Sweep(ctx, table, marks, func(storage.Entity) bool { return false })
 	err = errors.Join(err, lostErr, marksErr)
 	if err != nil {
-		err = fmt.Errorf("remove rows of scheduled messages that are gone: %w", err)
+		err = fmt.Errorf("remove rows of scheduled calls that are gone: %w", err)
 	}
 	return swept - lost, err
 }

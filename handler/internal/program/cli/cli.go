@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode"
@@ -125,7 +126,11 @@ func Run(ctx context.Context, args []string, env Env) int {
 			fmt.Fprintf(stderr, "%s: %s\n", programName, text.Printable(line))
 		}
 	}
-	advice := azure.Advice(err, azure.Roles)
+	roles := azure.Roles
+	if slices.Contains(lookOnly, command.Name()) {
+		roles = azure.ReaderRoles
+	}
+	advice := azure.Advice(err, roles)
 	if advice != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", programName, advice)
 	}
@@ -138,6 +143,9 @@ func Run(ctx context.Context, args []string, env Env) int {
 	}
 	return exitFailed
 }
+
+// lookOnly are the commands that change nothing and receive no message, so that reader roles are enough.
+var lookOnly = []string{"console", "list", "show", "status"}
 
 // checkDashes refuses arguments that begin with a dash that programs put in the place of a hyphen, as in a flag that
 // was copied from a document. No id, host or queue begins with one.

@@ -26,7 +26,7 @@ func newShow(env Env) *cobra.Command {
 		Short: "Show one call, wherever it is: where it waits or ended, and what happened to it",
 		Long: `Show where a call is and its timeline: its creation, attempts, end and callback, and what operators
 did to it on this machine. ID is a request id, a message id, or the first 8 or more characters of a
-message id. The command looks into the record of scheduled messages, the poison queues and the
+message id. The command looks into the record of calls that wait, the poison queues and the
 history, if the app keeps one, and at the first 32 visible messages of all other queues. If several
 calls have the ID, it lists them, and the exit code is 1.
 

@@ -39,17 +39,17 @@ func newStatus(env Env) *cobra.Command {
 		Short: "Show what waits, calls per minute, why targets fail, and whether the app runs",
 		Long: `Show the apps that make no calls although they run, and why: hold mode, or no queue function runs.
 Then show the queues that functions read with their length (approximate), the age of the oldest
-visible message, the scheduled messages and those due in the next minute, and the poison messages
+visible message, the scheduled calls and those due in the next minute, and the poison messages
 with the reasons of the first 32; the targets that fail, and those for which most messages are
 scheduled; and when the timer functions last ran. A value that cannot be read is "unknown", and the
 exit code is 4. "(route)" marks a queue with a route.
 
 For each target: CAUSE is why it fails or, if it does not, why the next of its messages waits. SINCE
 is when the first call that failed since the last success began, and BREAKER whether an instance of
-the app has opened its circuit breaker. WAITING counts its scheduled messages and 1 HOUR those that
+the app has opened its circuit breaker. WAITING counts its scheduled calls and 1 HOUR those that
 are due by then; NEXT is the time until the first of them, for a paused target until the pause ends.
 "no answer yet" is what an instance has last seen of calls that were in flight for 10 s or more.
-Targets without scheduled messages are shown for an hour after they have failed.
+Targets without scheduled calls are shown for an hour after they have failed.
 
 "(was 503)" is the cause of a target that is well again: calls were delivered since. SINCE and
 BREAKER are exact to a minute.

@@ -311,7 +311,7 @@ func TestStatusWithoutTable(t *testing.T) {
 		table storage.Table
 		want  string
 	}{
-		"none":    {nil, "unknown: the record of scheduled messages is not available"},
+		"none":    {nil, "unknown: the record of calls that wait is not available"},
 		"missing": {&memory.Table{}, "running unknown: no timer function has recorded that it ran"},
 		"denied": {
 			denied,

@@ -54,7 +54,7 @@ func newTargetsPause(shared *sharedFlags) *cobra.Command {
 		Long: `Stop the calls to a target within 20 s. Calls in flight end as usual. Without --for, the pause lasts
 until "targets resume". Pausing a paused target changes the end and --because.
 
-The command prints what "targets list" shows of the host, and how many scheduled messages for it
+The command prints what "targets list" shows of the host, and how many scheduled calls for it
 expire before the pause ends or, without --for, within 24 hours. Messages that are not scheduled yet
 are not counted. If something of this is not known, the exit code is 4.`,
 		Example: `  async-caller targets pause crm.example.com --for 2h --because 'maintenance, INC-4711'
@@ -181,10 +181,10 @@ func (s *session) pauseTarget(ctx context.Context, pause setting.Setting) error 
 	}
 	expiring, first, err := s.operations.CountExpiring(ctx, pause.Host, until)
 	if err != nil {
-		err = fmt.Errorf("how many scheduled messages expire is unknown: %s", account.RecordProblem(err))
+		err = fmt.Errorf("how many scheduled calls expire is unknown: %s", account.RecordProblem(err))
 		return &codeError{exitPartly, err}
 	}
-	text := fmt.Sprintf("scheduled messages for it that expire until %s: %s", format.Moment(until),
+	text := fmt.Sprintf("scheduled calls for it that expire until %s: %s", format.Moment(until),
 		format.Number(expiring))
 	if expiring > 0 {
 		text += ", the first at " + format.Moment(first)
@@ -268,7 +268,7 @@ func (s *session) clearLimits(ctx context.Context, host string) error {
 func newTargetsResume(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "resume HOST",
-		Short: "Allow the calls to a target again, and make its scheduled messages due",
+		Short: "Allow the calls to a target again, and make its scheduled calls due",
 		Long: `End the pause of a target, wait 20 s until the app has noticed it, and make the scheduled
 calls due that have the reason "paused", except those that another pause still stops: of the host on
 all ports, or of one of its ports. The other calls are made at their next attempt. --rate,
@@ -314,7 +314,7 @@ func (s *session) resumeTarget(ctx context.Context, host string, pace journal.Pa
 		plan, err = s.operations.PlanResume(ctx, host, pace)
 	}
 	if err != nil {
-		const text = "the target is resumed, but its scheduled messages wait for their next attempt: %w\n" +
+		const text = "the target is resumed, but its scheduled calls wait for their next attempt: %w\n" +
 			"make them due: %s"
 		return &codeError{exitPartly, fmt.Errorf(text, err, later)}
 	}

@@ -75,12 +75,12 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 	}{
 		"expire": {
 			host: "t.example", lasts: 2 * time.Hour,
-			printed: "scheduled messages for it that expire until 2000-01-01T02:00:00Z: 3, " +
+			printed: "scheduled calls for it that expire until 2000-01-01T02:00:00Z: 3, " +
 				"the first at 2000-01-01T01:00:00Z\n",
 		},
 		"in_time": {
 			host: "t.example:443", lasts: 30 * time.Minute,
-			printed: "scheduled messages for it that expire until 2000-01-01T00:30:00Z: 0\n",
+			printed: "scheduled calls for it that expire until 2000-01-01T00:30:00Z: 0\n",
 		},
 		"other_port": {host: "t.example:8443", lasts: 2 * time.Hour, printed: "until 2000-01-01T02:00:00Z: 0\n"},
 		"no_end": {
@@ -91,7 +91,7 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 		"no_end_day": {host: "t.example", printed: "that expire until 2000-01-02T00:00:00Z: 3, the first"},
 		"no_record": {
 			host: "t.example", printed: "set pause of t.example in test", code: exitPartly,
-			unknown: "how many scheduled messages expire is unknown: list scheduled messages: no answer",
+			unknown: "how many scheduled calls expire is unknown: list scheduled calls: no answer",
 			change: func(_ *testing.T, d *testSession) {
 				d.account.Table.(*memory.Table).Fail(errors.New("no answer"))
 			},

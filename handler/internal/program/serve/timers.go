@@ -89,7 +89,7 @@ func (t timers) keep(ctx context.Context) (string, error) {
 	text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, t.account.Name)
 	tableErr := t.scheduled.Use(func(table storage.Table) error {
 		swept, err := operation.Sweep(ctx, t.account, table)
-		text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
+		text += fmt.Sprintf(", removed %d rows of scheduled calls that are gone", swept)
 		return errors.Join(err,
 			record.SweepApps(ctx, table, record.Heartbeats),
 			t.beat(ctx, table, functionapp.KeeperTimer))

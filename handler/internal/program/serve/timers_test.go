@@ -397,9 +397,9 @@ func TestKeeperSweeps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		contains(t, app.run(functionapp.KeeperTimer), "removed 0 rows of scheduled messages that are gone error: <nil>")
+		contains(t, app.run(functionapp.KeeperTimer), "removed 0 rows of scheduled calls that are gone error: <nil>")
 		<-time.After(time.Hour) // the queue's message has been visible for 4 hours
-		contains(t, app.run(functionapp.KeeperTimer), "removed 2 rows of scheduled messages that are gone error: <nil>")
+		contains(t, app.run(functionapp.KeeperTimer), "removed 2 rows of scheduled calls that are gone error: <nil>")
 		var left []string
 		if err := app.rows.List(t.Context(), storage.Query{},
 			func(r storage.Entity) error { left = append(left, r.ID); return nil }); err != nil {

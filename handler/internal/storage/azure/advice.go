@@ -21,6 +21,9 @@ import (
 // Roles are those that the handler and the operators' commands need.
 const Roles = "roles " + storage.QueueRole + " and " + storage.TableRole
 
+// ReaderRoles are those that the commands need that only look.
+const ReaderRoles = "roles " + storage.QueueReaderRole + " and " + storage.TableReaderRole
+
 const setting = storage.ConnectionName
 
 // advisedError is a denial of storage, or a token that was not obtained, with what to do about it. The advice is empty
@@ -139,7 +142,8 @@ func signatureAdvice(code string, sas url.Values, now time.Time) string {
 		return "check the credential in " + setting + ": the key that signed the SAS may have been renewed; " +
 			"and check the account's firewall"
 	}
-	return "the SAS " + why + "create an account SAS with ss=bqt, srt=sco and sp=rwdlacup, and set it in " + setting
+	return "the SAS " + why + "create an account SAS with ss=bqt, srt=sco and sp=rwdlacup, or sp=rl to look only, and set it in " +
+		setting
 }
 
 // sasTime returns a time of a SAS, or the zero time if there is none.
