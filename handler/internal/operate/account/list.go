@@ -113,8 +113,8 @@ func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
 	return s.Queues, nil
 }
 
-// DeadLetterQueues returns the queues that have the dead letters of the source's queues: the poison queue, if it exists,
-// of a queue that a function reads, and any other queue itself. With Force, these are the source's queues.
+// DeadLetterQueues returns the queues that have the dead letters of the source's queues: the poison queue, if it
+// exists, of a queue that a function reads, and any other queue itself. With Force, these are the source's queues.
 func (a *Account) DeadLetterQueues(ctx context.Context, s Source) (names []string, err error) {
 	if len(s.Queues) == 0 || s.Force {
 		return s.Queues, nil

@@ -16,8 +16,8 @@ import (
 // cancelCommand is the command of a run that deletes scheduled messages.
 const cancelCommand = "cancel"
 
-// PlanDeleteScheduled prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
-// unless a second message of the call may exist, so that the call may still be made.
+// PlanDeleteScheduled prepares to delete scheduled messages. With callback, the sender of a call with a callback is
+// told, unless a second message of the call may exist, so that the call may still be made.
 func (op *Operations) PlanDeleteScheduled(ctx context.Context, s account.Source, callback bool) (*Plan, error) {
 	now := time.Now()
 	var seconds map[message.RequestKey]bool

@@ -29,8 +29,8 @@ type Import struct {
 	Force bool
 }
 
-// PlanImport prepares to write exported messages to a queue: dead letters, and scheduled calls that become due when they
-// would have been. The file may come from elsewhere, and it names the queues.
+// PlanImport prepares to write exported messages to a queue: dead letters, and scheduled calls that become due when
+// they would have been. The file may come from elsewhere, and it names the queues.
 func (op *Operations) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, error) {
 	all, err := op.Account.Reach(ctx)
 	if err != nil {
@@ -67,8 +67,8 @@ func (op *Operations) PlanImport(ctx context.Context, in io.Reader, o Import) (*
 	return p, nil
 }
 
-// planImportedCall plans to put a scheduled call on its queue again, due as it was. Its row says what the line says, and
-// of the call what the content says.
+// planImportedCall plans to put a scheduled call on its queue again, due as it was. Its row says what the line says,
+// and of the call what the content says.
 func (op *Operations) planImportedCall(p *Plan, all []string, r exported, force bool) error {
 	content := op.Account.Rules.Content(r.Text)
 	_, malformed := envelope.Parse(content)

@@ -121,11 +121,12 @@ func TestImportScheduledRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, _ := newScheduled(t, 0)
 		due, good := time.Now().Add(later), plannedCall("r1", later)
+		malformed := exportedCall(mainQueue, due, []byte("x"))
 		for want, file := range map[string]string{
-			"line 1: queue nobodys: no function of the app reads it; --force": exportedCall("nobodys", due, good),
-			"line 1: queue async-caller-poison: no function":                  exportedCall(poisonQueue, due, good),
-			"line 1: queue: \"../\" is not the name":                          exportedCall("../", due, good),
-			"line 1: text: it is no call that can be scheduled":               exportedCall(mainQueue, due, []byte("x")),
+			"line 1: queue nobodys: no function of the app reads it": exportedCall("nobodys", due, good),
+			"line 1: queue async-caller-poison: no function":         exportedCall(poisonQueue, due, good),
+			"line 1: queue: \"../\" is not the name":                 exportedCall("../", due, good),
+			"line 1: text: it is no call that can be":                malformed,
 		} {
 			_, err := a.PlanImport(t.Context(), strings.NewReader(file), operation.Import{})
 			wantError(t, err, want)

@@ -134,8 +134,8 @@ type Counts struct {
 
 func newCounts() Counts { return Counts{map[string]int{}, map[string]int{}, map[string]int{}} }
 
-// mostCounted limits the reasons, hosts and tenants that a plan counts, because anyone can have written them. The others
-// count as otherKeys.
+// mostCounted limits the reasons, hosts and tenants that a plan counts, because anyone can have written them. The
+// others count as otherKeys.
 const (
 	mostCounted = 1000
 	otherKeys   = "others"

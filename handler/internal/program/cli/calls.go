@@ -128,7 +128,7 @@ func (s *session) chooseState(ctx context.Context, selected *selection, from sou
 		return sources{scheduled: from.scheduled}, nil
 	}
 	source := *from.poison
-	source.IDs = others
+	source.IDs, source.Limit = others, 0
 	found := named{}
 	if _, err := s.account.Look(ctx, source, found.addRecorded(others)); err != nil {
 		return from, err
@@ -140,8 +140,9 @@ func (s *session) chooseState(ctx context.Context, selected *selection, from sou
 	return from, selected.otherState(scheduled, dead)
 }
 
-// recorded returns the ids of a source that name scheduled calls, and the others. A record that cannot be used has none.
+// recorded returns the ids of a source that name scheduled calls, and the others. Without a record, there are none.
 func (s *session) recorded(ctx context.Context, source account.Source) (scheduled, others []string, err error) {
+	source.Limit = 0
 	found := named{}
 	_, err = s.account.ListScheduled(ctx, source, false, found.addRecorded(source.IDs))
 	if errors.Is(err, account.ErrNoTable) {

@@ -372,7 +372,8 @@ func TestPrintRuns(t *testing.T) {
 				Summary: run.Summary{
 					Run: "20261117-110000-move-ffff", At: now.Add(-96 * time.Hour), Total: 2, State: run.Running,
 					Operator: journal.Operator{
-						User: "ada", Machine: "vm", CommandLine: "calls retry --state poison --as-is --to parking --text … \x1b",
+						User: "ada", Machine: "vm",
+						CommandLine: "calls retry --state poison --as-is --to parking --text … \x1b",
 					},
 				},
 			},

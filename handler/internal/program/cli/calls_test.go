@@ -156,8 +156,8 @@ func TestSelectionRefused(t *testing.T) {
 
 // TestSelectionText checks that a journal says how messages were selected, except the text that they contain.
 func TestSelectionText(t *testing.T) {
-	selected := parsedSelection(t, requireCalls, "--state", "poison", "--status", "503,none", "--host", "a.example", "--status",
-		"429", "--text", "CANARY",
+	selected := parsedSelection(t, requireCalls, "--state", "poison", "--status", "503,none", "--host", "a.example",
+		"--status", "429", "--text", "CANARY",
 		"--all", "--method", "GET,PUT", "--force")
 	want := `r1 --state poison --status "503,none,429" --host a.example --text … --all --method "GET,PUT"`
 	if got := selected.text([]string{"r1"}); got != want {

@@ -9,14 +9,16 @@ func TestCommandLine(t *testing.T) {
 			"calls", "retry", "4f1c2a9e", "--state", "poison", "--canary", "3", "--dry-run", "--json",
 		},
 		"calls retry --state poison --set call.url=… --set … --jq … --text … --all": {
-			"calls", "retry", "--state", "poison", "--set", "call.url=https://C4nary", "--set", "C4nary", "--jq", ".C4nary",
-			"--text", "C4nary", "--all", "--yes",
+			"calls", "retry", "--state", "poison", "--set", "call.url=https://C4nary", "--set", "C4nary",
+			"--jq", ".C4nary", "--text", "C4nary", "--all", "--yes",
 		},
 		"calls retry --state poison --set-header Authorization:… --set-header \"@headers.txt\" --all": {
-			"calls", "retry", "--state", "poison", "--set-header", "Authorization: C4nary", "--set-header", "@headers.txt", "--all",
+			"calls", "retry", "--state", "poison", "--set-header", "Authorization: C4nary",
+			"--set-header", "@headers.txt", "--all",
 		},
 		"calls delete --state poison --queue \"a-poison,b-poison\" --group 'error=it'\\''s'": {
-			"calls", "delete", "--state", "poison", "--queue", "a-poison,b-poison", "--group", "error=it's", "--app", "x", "--runs", "y",
+			"calls", "delete", "--state", "poison", "--queue", "a-poison,b-poison", "--group", "error=it's",
+			"--app", "x", "--runs", "y",
 		},
 	} {
 		command, rest, err := newRoot(Env{}).Find(args)

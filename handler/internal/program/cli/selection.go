@@ -175,7 +175,7 @@ func (s *selection) source(ids []string) (source account.Source, states []string
 	needsState := s.required && s.only == "" && s.state == "" && len(ids) == 0
 	flags.refuse(s.all && len(ids) > 0, "--all and ids exclude each other")
 	flags.refuse(s.required && !s.all && !filtered && len(ids) == 0, "select calls by ids or filters, or give --all")
-	flags.refuse(needsState, "give --state scheduled or --state poison, or ids: each state is changed by its own command")
+	flags.refuse(needsState, "give --state scheduled or --state poison, or ids: a command changes one of them")
 	flags.refuse(s.only != "" && s.state == call.StatePoison, errEditedOnRetry)
 	if s.check != nil {
 		s.check(ids)

@@ -216,7 +216,8 @@ func (s *session) summarize(scheduled, dead account.Listed, unread error) {
 // isFailure reports whether an error is more than that a part is missing.
 func isFailure(err error) bool {
 	coded, isCoded := errors.AsType[*codeError](err)
-	return err != nil && !(isCoded && coded.code == exitPartly)
+	isPartly := isCoded && coded.code == exitPartly
+	return err != nil && !isPartly
 }
 
 // nothingMatched returns the error of a command that found no message.

@@ -102,7 +102,8 @@ func TestTokensStayWithAzure(t *testing.T) {
 	trap := newTokenTrap(t)
 	host := strings.TrimPrefix(trap.url, "https://")
 	commands := []string{
-		"calls list --state poison", "status", "doctor", "calls list --state scheduled", "send --url https://t.example/",
+		"calls list --state poison", "status", "doctor", "calls list --state scheduled",
+		"send --url https://t.example/",
 		"show r1",
 	}
 	const azure, file = "https://acct.queue.core.windows.net", functionapp.LocalSettings
@@ -175,14 +176,16 @@ func TestTokensGoWhereTheEnvironmentSays(t *testing.T) {
 		} else {
 			writeSettings(t, dir, values)
 		}
-		if printed, code, received := trap.run(t, dir, "calls list --state poison", environ...); code != 1 || len(received) == 0 {
+		printed, code, received := trap.run(t, dir, "calls list --state poison", environ...)
+		if code != 1 || len(received) == 0 {
 			t.Errorf("with %v in the file: exit code %d, token in %v: %s", values, code, received, printed)
 		}
 	}
 	for _, value := range []string{trap.url + "/other", strings.Replace(trap.url, "127.0.0.1", "localhost", 1)} {
 		writeSettings(t, dir, map[string]string{"__queueServiceUri": trap.url, "__tableServiceUri": value})
 		environ := []string{queueSetting, "AzureWebJobsStorage__tableServiceUri=" + trap.url}
-		if printed, code, received := trap.run(t, dir, "calls list --state scheduled", environ...); code != 2 || len(received) > 0 {
+		printed, code, received := trap.run(t, dir, "calls list --state scheduled", environ...)
+		if code != 2 || len(received) > 0 {
 			t.Errorf("%s in the file: exit code %d, token in %v: %s", value, code, received, printed)
 		}
 	}
