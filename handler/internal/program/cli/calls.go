@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -107,54 +108,43 @@ func (s *session) sources(ctx context.Context, source account.Source, states []s
 	return from, nil
 }
 
-// chooseState returns the selected calls without those of the state that the ids do not have. Ids that the record does
-// not have are looked for on the poison queues, if other ids need it; those of both states are an error, and so is a
-// dead letter for a command that only changes scheduled calls.
+// chooseState returns the selected calls of the only state that the ids have. Ids of both states are an error, and so is a
+// dead letter for a command that only changes scheduled calls. Ids of neither are looked for on the poison queues, some
+// of whose messages may have no row.
 func (s *session) chooseState(ctx context.Context, selected *selection, from sources) (sources, error) {
-	if from.scheduled == nil && from.poison != nil && selected.only != "" {
+	switch {
+	case from.scheduled == nil && from.poison != nil && selected.only != "":
 		return from, usageError(errors.New(errEditedOnRetry))
-	}
-	if from.scheduled == nil || from.poison == nil {
+	case from.scheduled == nil || from.poison == nil:
 		return from, nil
 	}
-	scheduled, others, err := s.recorded(ctx, *from.scheduled)
-	isOnlyPoison := len(scheduled) == 0 && selected.only == ""
+	ids, scheduled, dead := from.scheduled.IDs, named{}, named{}
+	source := *from.scheduled
+	source.Limit = 0
+	_, err := s.account.ListScheduled(ctx, source, false, scheduled.of(ids))
 	switch {
-	case err != nil:
+	case err != nil && !errors.Is(err, account.ErrNoTable):
 		return from, fmt.Errorf("%w; with --state poison, the record is not read", err)
-	case isOnlyPoison:
+	case len(scheduled) == 0 && selected.only == "":
 		return sources{poison: from.poison}, nil
-	case len(others) == 0:
+	case len(scheduled) == len(ids) && selected.only != "":
 		return sources{scheduled: from.scheduled}, nil
 	}
-	source := *from.poison
-	source.IDs, source.Limit = others, 0
-	found := named{}
-	if _, err := s.account.Look(ctx, source, found.addRecorded(others)); err != nil {
+	source = *from.poison
+	source.Limit = 0
+	if _, err := s.account.Look(ctx, source, dead.of(ids)); err != nil {
 		return from, err
 	}
-	dead, _ := found.split(others)
 	if len(dead) == 0 {
 		return sources{scheduled: from.scheduled}, nil
 	}
-	return from, selected.otherState(scheduled, dead)
-}
-
-// recorded returns the ids of a source that name scheduled calls, and the others. Without a record, there are none.
-func (s *session) recorded(ctx context.Context, source account.Source) (scheduled, others []string, err error) {
-	source.Limit = 0
-	found := named{}
-	_, err = s.account.ListScheduled(ctx, source, false, found.addRecorded(source.IDs))
-	if errors.Is(err, account.ErrNoTable) {
-		err = nil
-	}
-	scheduled, others = found.split(source.IDs)
-	return scheduled, others, err
+	return from, selected.otherState(scheduled.list(), dead.list())
 }
 
 // named are the ids that name a message.
 type named map[string]bool
 
+// add adds those of the ids that name a message.
 func (n named) add(ids []string, m message.Message) {
 	for _, id := range ids {
 		if message.MatchID(m, id) {
@@ -163,21 +153,11 @@ func (n named) add(ids []string, m message.Message) {
 	}
 }
 
-func (n named) addRecorded(ids []string) func(message.Recorded) error {
+func (n named) of(ids []string) func(message.Recorded) error {
 	return func(m message.Recorded) error { n.add(ids, m.Message); return nil }
 }
 
-// split returns which of the ids name a message, and the others.
-func (n named) split(ids []string) (found, others []string) {
-	for _, id := range ids {
-		if n[id] {
-			found = append(found, id)
-		} else {
-			others = append(others, id)
-		}
-	}
-	return found, others
-}
+func (n named) list() []string { return slices.Sorted(maps.Keys(n)) }
 
 // eachState shows the calls of each selected state, the scheduled ones first. A state that cannot be read does not hide
 // the other one.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -127,8 +128,7 @@ func (s *session) writeExport(ctx context.Context, from sources, to io.Writer) e
 		return s.nothingMatched(dead.Hidden)
 	}
 	s.summarize(scheduled, dead, nil)
-	_, missing := found.split(s.ids)
-	return notFound(missing)
+	return notFound(slices.DeleteFunc(slices.Clone(s.ids), func(id string) bool { return found[id] }))
 }
 
 // writeRaw writes the content of the only message of the sources.
