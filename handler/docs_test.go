@@ -187,8 +187,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestOldWords: only the changelog and the page about upgrades have the names of commands that are gone. The id of a run
-// has the journal's word for its command.
+// TestOldWords: only the changelog and the page about upgrades have the names of commands that are gone. The id of a
+// run has the journal's word for its command.
 func TestOldWords(t *testing.T) {
 	old := regexp.MustCompile(`(?i)(?:^|[^-\w])(?:re-?queu|expedit)\w*|caller schedule\b|` +
 		`\bpoison (?:list|queues\x60|requeue|delete|move|export|import|keep)\b|` +

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"encoding/json"
 	"errors"
 	"io"

@@ -153,7 +153,7 @@ func (c *Console) readDeadLetters(ctx context.Context, source account.Source, d 
 		d.queues += " --queue " + format.ShellWord(f.Queue)
 		isMoved = isMoved || !strings.HasSuffix(f.Queue, storage.PoisonSuffix)
 		source.Queues = []string{f.Queue}
-		looked, unread := c.operations.Account.Look(ctx, source, func(m message.Recorded) error {
+		listed, unread := c.operations.Account.Look(ctx, source, func(m message.Recorded) error {
 			m.Row.NextAttemptAt = m.Since
 			d.add(m, m.Unseen)
 			return nil
@@ -162,7 +162,7 @@ func (c *Console) readDeadLetters(ctx context.Context, source account.Source, d 
 			d.Notes = append(d.Notes, "Queue "+f.Queue+": unknown: "+unread.Error())
 			continue
 		}
-		for _, v := range looked.Views {
+		for _, v := range listed.Views {
 			if text := v.Text(); text != "" {
 				d.Notes = append(d.Notes, "Queue "+v.Queue+": "+text)
 			}
