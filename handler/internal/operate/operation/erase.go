@@ -117,9 +117,9 @@ func (op *Operations) erasePoison(ctx context.Context, e Erasure, remove bool) E
 	p, found := ErasedPlace{Place: "poison queues"}, map[string]bool{}
 	if !remove {
 		listed, err := op.Account.List(ctx, account.Source{}, func(f account.Found) {
-			if p.selects(e, f.Message, f.Content) {
+			found[f.ID] = p.selects(e, f.Message, f.Content)
+			if found[f.ID] {
 				p.Found++
-				found[f.ID] = true
 			}
 		})
 		p.Hidden = listed.Hidden
@@ -134,8 +134,9 @@ func (op *Operations) erasePoison(ctx context.Context, e Erasure, remove bool) E
 	return p
 }
 
-// eraseDeadRows replaces the rows of the selected dead letters by marks, which have no content. It counts those whose
-// message was not found. AC-monitor brings the row of a message back that was left on its queue.
+// eraseDeadRows replaces the rows of the selected dead letters by marks, which have no content. Found says of each message
+// that was read whether it is selected; the rows of others are counted. AC-monitor brings the row of a message back that
+// was left on its queue.
 func (op *Operations) eraseDeadRows(
 	ctx context.Context, e Erasure, p *ErasedPlace, found map[string]bool, remove bool,
 ) error {
@@ -145,11 +146,14 @@ func (op *Operations) eraseDeadRows(
 	writer := newWriter(op.Account.Table) //nolint:contextcheck // Close ends it
 	alone := 0
 	err := record.ListDeadLetters(ctx, op.Account.Table, record.Query{Content: true}, func(row record.Row) error {
-		m := message.FromRow(row)
-		if !p.selects(e, m.Message, row.Content) {
+		isErased, isFound := found[row.ID]
+		if isFound && !isErased {
 			return nil
 		}
-		if !found[row.ID] {
+		if !isFound {
+			if !p.selects(e, message.FromRow(row).Message, row.Content) {
+				return nil
+			}
 			alone++
 		}
 		if remove {
@@ -193,14 +197,14 @@ func (op *Operations) eraseQueue(
 			}
 			seen++
 			found, _ := op.Account.Read(account.Source{}, name, m.Message)
-			if !p.selects(e, found.Message, found.Content) {
+			erased[m.ID] = p.selects(e, found.Message, found.Content)
+			if !erased[m.ID] {
 				continue
 			}
 			take := &journal.Take{Queue: name, ID: m.ID, Receipt: m.PopReceipt, Until: b.Until, Text: m.Text}
 			if m.Expires() {
 				take.Expires = m.ExpiresAt
 			}
-			erased[m.ID] = true
 			steps = append(steps, journal.Step{RequestID: requestID(found.Message), Take: take})
 		}
 		p.Found += len(steps)

@@ -2,9 +2,9 @@ package cli
 
 import (
 	"bytes"
-	"fmt"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -26,7 +26,7 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// TestSharedRequestIDs checks that a list marks messages that have the request id of an earlier one, for people
+// TestSharedRequestIDs checks that a list marks messages that have the request id of another one, for people
 // and for programs.
 func TestSharedRequestIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestSharedRequestIDs(t *testing.T) {
 		if got := strings.Count(d.stdout.String(), "(request id of "+shortID(all[1].ID)+") "); got != 1 {
 			t.Errorf("%d marks in\n%s", got, d.stdout.String())
 		}
-		if want := "5 messages\n1 message has the request id of an earlier one: `async-caller calls retry --state poison " +
+		if want := "5 messages\n1 message has the request id of another one: `async-caller calls retry --state poison " +
 			"--all --dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
 			t.Errorf("%q, want %q", d.err.String(), want)
 		}

@@ -20,9 +20,10 @@ func newConsole(env Env) *cobra.Command {
 		Use:   "console",
 		Short: "Show the account on a page in a browser on this machine",
 		Long: `Serve pages for a browser on this machine: what waits, why targets fail, calls over time, groups of
-scheduled calls and of dead letters, one call, and the runs of all operators. The pages show what this
-command may read, with secrets masked, and refresh themselves every 10 s while they are visible.
-They change nothing and receive no message. The commands that change something are beside it.
+scheduled calls and of dead letters, one call, and the runs of all operators. The pages show what
+this command may read, with secrets masked, and refresh themselves every 10 s while they are
+visible. They change nothing and receive no message. The commands that change something are beside
+it.
 
 The command prints the address of the first page, a name below localhost that is new each time. If
 the browser does not know it, put 127.0.0.1 in its place. Whoever has the address and reaches a port
