@@ -2,6 +2,7 @@ package browser_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -152,12 +153,15 @@ func TestHostile(t *testing.T) {
 // shownCommands returns the commands of a page that a person would copy.
 const shownCommands = `[...document.querySelectorAll(".commands code")].map((code) => code.textContent)`
 
-// runCommands runs commands that change nothing as a person does who has copied them. Those that list messages find
-// some.
+// runCommands runs commands that change no call as a person does who has copied them. Those that list calls find some,
+// and come first: a dry run reads the queue, and puts the rows right.
 func (f *fixture) runCommands(commands []string) {
 	f.t.Helper()
 	folder := f.t.TempDir()
-	slices.Sort(commands)
+	isDryRun := func(words string) int { return strings.Count(words, " --dry-run") }
+	slices.SortFunc(commands, func(a, b string) int {
+		return cmp.Or(isDryRun(a)-isDryRun(b), strings.Compare(a, b))
+	})
 	ran := 0
 	for _, words := range slices.Compact(commands) {
 		isList := strings.Contains(words, " list ") || strings.HasPrefix(words, "async-caller show ")
