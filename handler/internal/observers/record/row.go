@@ -1,7 +1,7 @@
 // Package record keeps rows about messages in tables of the storage account. A [Row] describes a call that waits: for
-// its next attempt, when its message is invisible on its queue, or as a dead letter for a person, who can see 32 messages
-// of a queue without receiving them. Rows can be missing, and the message of a row can be gone. The record never decides
-// what happens to a message. A second table has each [Outcome] of the messages of runs.
+// its next attempt, when its message is invisible on its queue, or as a dead letter for a person, who can see 32
+// messages of a queue without receiving them. Rows can be missing, and the message of a row can be gone. The record
+// never decides what happens to a message. A second table has each [Outcome] of the messages of runs.
 package record
 
 import (
@@ -17,8 +17,8 @@ import (
 	"asynccaller/handler/internal/storage/rows"
 )
 
-// Row is the row of a call that waits. Partition is the queue of its message, and ID that of the message. The texts come
-// from the sender, so treat them as hostile.
+// Row is the row of a call that waits. Partition is the queue of its message, and ID that of the message. The texts
+// come from the sender, so treat them as hostile.
 type Row struct {
 	storage.Key
 
@@ -140,12 +140,12 @@ const (
 )
 
 // IsDue reports whether the time of the next attempt has come.
-func (s Row) IsDue(now time.Time) bool { return !s.NextAttemptAt.After(now) }
+func (r Row) IsDue(now time.Time) bool { return !r.NextAttemptAt.After(now) }
 
 // Presence returns what is known of the row's message. WaitingSince is when the first visible messages of its queue
 // became visible, or now if there are none.
-func (s Row) Presence(waitingSince time.Time) Presence {
-	switch overdue := waitingSince.Sub(s.NextAttemptAt); {
+func (r Row) Presence(waitingSince time.Time) Presence {
+	switch overdue := waitingSince.Sub(r.NextAttemptAt); {
 	case overdue > LongestInvisible:
 		return Gone
 	case overdue > OverdueAfter:

@@ -34,8 +34,8 @@ type View struct {
 	// Way is how it was looked at, and Why the reason for another way than [ByRecord].
 	Way Way    `json:"way"`
 	Why string `json:"why,omitempty"`
-	// Seen is the number of dead letters that were seen, and Messages about how many messages the queue has: storage may
-	// say too many, and never too few.
+	// Seen is the number of dead letters that were seen, and Messages about how many messages the queue has: storage
+	// may say too many, and never too few.
 	Seen     int `json:"seen"`
 	Messages int `json:"messages"`
 	// Unseen is how many of the rows have no visible message, although all visible ones are known.
@@ -52,7 +52,8 @@ func (v View) Text() (text string) {
 	case v.Way == ByPeeking:
 		text = "only the first " + seen + " of about " + messages + " were looked at"
 	case v.Way == ByReceiving && v.Lacks() > 0:
-		text = format.Number(v.Lacks()) + " of about " + messages + " are invisible: received by another command, or delayed"
+		text = format.Number(v.Lacks()) + " of about " + messages + " are invisible: received by another command, or " +
+			"delayed"
 	case v.Way == ByReceiving && v.Why != "":
 		text = "read by receiving its messages"
 	case v.Way == ByRecord && v.Seen != v.Messages:
@@ -78,7 +79,9 @@ type look struct {
 	*Account
 	source  Source
 	matched int
-	visit   func(message.Recorded) error
+	// isFull says that there are more messages than the limit of the source.
+	isFull bool
+	visit  func(message.Recorded) error
 }
 
 // Look shows the selected dead letters, queue by queue, as the record and the first messages of each queue have them,
@@ -91,10 +94,11 @@ func (a *Account) Look(
 	l := look{Account: a, source: s, visit: visit}
 	for _, name := range names {
 		view, err := l.at(ctx, name)
-		listed.Matched, listed.Views = l.matched, append(listed.Views, view)
-		if errors.Is(err, rows.ErrStop) { // the limit is reached
+		listed.Matched = l.matched
+		if l.isFull {
 			break
 		}
+		listed.Views = append(listed.Views, view)
 		if err != nil {
 			return listed, err
 		}
@@ -162,84 +166,77 @@ func (l *look) showRecorded(m message.Recorded, content []byte) error {
 		return nil
 	}
 	if l.source.Limit > 0 && l.matched == l.source.Limit {
+		l.isFull = true
 		return rows.ErrStop
 	}
 	l.matched++
 	return l.visit(m)
 }
 
+// mostShown limits the ids that a look keeps, to show each message once.
+const mostShown = 200_000
+
 // byRecord looks at the rows of a queue and at its first messages. If there are fewer of both than messages, some rows
-// are perhaps not written yet: they are counted once more.
+// are perhaps not written yet: it looks once more.
 func (l *look) byRecord(ctx context.Context, v View, first []storage.Message) (View, error) {
-	seen, err := l.count(ctx, v.Queue, first)
-	if err == nil && seen < v.Messages {
-		storage.Sleep(ctx, rowDelay)
-		var count int
-		count, err = l.Count(ctx, v.Queue)
-		v.Messages = min(v.Messages, count)
-		if err == nil {
-			seen, err = l.count(ctx, v.Queue, first)
-		}
+	shown := map[string]bool{}
+	err := l.showRows(ctx, &v, first, shown)
+	if err != nil || l.isFull || v.Lacks() == 0 || len(shown) == mostShown || !storage.Sleep(ctx, rowDelay) {
+		return v, err
 	}
+	count, err := l.Count(ctx, v.Queue)
 	if err != nil {
 		return v, err
 	}
-	v.Seen = seen
-	alone := byID(first)
+	v.Messages = min(v.Messages, count)
+	return v, l.showRows(ctx, &v, first, shown)
+}
+
+// showRows shows the rows of a queue, and its first messages without rows, apart from those that were shown.
+func (l *look) showRows(ctx context.Context, v *View, first []storage.Message, shown map[string]bool) error {
+	alone := map[string]storage.Message{}
+	for _, m := range first {
+		alone[m.ID] = m
+	}
+	v.Seen, v.Unseen = 0, 0
 	isAllVisible := len(first) < storage.MaxBatch
-	needsContent := l.source.Filter.NeedsContent()
-	query := record.Query{Queue: v.Queue, Content: needsContent}
-	err = record.ListDeadLetters(ctx, l.Table, query, func(row record.Row) error {
-		m, isFirst := alone[row.ID]
-		if isFirst {
-			delete(alone, row.ID)
-			return l.show(l.read(v.Queue, m))
+	isNew := func(id string) bool {
+		v.Seen++
+		l.Scanned(v.Queue, v.Seen, max(v.Seen, v.Messages))
+		wasShown := shown[id]
+		if len(shown) < mostShown {
+			shown[id] = true
 		}
+		return !wasShown
+	}
+	query := record.Query{Queue: v.Queue, Content: l.source.Filter.NeedsContent()}
+	err := record.ListDeadLetters(ctx, l.Table, query, func(row record.Row) error {
+		m, isFirst := alone[row.ID]
+		delete(alone, row.ID)
 		recorded := message.FromRow(row)
-		recorded.Unseen = isAllVisible
-		if isAllVisible {
+		recorded.Unseen = isAllVisible && !isFirst
+		if recorded.Unseen {
 			v.Unseen++
 		}
-		if needsContent {
+		switch {
+		case !isNew(row.ID):
+			return nil
+		case isFirst:
+			return l.show(l.read(v.Queue, m))
+		case query.Content:
 			recorded.DescribeCall()
 		}
 		return l.showRecorded(recorded, row.Content)
 	})
 	for _, m := range first {
-		if _, isAlone := alone[m.ID]; isAlone && err == nil {
+		if _, isAlone := alone[m.ID]; isAlone && err == nil && isNew(m.ID) {
 			err = l.show(l.read(v.Queue, m))
 		}
 	}
-	return v, recordError(err)
-}
-
-// count returns the number of a queue's rows, and of its first messages that have none.
-func (l *look) count(ctx context.Context, name string, first []storage.Message) (n int, err error) {
-	alone := byID(first)
-	n = len(first)
-	err = record.ListDeadLetters(ctx, l.Table, record.Query{Queue: name}, func(row record.Row) error {
-		if _, isFirst := alone[row.ID]; !isFirst {
-			n++
-			l.Scanned(name, n, n)
-		}
-		return nil
-	})
-	return n, recordError(err)
-}
-
-func recordError(err error) error {
 	if err == nil || errors.Is(err, rows.ErrStop) {
 		return err
 	}
 	return fmt.Errorf("list dead letters: %w; --read-queues reads the queues instead", err)
-}
-
-func byID(messages []storage.Message) map[string]storage.Message {
-	known := map[string]storage.Message{}
-	for _, m := range messages {
-		known[m.ID] = m
-	}
-	return known
 }
 
 const (

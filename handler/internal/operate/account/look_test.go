@@ -46,7 +46,8 @@ func (viewer) Receive(context.Context, string, int, time.Duration) ([]storage.Me
 	return nil, storage.ErrDenied
 }
 
-// TestLook: a list has all dead letters, or says what it lacks, and receives none of them unless the record cannot tell.
+// TestLook: a list has all dead letters, or says what it lacks, and receives none of them unless the record cannot
+// tell.
 func TestLook(t *testing.T) {
 	for name, test := range map[string]struct {
 		messages int
@@ -206,6 +207,10 @@ func TestLookByAge(t *testing.T) {
 		var ages []string
 		line := func(m message.Recorded) (string, error) { return m.Since.Format(time.DateOnly), nil }
 		print := func(_, text string) error { ages = append(ages, text); return nil }
+		limited, err := a.Look(t.Context(), account.Source{Limit: 35}, func(message.Recorded) error { return nil })
+		if err != nil || limited.Matched != 35 || limited.Lacks() > 0 {
+			t.Errorf("%+v, %v", limited, err)
+		}
 		listed, err := a.LookByAge(t.Context(), account.Source{Limit: 35}, line, print)
 		if err != nil || listed.Matched != 35 || len(ages) != 35 || !slices.IsSorted(ages) {
 			t.Errorf("%+v: %v, %v", listed, ages, err)

@@ -169,8 +169,8 @@ func TestLookUpByPeeking(t *testing.T) {
 					t.Errorf("the poison queue has changed:\n%s", diff)
 				}
 				for _, u := range l.Unread {
-					want := fmt.Sprintf("queue async-caller-poison: only the first 32 of about %d were looked at: the timer "+
-						"function AC-monitor has not compared it with the record yet", test.messages)
+					want := fmt.Sprintf("queue async-caller-poison: only the first 32 of about %d were looked at: the "+
+						"timer function AC-monitor has not compared it with the record yet", test.messages)
 					if u.Error() != want {
 						t.Errorf("%q, want %q", u.Error(), want)
 					}

@@ -106,8 +106,8 @@ type QueueStatus struct {
 	// Scheduled is nil if the record cannot be read.
 	Scheduled *message.ScheduledGroup `json:"scheduled"`
 	// Poison is the approximate number of messages on the poison queue; nil if it is unknown. Sample counts those that
-	// were seen by reason: all recorded ones or, if rows are missing, the first visible ones. Expiring is how many of the
-	// first ones storage will delete.
+	// were seen by reason: all recorded ones or, if rows are missing, the first visible ones. Expiring is how many of
+	// the first ones storage will delete.
 	Poison   *int          `json:"poison"`
 	Sample   []ReasonCount `json:"sample,omitempty"`
 	Expiring int           `json:"expiring,omitempty"`
@@ -121,8 +121,8 @@ func (q QueueStatus) Sampled() (n int) {
 	return n
 }
 
-// Hidden returns the number of messages that are invisible and not in the record: 0 if it is unknown. They are held, were
-// received, or are due so soon that they are not recorded.
+// Hidden returns the number of messages that are invisible and not in the record: 0 if it is unknown. They are held,
+// were received, or are due so soon that they are not recorded.
 func (q QueueStatus) Hidden() int {
 	if q.Scheduled == nil || q.Messages == nil || q.Visible == storage.MaxBatch {
 		return 0

@@ -39,7 +39,8 @@ func FromRow(r record.Row) Recorded {
 	}
 	m.setReason(r.Reason, r.Cause)
 	m.Since, m.InsertedAt, m.ExpiresAt = r.Since.UTC(), r.InsertedAt.UTC(), r.ExpiresAt.UTC()
-	m.Main, m.Format, m.Raw = text.Line(r.Main, maxHost), envelope.Format(text.Line(r.Format, maxReason)), r.Reason == Raw
+	m.Main, m.Raw = text.Line(r.Main, maxHost), r.Reason == Raw
+	m.Format = envelope.Format(text.Line(r.Format, maxReason))
 	m.Error, m.Answer = text.Line(r.Error, maxError), text.Line(r.Answer, record.MaxAnswer)
 	return m
 }

@@ -193,8 +193,8 @@ func minutesLater(t *testing.T, a *operation.Operations) error {
 	return err
 }
 
-// TestMustRead: a queue that was never read is read, one whose numbers differ twice is read at most once in ten minutes,
-// and with the same numbers once an hour.
+// TestMustRead: a queue that was never read is read, one whose numbers differ twice is read at most once in ten
+// minutes, and with the same numbers once an hour.
 func TestMustRead(t *testing.T) {
 	now := time.Now()
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }

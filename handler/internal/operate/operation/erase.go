@@ -134,9 +134,9 @@ func (op *Operations) erasePoison(ctx context.Context, e Erasure, remove bool) E
 	return p
 }
 
-// eraseDeadRows replaces the rows of the selected dead letters by marks, which have no content. Found says of each message
-// that was read whether it is selected; the rows of others are counted. AC-monitor brings the row of a message back that
-// was left on its queue.
+// eraseDeadRows replaces the rows of the selected dead letters by marks, which have no content. Found says of each
+// message that was read whether it is selected; the rows of others are counted. AC-monitor brings the row of a message
+// back that was left on its queue.
 func (op *Operations) eraseDeadRows(
 	ctx context.Context, e Erasure, p *ErasedPlace, found map[string]bool, remove bool,
 ) error {

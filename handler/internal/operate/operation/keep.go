@@ -145,8 +145,8 @@ func (k *Keeper) checkHidden(ctx context.Context, name string, hidden int) error
 	return fmt.Errorf("%d messages are invisible: received by another client or an earlier run, or delayed", hidden)
 }
 
-// Compare compares the number of rows of each queue with that of its messages, and reads the queue if rows are missing or
-// are left, see [record.Reading.MustRead]. It is called once a minute.
+// Compare compares the number of rows of each queue with that of its messages, and reads the queue if rows are missing
+// or are left, see [record.Reading.MustRead]. It is called once a minute.
 func (k *Keeper) Compare(ctx context.Context, table storage.Table) error {
 	problems := make([]error, len(k.queues))
 	var workers errgroup.Group
@@ -210,8 +210,8 @@ func (k *Keeper) compareOne(ctx context.Context, table storage.Table, name strin
 // recountAfter is how long rows and messages may take to agree: rows come and go after their messages.
 const recountAfter = 3 * time.Second
 
-// countBoth returns the numbers of rows and of messages of a queue. They are equal if they may have been equal between two
-// counts.
+// countBoth returns the numbers of rows and of messages of a queue. They are equal if they may have been equal between
+// two counts.
 func (k *Keeper) countBoth(ctx context.Context, table storage.Table, name string) (recorded, messages int, err error) {
 	var allRows, allMessages []int
 	for len(allRows) < 2 && err == nil {

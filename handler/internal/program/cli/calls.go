@@ -108,9 +108,9 @@ func (s *session) sources(ctx context.Context, source account.Source, states []s
 	return from, nil
 }
 
-// chooseState returns the selected calls of the only state that the ids have. Ids of both states are an error, and so is a
-// dead letter for a command that only changes scheduled calls. Ids of neither are looked for on the poison queues, some
-// of whose messages may have no row.
+// chooseState returns the selected calls of the only state that the ids have. Ids of both states are an error, and so
+// is a dead letter for a command that only changes scheduled calls. Ids of neither are looked for on the poison queues,
+// some of whose messages may have no row.
 func (s *session) chooseState(ctx context.Context, selected *selection, from sources) (sources, error) {
 	switch {
 	case from.scheduled == nil && from.poison != nil && selected.only != "":

@@ -136,8 +136,8 @@ func (s *session) listScheduled(ctx context.Context, source account.Source) (acc
 	return account.Listed{Matched: matched}, err
 }
 
-// listPoison prints dead letters, the oldest of each queue first. A table begins with each queue; it has the queue as its
-// heading, unless that is the only one. IsFirst says that nothing is above it.
+// listPoison prints dead letters, the oldest of each queue first. A table begins with each queue; it has the queue as
+// its heading, unless that is the only one. IsFirst says that nothing is above it.
 func (s *session) listPoison(
 	ctx context.Context, source account.Source, isOnly, isFirst bool, ids *message.RequestIDs,
 ) (account.Listed, error) {

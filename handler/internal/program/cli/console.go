@@ -71,8 +71,8 @@ func (s *session) serveConsole(ctx context.Context, port int) error {
 	return err
 }
 
-// givenFlags returns the flags that a command needs to be about the same account, and the same journals, as it was given
-// them.
+// givenFlags returns the flags that a command needs to be about the same account, and the same journals, as it was
+// given them.
 func (s *session) givenFlags() string {
 	flags := ""
 	if s.app != "." {

@@ -273,8 +273,8 @@ func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string
 				format.Messages(q.Expiring), q.Queue, storage.PoisonSuffix))
 		}
 		if hidden := q.Hidden(); hidden > 0 {
-			notes = append(notes, fmt.Sprintf("%s: %s more: invisible and not in the record (held, received, or due in "+
-				"less than %s)", q.Queue, format.Number(hidden), format.Duration(decision.MinRecordedDelay)))
+			notes = append(notes, fmt.Sprintf("%s: %s more: invisible and not in the record (held, received, or due "+
+				"in less than %s)", q.Queue, format.Number(hidden), format.Duration(decision.MinRecordedDelay)))
 		}
 		isPriority := slices.Contains(envelope.Queues()[1:], q.Queue)
 		switch {

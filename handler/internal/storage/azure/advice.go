@@ -142,8 +142,8 @@ func signatureAdvice(code string, sas url.Values, now time.Time) string {
 		return "check the credential in " + setting + ": the key that signed the SAS may have been renewed; " +
 			"and check the account's firewall"
 	}
-	return "the SAS " + why + "create an account SAS with ss=bqt, srt=sco and sp=rwdlacup, or sp=rl to look only, and set it in " +
-		setting
+	return "the SAS " + why + "create an account SAS with ss=bqt, srt=sco and sp=rwdlacup, or sp=rl to look only, " +
+		"and set it in " + setting
 }
 
 // sasTime returns a time of a SAS, or the zero time if there is none.
