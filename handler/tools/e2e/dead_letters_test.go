@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 )
 
 // viewerConnection returns the connection string of the fixture's account with a signature that allows to read and to
@@ -63,7 +65,17 @@ func TestDeadLettersInTheRecord(t *testing.T) {
 	const rejected = rejectedCalls
 	f := newFixture(t, options{azurite: true})
 	f.stageMonitor()
+	f.must(f.store.Create(t.Context(), poisonQueue))
 	f.start(nil)
+	connection, err := azure.ParseConnection([]string{storage.ConnectionName + "=" + f.connectionString},
+		storage.ConnectionName)
+	f.must(err)
+	table, err := azure.OpenTable(connection, storage.ScheduledTable)
+	f.must(err)
+	f.await("the first comparison", func() bool {
+		_, isRead, err := table.Get(t.Context(), poisonQueue, record.ReadingID)
+		return isRead && err == nil
+	})
 	for n := range rejected {
 		f.put(fmt.Sprintf("r%d", n), "400,200", "")
 	}

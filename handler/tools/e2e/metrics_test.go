@@ -144,7 +144,8 @@ func (f *fixture) mustShowNumbers(targets []string) {
 	f.await("the numbers of a full minute", func() bool {
 		command, out, _ := f.operate("status", "--json")
 		var status account.Status
-		if command.Run() != nil || json.Unmarshal(out.Bytes(), &status) != nil {
+		_ = command.Run() // exit code 4 while rows of the killed instance are missing
+		if json.Unmarshal(out.Bytes(), &status) != nil {
 			return false
 		}
 		shown := 0
