@@ -27,8 +27,6 @@ type Source struct {
 	Limit int
 	// Force allows queues that a function app reads.
 	Force bool
-	// Expiring limits the messages to those that storage will delete.
-	Expiring bool
 	// ReadQueues reads dead letters by receiving them, instead of their rows.
 	ReadQueues bool
 	// PeekOnly receives no message of a dead letter in any case.
@@ -37,7 +35,7 @@ type Source struct {
 
 // IsWhole reports whether the source selects every message of its queues.
 func (s Source) IsWhole() bool {
-	return len(s.IDs) == 0 && s.Limit == 0 && !s.Expiring && reflect.ValueOf(s.Filter).IsZero()
+	return len(s.IDs) == 0 && s.Limit == 0 && reflect.ValueOf(s.Filter).IsZero()
 }
 
 // Found is a message with its content. Its JSON form is a line of an export: the description and the text, byte for
@@ -51,9 +49,6 @@ type Found struct {
 
 // Read inspects a message, and reports whether the source selects it.
 func (a *Account) Read(s Source, queueName string, m storage.Message) (Found, bool) {
-	if s.Expiring && !m.Expires() {
-		return Found{}, false
-	}
 	found := a.read(queueName, m)
 	return found, s.names(found.Message) && a.match(s.Filter, found.Message, found.Content)
 }

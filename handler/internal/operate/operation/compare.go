@@ -14,7 +14,7 @@ import (
 const (
 	// compareTime limits the reading of the rows of a queue, and writeTime each write.
 	compareTime = time.Minute
-	writeTime   = 30 * time.Second
+	writeTime   = 10 * time.Second
 	// mostCompared limits the rows that are kept in memory: anyone who can write to the table can invent any number.
 	// The others stay until a later comparison.
 	mostCompared = 200_000

@@ -264,17 +264,16 @@ func (k *Keeper) read(ctx context.Context, table storage.Table, name string, tot
 	visible, err := r.Each(ctx, func(b reading.Batch) (taken int, stop bool, err error) {
 		var steps []journal.Step
 		for _, m := range b.Messages {
-			found, expiring := k.account.Read(account.Source{Expiring: true}, name, m.Message)
-			if !m.Again && !written[m.ID] && !expiring {
-				p.seen++
-				compared.see(ctx, k.account, name, m.Message)
-			}
-			if expiring {
+			if m.Expires() {
+				found, _ := k.account.Read(account.Source{}, name, m.Message)
 				step := exchange(found, name, k.deadLettered(found))
 				step.RequestID = requestID(found.Message)
 				step.Take.Queue, step.Take.ID, step.Take.Receipt = name, m.ID, m.PopReceipt
 				step.Take.Until, step.Take.Expires = b.Until, m.ExpiresAt
 				steps = append(steps, step)
+			} else if !m.Again && !written[m.ID] {
+				p.seen++
+				compared.see(ctx, k.account, name, m.Message)
 			}
 		}
 		progress, err := engine.Do(ctx, steps)
