@@ -214,7 +214,10 @@ const recountAfter = 3 * time.Second
 // two counts.
 func (k *Keeper) countBoth(ctx context.Context, table storage.Table, name string) (recorded, messages int, err error) {
 	var allRows, allMessages []int
-	for len(allRows) < 2 && err == nil {
+	for again := range 2 {
+		if again > 0 && !storage.Sleep(ctx, recountAfter) {
+			break
+		}
 		messages, err = k.account.Count(ctx, name)
 		recorded = 0
 		if err == nil {
@@ -223,10 +226,10 @@ func (k *Keeper) countBoth(ctx context.Context, table storage.Table, name string
 				return nil
 			})
 		}
-		allRows, allMessages = append(allRows, recorded), append(allMessages, messages)
-		if recorded == messages || !storage.Sleep(ctx, recountAfter) {
+		if err != nil || recorded == messages {
 			return recorded, messages, err
 		}
+		allRows, allMessages = append(allRows, recorded), append(allMessages, messages)
 	}
 	if slices.Min(allRows) <= slices.Max(allMessages) && slices.Min(allMessages) <= slices.Max(allRows) {
 		recorded = messages
