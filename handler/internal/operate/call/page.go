@@ -35,9 +35,9 @@ type Page struct {
 	Answer  *mask.Answer `json:"answer,omitempty"`
 	Call    *mask.Call   `json:"call,omitempty"`
 	Content string       `json:"content,omitempty"`
-	// Requeue is of a poison message. Next is what the handler does with another one at its next delivery.
-	Requeue *Preview             `json:"requeue,omitempty"`
-	Next    *explain.Explanation `json:"next,omitempty"`
+	// Retry is of a dead letter. Next is what the handler does with another one at its next delivery.
+	Retry *Preview             `json:"retry,omitempty"`
+	Next  *explain.Explanation `json:"next,omitempty"`
 	// History are the rows of the call and of its callbacks in the history.
 	History []history.Entry `json:"history"`
 	// NotLookedAt says which parts of the account could not be looked at.
@@ -108,8 +108,8 @@ func (p *Page) addContent(secrets mask.Secrets) {
 // parts of that are not known.
 func (p *Page) addNext(ctx context.Context, a *account.Account, now time.Time) (unknown []error) {
 	if p.State == StatePoison {
-		preview, err := previewRequeue(ctx, a, *p.call.queued)
-		p.Requeue = &preview
+		preview, err := previewRetry(ctx, a, *p.call.queued)
+		p.Retry = &preview
 		return []error{err}
 	}
 	// What a route calls, explain FILE describes.

@@ -20,21 +20,21 @@ import (
 	"asynccaller/handler/internal/rules/explain"
 )
 
-// Preview describes how requeue would process a message.
+// Preview describes how a retry would process a message.
 type Preview struct {
 	To string `json:"to,omitempty"`
-	// Refused is the reason why requeue would refuse the message.
+	// Refused is the reason why a retry would refuse the message.
 	Refused string `json:"refused,omitempty"`
-	// Flags are what requeue needs so that it does not refuse the message.
+	// Flags are what a retry needs so that it does not refuse the message.
 	Flags       []string             `json:"flags,omitempty"`
 	Explanation *explain.Explanation `json:"explanation,omitempty"`
 }
 
-// previewRequeue prepares a message as requeue does and explains the result. The error is why the settings in force are
+// previewRetry prepares a message as a retry does and explains the result. The error is why the settings in force are
 // not known, on which the explanation then does not depend.
-func previewRequeue(ctx context.Context, a *account.Account, f account.Found) (preview Preview, unknown error) {
+func previewRetry(ctx context.Context, a *account.Account, f account.Found) (preview Preview, unknown error) {
 	now := time.Now()
-	preview, text := prepareRequeue(ctx, a.Rules, f, now)
+	preview, text := prepareRetry(ctx, a.Rules, f, now)
 	if preview.Refused != "" || f.Raw { // explain FILE describes the call of the route
 		return preview, nil
 	}
@@ -43,8 +43,8 @@ func previewRequeue(ctx context.Context, a *account.Account, f account.Found) (p
 	return preview, unknown
 }
 
-// prepareRequeue prepares a message as requeue does, and returns the text that requeue would write.
-func prepareRequeue(
+// prepareRetry prepares a message as a retry does, and returns the text that it would write.
+func prepareRetry(
 	ctx context.Context, rules message.Rules, f account.Found, now time.Time,
 ) (preview Preview, text string) {
 	to, noTarget := operation.RetryTo(f.Queue, "")
@@ -69,7 +69,7 @@ func prepareRequeue(
 }
 
 // explainMessage returns what the handler does with a message of a queue at a time. The error is that of
-// [previewRequeue].
+// [previewRetry].
 func explainMessage(
 	ctx context.Context, a *account.Account, queueName, id string, content []byte, at time.Time,
 ) (explanation explain.Explanation, unknown error) {
@@ -112,9 +112,9 @@ func liveSettings(a *account.Account, settings []setting.Setting, now time.Time)
 }
 
 // nextForPoison suggests commands for a poison message.
-func nextForPoison(id, queueName string, requeue Preview) []string {
+func nextForPoison(id, queueName string, retry Preview) []string {
 	target := commandTarget(id, queueName)
-	words := append([]string{"calls retry", target}, requeue.Flags...)
+	words := append([]string{"calls retry", target}, retry.Flags...)
 	return []string{strings.Join(words, " "), "calls delete " + target}
 }
 

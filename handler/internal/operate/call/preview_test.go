@@ -52,7 +52,7 @@ func TestPreviewRequeue(t *testing.T) {
 				Message: message.Message{Queue: test.queue, Main: "evil", ID: "8a1b"},
 				Text:    test.text,
 			}
-			got, err := previewRequeue(t.Context(), a, found)
+			got, err := previewRetry(t.Context(), a, found)
 			if err != nil {
 				t.Error(err)
 			}

@@ -52,8 +52,8 @@ func (p Page) Sections(now time.Time) []Section {
 	sections := []Section{{Lines: p.summaryLines(now)}, {"timeline", p.timelineLines(now)}}
 	sections = append(sections, p.contentSections()...)
 	switch {
-	case p.Requeue != nil:
-		sections = append(sections, Section{"if it is retried now", p.Requeue.lines()})
+	case p.Retry != nil:
+		sections = append(sections, Section{"if it is retried now", p.Retry.lines()})
 	case p.isDueLater():
 		sections = append(sections, Section{"at its next attempt", deliveryLines(*p.Next)})
 	case p.Next != nil:
@@ -73,8 +73,8 @@ func (p Page) isDueLater() bool {
 func (p Page) Commands() (commands []string, warning string) {
 	target := commandTarget(p.ID, p.Queue)
 	switch {
-	case p.Requeue != nil:
-		commands = nextForPoison(p.ID, p.Queue, *p.Requeue)
+	case p.Retry != nil:
+		commands = nextForPoison(p.ID, p.Queue, *p.Retry)
 	case p.isDueLater():
 		commands = []string{"calls retry " + target, "calls delete " + target}
 	default:

@@ -10,7 +10,7 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 )
 
-// errDuplicate is why requeue refuses a message.
+// errDuplicate is why a retry refuses a message.
 var errDuplicate = errors.New("--dedupe: another message with its request id was chosen, the latest one")
 
 // dedupe reads the messages of a source, and returns a change that refuses all but one message of each call: the

@@ -1,9 +1,9 @@
-// Package operation changes the messages of an account: it requeues, moves, deletes, exports and imports poison
-// messages, keeps them from expiring, edits, expedites and cancels scheduled messages, undoes these changes, and erases
+// Package operation changes the messages of an account: it retries, edits, deletes, exports and imports
+// calls that wait, moves dead letters, keeps messages from expiring, undoes these changes, and erases
 // data. The command line uses it; another front end could use it as well.
 //
 // A change of messages is a run of package run. An operation maps each selected message to a step of the run, or
-// refuses it; each has a file of its own, such as requeue.go.
+// refuses it; each has a file of its own, such as retry_poison.go.
 package operation
 
 import (

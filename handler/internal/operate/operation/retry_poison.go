@@ -27,7 +27,7 @@ type Retry struct {
 	Dedupe bool
 }
 
-// CheckRetry returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
+// CheckRetry returns why nothing can be retried like this, or a warning if nobody would receive the messages.
 func (op *Operations) CheckRetry(ctx context.Context, r Retry) (warning string, err error) {
 	if err := op.checkOutcomes(ctx, r.Pace); err != nil || r.To == "" {
 		return "", err
@@ -74,11 +74,11 @@ func (op *Operations) PlanRetryPoison(ctx context.Context, s account.Source, r R
 	r.Edit.Run = run.Token
 	var noted notes
 	encodings := map[string]int{}
-	requeue, err := op.retryPoison(ctx, s, r, &noted, encodings)
+	retry, err := op.retryPoison(ctx, s, r, &noted, encodings)
 	if err != nil {
 		return nil, err
 	}
-	p, err := op.plan(ctx, run, s, requeue)
+	p, err := op.plan(ctx, run, s, retry)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (op *Operations) retryPoison(
 	}, nil
 }
 
-// RetryTo returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The
+// RetryTo returns the queue to which a message is sent again: the given one, or the main queue of a poison queue. The
 // queue that a dead letter names does not count, because any sender can have written it.
 func RetryTo(from, to string) (string, error) {
 	main := account.MainQueue(from)
@@ -146,7 +146,7 @@ func RetryTo(from, to string) (string, error) {
 	return cmp.Or(to, main), nil
 }
 
-// Preview shows what requeueing would change, without changing anything. For a message that would be refused, why
+// Preview shows what a retry would change, without changing anything. For a message that would be refused, why
 // is the reason, and the queue and the content mean nothing. The warnings are those that the plan would have, and the
 // error is an [ErrNoEffect] if it would be refused for that.
 func (op *Operations) Preview(
@@ -156,12 +156,12 @@ func (op *Operations) Preview(
 		return account.Listed{}, nil, err
 	}
 	var noted notes
-	requeue, err := op.retryPoison(ctx, s, r, &noted, map[string]int{})
+	retry, err := op.retryPoison(ctx, s, r, &noted, map[string]int{})
 	if err != nil {
 		return account.Listed{}, nil, err
 	}
 	listed, err = op.Account.List(ctx, s, func(f account.Found) {
-		step, err := requeue(ctx, f)
+		step, err := retry(ctx, f)
 		if err != nil {
 			visit(f, "", nil, err)
 			return

@@ -44,7 +44,7 @@ func (op *Operations) planRetryScheduled(
 		return nil, err
 	}
 	now := time.Now()
-	expedite := func(p *Plan, in decision.Intake, row record.Row) (journal.Step, error) {
+	retry := func(p *Plan, in decision.Intake, row record.Row) (journal.Step, error) {
 		if err := prepare(p, &in, &row); err != nil {
 			return journal.Step{}, err
 		}
@@ -57,10 +57,10 @@ func (op *Operations) planRetryScheduled(
 		text, err := op.madeDue(in, row.Deadline, now, run.Token)
 		return journal.Step{Set: &journal.Set{Text: text}}, err
 	}
-	return op.planScheduled(ctx, run, s, expedite)
+	return op.planScheduled(ctx, run, s, retry)
 }
 
-// dueSince is how long an expedited message has been due, so that it is due whatever the handler's clock says.
+// dueSince is how long a message that was made due has been due, so that it is due whatever the handler's clock says.
 const dueSince = time.Hour
 
 // madeDue returns the text of a message of a run that may be called now, instead of when it is due. The deadline is
