@@ -87,6 +87,13 @@ func TestDeadLettersInTheRecord(t *testing.T) {
 			return lines == rejected && code == 0 && strings.Contains(said, format.Messages(rejected))
 		})
 	}
+	for _, line := range []string{"status", "show r5", "calls list --group-by error", "targets list", "runs list"} {
+		command, _, stderr := f.operate(strings.Fields(line)...)
+		command.Env = append(command.Env, "AzureWebJobsStorage="+viewer)
+		if err := command.Run(); err != nil {
+			t.Errorf("%s: %v: %s", line, err, stderr)
+		}
+	}
 	lines, said, code := f.listed(viewer, "ASYNC_CALLER_TABLES=off")
 	if lines != 32 || code != 4 || !strings.Contains(said, "only the first 32 of about "+format.Number(rejected)) {
 		t.Errorf("without the table: %d lines, exit code %d: %s", lines, code, said)
