@@ -150,9 +150,6 @@ func (p *Plan) Discard(ctx context.Context) {
 func (p *Plan) Execute(ctx context.Context) (result Result, err error) {
 	j := p.run.journal
 	defer func() { err = errors.Join(err, closeBoth(j, p.undoes)) }()
-	if err := p.claimAgain(ctx); err != nil {
-		return Result{}, err
-	}
 	if err := j.Go(); err != nil {
 		return Result{}, err
 	}
@@ -162,68 +159,6 @@ func (p *Plan) Execute(ctx context.Context) (result Result, err error) {
 		}
 	}
 	return p.run.execute(ctx, j)
-}
-
-// claimAgain reads the queues again on which the claims of messages have ended while the plan waited: others may have
-// received them since, so that their receipts are out of date. A message whose text has changed is not the one that was
-// confirmed, and its step is skipped.
-func (p *Plan) claimAgain(ctx context.Context) error {
-	ended := map[string]map[string]int{} // the numbers of steps by queue and ID
-	for n, progress := range p.run.journal.Steps() {
-		if progress.Until.IsZero() || claimLasts(progress, 0) {
-			continue
-		}
-		s, err := p.run.journal.Step(n)
-		if err != nil {
-			return err
-		}
-		if s.Take.ByReceipt || s.Take.NoText {
-			continue
-		}
-		if ended[s.Take.Queue] == nil {
-			ended[s.Take.Queue] = map[string]int{}
-		}
-		ended[s.Take.Queue][s.Take.ID] = n
-	}
-	for queue, steps := range ended {
-		if err := p.receiveAgain(ctx, queue, steps); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// receiveAgain records the newest receipts of messages. An error of storage is left to the run, which tries the old
-// receipts.
-func (p *Plan) receiveAgain(ctx context.Context, queue string, steps map[string]int) (failed error) {
-	count := func(ctx context.Context) (int, error) { return p.run.Store.Count(ctx, queue) }
-	total, err := storage.Retry(ctx, count)
-	if err != nil {
-		return nil
-	}
-	left := len(steps)
-	pass := reading.Reading{Store: p.run.Store, Queue: queue, Total: total}
-	visible, _ := pass.Each(ctx, func(b reading.Batch) (taken int, stop bool, err error) {
-		for _, m := range b.Messages {
-			n, isPlanned := steps[m.ID]
-			if !isPlanned {
-				continue
-			}
-			s, err := p.run.journal.Step(n)
-			if err != nil || s.Take.Text != m.Text {
-				failed = errors.Join(failed, err)
-				continue
-			}
-			taken++
-			if !m.Again {
-				left--
-			}
-			failed = errors.Join(failed, p.run.journal.Received(n, m.PopReceipt, b.Until))
-		}
-		return taken, left == 0 || failed != nil, nil
-	})
-	reading.Wait(ctx, visible)
-	return failed
 }
 
 func closeBoth(j, undoes *journal.Journal) (err error) {

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,33 @@ func TestLateConfirmation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestResumeAfterAnotherReader: a run that was stopped goes on although somebody has received its messages since.
+func TestResumeAfterAnotherReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fill(t, 5)
+		_, e := w.newProcess(newEffects())
+		p, err := planAll(t.Context(), e, journal.Pace{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		if r, err := p.Execute(stopped); err != nil || r.Left != 5 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		advance(time.Hour)
+		if _, err := w.store.Receive(t.Context(), dead, storage.MaxBatch, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		advance(2 * time.Minute)
+		r, err := e.Resume(t.Context(), p.Run.ID)
+		if err != nil || r.Done != 5 || r.Skipped > 0 || len(w.store.All(live)) != 5 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
 }
 
 // TestSummaries checks the states of runs.

@@ -16,6 +16,7 @@ import (
 
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/reading"
 )
 
 // parallel is how many messages a run handles at once. It limits how many messages a kill leaves in between.
@@ -104,7 +105,10 @@ func (e *Engine) execute(ctx context.Context, j *journal.Journal) (Result, error
 		r.turns = rate.NewLimiter(rate.Limit(perSecond), burst)
 		r.turns.AllowN(time.Now(), burst-1)
 	}
-	err := r.executeAll(ctx)
+	err := r.claimAgain(ctx)
+	if err == nil {
+		err = r.executeAll(ctx)
+	}
 	stop, isStop := errors.AsType[StopError](err)
 	if isStop {
 		r.release(ctx)
@@ -114,6 +118,68 @@ func (e *Engine) execute(ctx context.Context, j *journal.Journal) (Result, error
 	result := resultOf(j)
 	result.Stopped = stop.Error()
 	return result, err
+}
+
+// claimAgain reads the queues again on which the claims of messages have ended while a plan or an interrupted run waited:
+// others may have received them since, so that their receipts are out of date. A message whose text has changed is not
+// the one that was confirmed, and its step is skipped.
+func (r *run) claimAgain(ctx context.Context) error {
+	ended := map[string]map[string]int{} // the numbers of steps by queue and ID
+	for n, progress := range r.journal.Steps() {
+		if progress.State != journal.Planned || claimLasts(progress, 0) {
+			continue
+		}
+		s, err := r.journal.Step(n)
+		if err != nil {
+			return err
+		}
+		if s.Take == nil || s.Take.ByReceipt || s.Take.NoText {
+			continue
+		}
+		if ended[s.Take.Queue] == nil {
+			ended[s.Take.Queue] = map[string]int{}
+		}
+		ended[s.Take.Queue][s.Take.ID] = n
+	}
+	for queue, steps := range ended {
+		if err := r.receiveAgain(ctx, queue, steps); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receiveAgain records the newest receipts of messages. An error of storage is left to the run, which tries the old
+// receipts.
+func (r *run) receiveAgain(ctx context.Context, queue string, steps map[string]int) (failed error) {
+	count := func(ctx context.Context) (int, error) { return r.Store.Count(ctx, queue) }
+	total, err := storage.Retry(ctx, count)
+	if err != nil {
+		return nil
+	}
+	left := len(steps)
+	pass := reading.Reading{Store: r.Store, Queue: queue, Total: total}
+	visible, _ := pass.Each(ctx, func(b reading.Batch) (taken int, stop bool, err error) {
+		for _, m := range b.Messages {
+			n, isPlanned := steps[m.ID]
+			if !isPlanned {
+				continue
+			}
+			s, err := r.journal.Step(n)
+			if err != nil || s.Take.Text != m.Text {
+				failed = errors.Join(failed, err)
+				continue
+			}
+			taken++
+			if !m.Again {
+				left--
+			}
+			failed = errors.Join(failed, r.journal.Received(n, m.PopReceipt, b.Until))
+		}
+		return taken, left == 0 || failed != nil, nil
+	})
+	reading.Wait(ctx, visible)
+	return failed
 }
 
 // Do carries out a few steps without a journal, and returns how far they have come. What is not finished stays as
