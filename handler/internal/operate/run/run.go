@@ -120,9 +120,9 @@ func (e *Engine) execute(ctx context.Context, j *journal.Journal) (Result, error
 	return result, err
 }
 
-// claimAgain reads the queues again on which the claims of messages have ended while a plan or an interrupted run waited:
-// others may have received them since, so that their receipts are out of date. A message whose text has changed is not
-// the one that was confirmed, and its step is skipped.
+// claimAgain reads the queues again on which the claims of messages have ended while a plan or an interrupted run
+// waited: others may have received them since, so that their receipts are out of date. A message whose text has changed
+// is not the one that was confirmed, and its step is skipped.
 func (r *run) claimAgain(ctx context.Context) error {
 	ended := map[string]map[string]int{} // the numbers of steps by queue and ID
 	for n, progress := range r.journal.Steps() {
