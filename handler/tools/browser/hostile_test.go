@@ -162,11 +162,18 @@ func (f *fixture) runCommands(commands []string) {
 	slices.SortFunc(commands, func(a, b string) int {
 		return cmp.Or(isDryRun(a)-isDryRun(b), strings.Compare(a, b))
 	})
-	ran := 0
+	ran, receiving := 0, 0
+	const oneIn = 5 // of the commands that receive messages, which takes seconds
 	for _, words := range slices.Compact(commands) {
 		isList := strings.Contains(words, " list ") || strings.HasPrefix(words, "async-caller show ")
 		if !isList && !strings.Contains(words, " --dry-run") {
 			continue
+		}
+		if !isList && strings.Contains(words, " --state poison") {
+			receiving++
+			if receiving%oneIn != 1 {
+				continue
+			}
 		}
 		ran++
 		command := exec.CommandContext(f.t.Context(), "sh", "-c", words)
