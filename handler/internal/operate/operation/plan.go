@@ -193,7 +193,7 @@ func (p *Plan) take(ctx context.Context, s account.Source, name string, change c
 	err = p.run.Read(ctx, run.Selection{
 		Queue: name, Total: total, Whole: s.IsWhole(), Enough: full, Select: selectStep,
 	})
-	_ = rows.end(ctx, err == nil && seen >= total) // the plan does not depend on rows
+	_ = rows.end(ctx, err == nil && !full() && seen >= total) // the plan does not depend on rows
 	p.Left = p.Total
 	if !full() {
 		p.Hidden += max(total-seen, 0)

@@ -157,9 +157,12 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		return err
 	})
 	beatErr := t.scheduled.Use(func(table storage.Table) error {
-		err := t.beat(ctx, table, functionapp.MonitorTimer)
-		return errors.Join(err, t.keeper.Compare(ctx, table))
+		return t.beat(ctx, table, functionapp.MonitorTimer)
 	})
+	var compareErr error
+	if table := t.scheduled.Table(); table != nil { // not Use: a queue can be denied
+		compareErr = t.keeper.Compare(ctx, table)
+	}
 	var dropErr error
 	if t.history != nil {
 		dropped := 0
@@ -168,7 +171,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 			text += fmt.Sprintf(", dropped %d tables of the history", dropped)
 		}
 	}
-	return text, errors.Join(err, appErr, beatErr, dropErr)
+	return text, errors.Join(err, appErr, beatErr, compareErr, dropErr)
 }
 
 // maxPauseLines limits the lines about pauses. The text of the task has the number of all.
