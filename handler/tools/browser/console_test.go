@@ -135,8 +135,8 @@ func (f *fixture) pages() map[string]string {
 
 func TestPages(t *testing.T) {
 	f := start(t)
-	f.scheduled(0, 10_000)
-	f.poison(0, 10_000)
+	f.scheduled(0, 4_000)
+	f.poison(0, 4_000)
 	f.traffic()
 	f.runsOfOthers()
 	f.delivered("order-delivered")
