@@ -115,10 +115,13 @@ func (f *fixture) hostilePages() []string {
 	for _, by := range message.ScheduledCriteria() {
 		pages = append(pages, "scheduled?by="+string(by))
 	}
-	for n, text := range hostileTexts {
-		pages = append(pages, "target?host="+url.QueryEscape(fmt.Sprint(n)+text), "call?id="+id(2, n),
-			"call?id="+id(4, n), "poison?by=reason&key="+url.QueryEscape(text),
-			"scheduled?by=host&key="+url.QueryEscape(text))
+	for n, text := range hostileTexts { // the lists have each text in both states
+		pages = append(pages, "target?host="+url.QueryEscape(fmt.Sprint(n)+text))
+		if n%2 == 0 {
+			pages = append(pages, "call?id="+id(2, n), "scheduled?by=host&key="+url.QueryEscape(text))
+		} else {
+			pages = append(pages, "call?id="+id(4, n), "poison?by=reason&key="+url.QueryEscape(text))
+		}
 	}
 	for _, m := range must(f.store.Peek(f.t.Context(), poisonQueue, storage.MaxBatch)) {
 		pages = append(pages, "call?id="+m.ID)
