@@ -85,8 +85,8 @@ type look struct {
 }
 
 // Look shows the selected dead letters, queue by queue, as the record and the first messages of each queue have them,
-// and keeps none in memory. It receives messages only from a queue of more than these of which the record cannot tell:
-// the record is not available, or AC-monitor has never read the queue. Matched is their number.
+// and keeps only their ids. It receives messages only from a queue of more than these of which the record cannot tell:
+// the record is not available, or AC-monitor has never read the queue.
 func (a *Account) Look(
 	ctx context.Context, s Source, visit func(message.Recorded) error,
 ) (listed Listed, err error) {

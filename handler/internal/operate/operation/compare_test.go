@@ -206,9 +206,13 @@ func TestMustRead(t *testing.T) {
 		"never":            {record.Reading{}, 40, 40, true},
 		"never_whole":      {record.Reading{TriedAt: ago(10 * time.Minute), Rows: 40, Messages: 40}, 40, 40, true},
 		"never_whole_soon": {record.Reading{TriedAt: ago(9 * time.Minute)}, 40, 40, false},
-		"equal":            {record.Reading{ReadAt: ago(time.Hour), TriedAt: ago(time.Hour), Differs: true}, 40, 40, false},
-		"differs_once":     {record.Reading{ReadAt: ago(time.Hour), TriedAt: ago(time.Hour)}, 39, 40, false},
-		"differs_twice":    {record.Reading{ReadAt: ago(time.Hour), TriedAt: ago(time.Hour), Differs: true}, 39, 40, true},
+		"equal": {
+			record.Reading{ReadAt: ago(time.Hour), TriedAt: ago(time.Hour), Differs: true}, 40, 40, false,
+		},
+		"differs_once": {record.Reading{ReadAt: ago(time.Hour), TriedAt: ago(time.Hour)}, 39, 40, false},
+		"differs_twice": {
+			record.Reading{ReadAt: ago(time.Hour), TriedAt: ago(time.Hour), Differs: true}, 39, 40, true,
+		},
 		"too_soon": {
 			record.Reading{ReadAt: ago(time.Hour), TriedAt: ago(9 * time.Minute), Differs: true}, 39, 40, false,
 		},

@@ -244,7 +244,7 @@ func lacking(listed account.Listed) error {
 	if listed.Lacks() == 0 {
 		return nil
 	}
-	return &codeError{exitPartly, fmt.Errorf("about %s not in the list; --read-queues receives the messages of the "+
+	return &codeError{exitPartly, fmt.Errorf("the list lacks about %s; --read-queues receives the messages of the "+
 		"queues to see all", format.Messages(listed.Lacks()))}
 }
 

@@ -44,8 +44,8 @@ func TestSharedRequestIDs(t *testing.T) {
 		if got := strings.Count(d.stdout.String(), "(request id of "+shortID(all[1].ID)+") "); got != 1 {
 			t.Errorf("%d marks in\n%s", got, d.stdout.String())
 		}
-		if want := "5 messages\n1 message has the request id of another one: `async-caller calls retry --state poison " +
-			"--all --dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
+		if want := "5 messages\n1 message has the request id of another one: `async-caller calls retry --state " +
+			"poison --all --dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
 			t.Errorf("%q, want %q", d.err.String(), want)
 		}
 		d.json = true

@@ -87,7 +87,9 @@ func TestBrokenJSON(t *testing.T) {
 			for flag, args := range map[string][]string{
 				"json-body": {"send", "--dry-run", "--url", "https://t.example/", "--json-body", test.text},
 				"retry":     {"send", "--dry-run", "--url", "https://t.example/", "--retry", test.text},
-				"set":       {"calls", "retry", "--state", "poison", "--all", "--yes", "--set", "call.json=" + test.text},
+				"set": {
+					"calls", "retry", "--state", "poison", "--all", "--yes", "--set", "call.json=" + test.text,
+				},
 			} {
 				isObject := strings.HasPrefix(test.text, "{")
 				isBracketed := isObject || strings.HasPrefix(test.text, "[")

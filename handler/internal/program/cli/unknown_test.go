@@ -82,7 +82,8 @@ func TestUnknownIsNeverNone(t *testing.T) {
 		},
 	} {
 		for command, code := range map[string]int{
-			"status": test.code, "status --json": test.code, "calls list": exitFailed, "calls list --state poison": exitFailed,
+			"status": test.code, "status --json": test.code,
+			"calls list": exitFailed, "calls list --state poison": exitFailed,
 			"calls retry --state poison --all --yes": exitFailed, "show 01234567": test.code, "doctor": exitFailed,
 			"calls list --state scheduled": exitFailed, "targets list": exitPartly, "runs list": exitPartly,
 			"erase --request-id r1 --yes": test.code,

@@ -278,7 +278,8 @@ func TestScheduleOfEnvelope(t *testing.T) {
 	}
 	for name, q := range map[string]explain.Question{
 		"malformed": question(`{"asyncCaller":1}`, nil),
-		"expired":   question(`{"asyncCaller":1,"deadline":"1999-01-01T00:00:00Z","call":{"url":"https://t.example/"}}`, nil),
+		"expired": question(`{"asyncCaller":1,"deadline":"1999-01-01T00:00:00Z",`+
+			`"call":{"url":"https://t.example/"}}`, nil),
 	} {
 		if got := explain.Simulate(limited, q); len(got.Attempts) > 0 {
 			t.Errorf("%s: %+v", name, got)
