@@ -207,11 +207,12 @@ func (h *host) newListener(fn functionapp.Function, i *invoker, stop func(error)
 		Invoke: func(ctx context.Context, msg storage.Message, content []byte) listener.Result {
 			return i.invoke(ctx, messageInvocation(fn, msg, content, time.Now(), uuid.NewString()))
 		},
-		Lease:     h.options.Lease,
-		PoisonTTL: poisonTTL,
-		Counts:    &h.counts,
-		Refused:   func(err error) { stop(fmt.Errorf("%w; the real host crashes then", err)) },
-		Log:       h.options.Log,
+		Lease:       h.options.Lease,
+		RenewsLease: true,
+		PoisonTTL:   poisonTTL,
+		Counts:      &h.counts,
+		Refused:     func(err error) { stop(fmt.Errorf("%w; the real host crashes then", err)) },
+		Log:         h.options.Log,
 	})
 }
 
@@ -241,7 +242,7 @@ func newClocks(
 	var all []*listener.Clock
 	var problems []error
 	for _, timer := range timers {
-		clock, err := listener.NewClock(timer, func(ctx context.Context) listener.Result {
+		clock, err := listener.NewClock(timer, func(ctx context.Context, _, _ time.Time) listener.Result {
 			return invoke(ctx, timerInvocation(timer, time.Now(), uuid.NewString()))
 		}, log)
 		if err != nil {

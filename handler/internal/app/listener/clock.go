@@ -17,12 +17,15 @@ import (
 type Clock struct {
 	timer    functionapp.Timer
 	schedule *cron.SpecSchedule
-	invoke   func(context.Context) Result
+	invoke   func(ctx context.Context, due, next time.Time) Result
 	log      zerolog.Logger
 }
 
-// NewClock returns a clock that does not run yet. The error names the file of an invalid schedule, or of an interval.
-func NewClock(timer functionapp.Timer, invoke func(context.Context) Result, log zerolog.Logger) (*Clock, error) {
+// NewClock returns a clock that does not run yet. It invokes the function with the time at which it is due, and the next
+// one. The error names the file of an invalid schedule, or of an interval.
+func NewClock(
+	timer functionapp.Timer, invoke func(ctx context.Context, due, next time.Time) Result, log zerolog.Logger,
+) (*Clock, error) {
 	schedule, err := functionapp.ParseCron(timer.Schedule)
 	if err != nil { // show the schedule as written: a setting that it names may be secret
 		return nil, fmt.Errorf("%s/function.json: schedule %q: %w", timer.Name, timer.ScheduleAsWritten, err)
@@ -34,20 +37,20 @@ func NewClock(timer functionapp.Timer, invoke func(context.Context) Result, log 
 // outlives ctx, cuts one short.
 func (c *Clock) Run(ctx, invocations context.Context) {
 	if c.timer.RunOnStartup && ctx.Err() == nil {
-		c.fire(invocations)
+		c.fire(invocations, time.Now())
 	}
 	for ctx.Err() == nil {
 		next := c.schedule.Next(time.Now())
 		if next.IsZero() || !storage.Sleep(ctx, time.Until(next)) { // zero: it does not come within five years
 			return
 		}
-		c.fire(invocations)
+		c.fire(invocations, next)
 	}
 }
 
 // fire invokes the function once.
-func (c *Clock) fire(ctx context.Context) {
-	if c.invoke(ctx) == Failed {
+func (c *Clock) fire(ctx context.Context, due time.Time) {
+	if c.invoke(ctx, due, c.schedule.Next(due)) == Failed {
 		c.log.Warn().Msg("timer function failed: its next invocation is at the next scheduled time")
 	}
 }

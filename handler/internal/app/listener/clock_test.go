@@ -36,7 +36,7 @@ func newClockTest(t *testing.T, schedule string, do work) *clockTest {
 	t.Helper()
 	c := &clockTest{begin: time.Now(), do: do}
 	timer := functionapp.Timer{Name: "TimerFn", Binding: "timer", Schedule: schedule}
-	invoke := func(ctx context.Context) Result { return c.invoked(ctx, t) }
+	invoke := func(ctx context.Context, _, _ time.Time) Result { return c.invoked(ctx, t) }
 	var err error
 	c.Clock, err = NewClock(timer, invoke, zerolog.New(&c.log))
 	if err != nil {

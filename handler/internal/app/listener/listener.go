@@ -3,6 +3,7 @@
 package listener
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,45 +24,59 @@ const (
 	shortestPoll = 100 * time.Millisecond
 	// pollSpread is the random part of a wait, up or down.
 	pollSpread = 0.2
+	// busyTime is how long a queue that had a message is not idle.
+	busyTime = 5 * time.Minute
 	// renewalFloor is the shortest wait between two renewals of a lease of 10 minutes or more.
 	renewalFloor = time.Minute
-	// storageTimeout bounds a poll, a renewal or the completion of a message: the network timeout of the Azure SDK for
-	// .NET. Messages of an abandoned receive are invisible until their lease ends.
-	storageTimeout = 100 * time.Second
-	// The client of the real host repeats what completes a message three times, as the SDK does by default: after
-	// firstPause, and then after twice as long, up to lastPause.
-	firstPause = 800 * time.Millisecond
-	lastPause  = 4 * firstPause
+)
+
+const (
+	// RequestTimeout bounds a request to storage. Messages of an abandoned receive are invisible until their lease ends.
+	RequestTimeout = 10 * time.Second
+	// CompletionTimeout bounds the requests that complete a message. They are repeated, because a message that is not
+	// completed is tried again.
+	CompletionTimeout = 30 * time.Second
 )
 
 // Result says how one invocation ended.
 type Result int
 
 // The results of invocations. A message is deleted after success; after a failure it is tried again, up to
-// maxDequeueCount.
+// maxDequeueCount. One that is kept stays as the invocation has left it.
 const (
 	Failed Result = iota
 	Succeeded
+	Kept
 	undecodable // the message's text is not in the queue's encoding: it was not tried
 )
 
-// Options configures a [Listener]. All but PoisonTTL are required; a zero Log discards the log.
+// Options configures a [Listener]. All are required but those that say otherwise; a zero Log discards the log.
 type Options struct {
 	Function functionapp.Function
-	// Queues are the options of host.json, with a MaxPollingInterval.
+	// Queues are the options of host.json. MaxPollingInterval is the longest pause between two polls.
 	Queues functionapp.QueueOptions
-	Store  storage.Queues
+	// IdlePolling takes the place of MaxPollingInterval when the queue had no message for 5 minutes; zero changes
+	// nothing.
+	IdlePolling time.Duration
+	Store       storage.Queues
 	// Invoke runs the function for a message, whose decoded text is the content. The end of ctx cuts it short.
 	Invoke func(ctx context.Context, msg storage.Message, content []byte) Result
-	// Lease is how long a received message stays invisible unless renewed, in whole seconds. It is renewed while the
+	// Lease is how long a received message stays invisible, in whole seconds. If it is renewed, that is while the
 	// invocation lasts.
-	Lease time.Duration
+	Lease       time.Duration
+	RenewsLease bool
+	// Places are shared by several listeners; nil sets no limit beside the slots of each.
+	Places *Places
 	// PoisonTTL is how long a message lives on the poison queue; zero means that it never expires.
 	PoisonTTL time.Duration
+	// Poisoned is told of each message that was moved to the poison queue, as it is there; it may be nil.
+	Poisoned func(queue string, msg storage.Message)
 	// Counts counts the messages. Several listeners may share it.
 	Counts *Counts
-	// Refused is called when storage refuses access (see [storage.ErrRefused]). It may be called more than once, and
-	// concurrently.
+	// Polled is told how each poll ended; it may be nil.
+	Polled func(error)
+	// Refused is called when storage refuses access (see [storage.ErrRefused]), after which a listener ends. It may be
+	// called more than once, and concurrently. Without it, a listener goes on: somebody may grant the access.
 	Refused func(error)
 	// Log never gets a message's content.
 	Log zerolog.Logger
@@ -106,7 +121,8 @@ type Listener struct {
 
 	// These belong to Run.
 	exists bool
-	state  string // whether the queue can be read, as logged last
+	state  string    // whether the queue can be read, as logged last
+	busyAt time.Time // when the queue last had a message, or the listener began
 }
 
 const readable = "queue can be read"
@@ -125,23 +141,30 @@ func New(o Options) *Listener {
 func (l *Listener) Run(ctx, invocations context.Context) {
 	defer l.messages.Wait()
 	empty := 0 // polls in a row that found nothing
+	l.busyAt = time.Now()
 	for ctx.Err() == nil {
-		batch, err := l.poll(invocations)
-		if errors.Is(err, storage.ErrRefused) {
+		places := l.Places.take(ctx, l.Queues.BatchSize)
+		if places == 0 {
+			return
+		}
+		batch, err := l.poll(invocations, places)
+		l.Places.received(len(batch), places)
+		if errors.Is(err, storage.ErrRefused) && l.Refused != nil {
 			l.Refused(fmt.Errorf("function %s cannot read its queue: %w", l.Function.Name, err))
 			return
 		}
 		l.report(err)
 		if len(batch) == 0 {
 			empty++
-			storage.Sleep(ctx, pollPause(empty, l.Queues.MaxPollingInterval, l.random()))
+			storage.Sleep(ctx, pollPause(empty, l.longestPause(), l.random()))
 			continue
 		}
-		empty = 0
+		empty, l.busyAt = 0, time.Now()
 		for _, msg := range batch {
 			l.inFlight.Add(1)
 			l.messages.Go(func() {
 				l.handle(invocations, msg)
+				l.Places.ended()
 				l.inFlight.Add(-1)
 				select {
 				case l.finished <- struct{}{}:
@@ -160,21 +183,24 @@ func (l *Listener) Run(ctx, invocations context.Context) {
 
 // poll receives messages if the queue exists; it never creates the queue. A stop does not interrupt it,
 // because messages that storage has leased would be out of reach until the lease ends.
-func (l *Listener) poll(ctx context.Context) ([]storage.Message, error) {
-	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
+func (l *Listener) poll(ctx context.Context, limit int) ([]storage.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	if !l.exists {
 		if _, err := l.Store.Count(ctx, l.Function.Queue); err != nil {
 			return nil, err
 		}
 	}
-	batch, err := l.Store.Receive(ctx, l.Function.Queue, l.Queues.BatchSize, l.Lease)
+	batch, err := l.Store.Receive(ctx, l.Function.Queue, limit, l.Lease)
 	l.exists = err == nil
 	return batch, err
 }
 
 // report logs when it changes whether the queue can be read.
 func (l *Listener) report(err error) {
+	if l.Polled != nil {
+		l.Polled(err)
+	}
 	state, event := readable, l.Log.Info()
 	switch {
 	case errors.Is(err, storage.ErrNoQueue):
@@ -186,6 +212,14 @@ func (l *Listener) report(err error) {
 		event.Msg(state)
 	}
 	l.state = state
+}
+
+// longestPause returns the longest wait before the next poll.
+func (l *Listener) longestPause() time.Duration {
+	if time.Since(l.busyAt) < busyTime {
+		return l.Queues.MaxPollingInterval
+	}
+	return cmp.Or(l.IdlePolling, l.Queues.MaxPollingInterval)
 }
 
 // pollPause returns the wait before the next poll, after this many in a row that found nothing; random is in [0,1).
@@ -224,26 +258,32 @@ func (l *Listener) handle(ctx context.Context, msg storage.Message) {
 	}
 	if err := l.complete(ctx, out, msg, log); err != nil {
 		log.Warn().Err(err).Msg("message not completed: it is visible again when its lease ends")
-		if errors.Is(err, storage.ErrRefused) {
+		if errors.Is(err, storage.ErrRefused) && l.Refused != nil {
 			l.Refused(fmt.Errorf("complete message of %s: %w", l.Function.Queue, err))
 		}
 	}
 }
 
-// tryMessage invokes the function and renews the message's lease meanwhile. It returns the newest receipt.
+// tryMessage invokes the function, and renews the message's lease meanwhile if it is renewed. It returns the newest
+// receipt.
 func (l *Listener) tryMessage(
 	ctx context.Context, msg storage.Message, content []byte, log zerolog.Logger,
 ) (out Result, receipt string) {
 	renewing, done := context.WithCancel(context.WithoutCancel(ctx))
-	receipts := make(chan string)
-	go func() { receipts <- l.renew(renewing, msg, log) }()
+	defer done()
+	receipts := make(chan string, 1)
+	if l.RenewsLease {
+		go func() { receipts <- l.renew(renewing, msg, log) }()
+	} else {
+		receipts <- msg.PopReceipt
+	}
 	out = l.Invoke(ctx, msg, content)
 	done()
 	l.Counts.update(func(s *Stats) {
-		if out == Succeeded {
-			s.Succeeded++
-		} else {
+		if out == Failed {
 			s.Failed++
+		} else {
+			s.Succeeded++
 		}
 	})
 	return out, <-receipts
@@ -272,16 +312,17 @@ func (l *Listener) renew(ctx context.Context, msg storage.Message, log zerolog.L
 // renewOnce is not interrupted by the end of the invocation or of the host: if storage renews the lease and the new
 // receipt is lost, the message cannot be deleted.
 func (l *Listener) renewOnce(ctx context.Context, msg storage.Message) (receipt string, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RequestTimeout)
 	defer cancel()
 	return l.Store.Update(ctx, l.Function.Queue, msg.ID, msg.PopReceipt, msg.Text, l.Lease)
 }
 
 // complete ends the delivery of a message. The host's stop does not interrupt it.
 func (l *Listener) complete(ctx context.Context, out Result, msg storage.Message, log zerolog.Logger) (err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CompletionTimeout)
 	defer cancel()
 	switch {
+	case out == Kept:
 	case out == Succeeded:
 		err = l.remove(ctx, msg)
 	case out == undecodable || msg.DequeueCount >= l.Queues.MaxDequeueCount:
@@ -289,7 +330,7 @@ func (l *Listener) complete(ctx context.Context, out Result, msg storage.Message
 			l.Queues.MaxDequeueCount, l.poison)
 		err = l.moveToPoison(ctx, msg)
 	default:
-		err = persist(ctx, func() error {
+		err = persist(ctx, func(ctx context.Context) error {
 			_, err := l.Store.Update(ctx, l.Function.Queue, msg.ID, msg.PopReceipt, msg.Text,
 				l.Queues.VisibilityTimeout)
 			return err
@@ -302,38 +343,32 @@ func (l *Listener) complete(ctx context.Context, out Result, msg storage.Message
 	return err
 }
 
-// persist repeats an operation until it succeeds, is refused, or finds no message or queue.
-func persist(ctx context.Context, do func() error) error {
-	for wait := firstPause; ; wait *= 2 {
-		err := do()
-		if err == nil || isGone(err) || errors.Is(err, storage.ErrRefused) || wait > lastPause {
-			return err
-		}
-		storage.Sleep(ctx, wait)
-	}
+// persist repeats a request until it succeeds, is refused, or finds no message or queue.
+func persist(ctx context.Context, try func(context.Context) error) error {
+	return storage.Persist(ctx, RequestTimeout, try, storage.ErrStale, storage.ErrNoQueue, storage.ErrRefused)
 }
 
 func (l *Listener) remove(ctx context.Context, msg storage.Message) error {
-	return persist(ctx, func() error { return l.Store.Delete(ctx, l.Function.Queue, msg.ID, msg.PopReceipt) })
+	return persist(ctx, func(ctx context.Context) error {
+		return l.Store.Delete(ctx, l.Function.Queue, msg.ID, msg.PopReceipt)
+	})
 }
 
 // moveToPoison writes the message's text to the poison queue and deletes the message. If the delete fails, both exist.
 func (l *Listener) moveToPoison(ctx context.Context, msg storage.Message) error {
-	put := func() error {
-		_, err := l.Store.Put(ctx, l.poison, storage.Item{Text: msg.Text, TTL: l.PoisonTTL})
+	var put storage.Message
+	err := persist(ctx, func(ctx context.Context) (err error) {
+		put, err = storage.PutCreating(ctx, l.Store, l.poison, storage.Item{Text: msg.Text, TTL: l.PoisonTTL})
 		return err
-	}
-	err := persist(ctx, put)
-	if errors.Is(err, storage.ErrNoQueue) {
-		err = l.Store.Create(ctx, l.poison)
-		if err == nil {
-			err = persist(ctx, put)
-		}
-	}
+	})
 	if err != nil {
 		return fmt.Errorf("move message to %s: %w", l.poison, err)
 	}
 	l.Counts.update(func(s *Stats) { s.Poisoned++ })
+	if l.Poisoned != nil {
+		put.Text = msg.Text
+		l.Poisoned(l.poison, put)
+	}
 	return l.remove(ctx, msg)
 }
 

@@ -101,7 +101,7 @@ func newListenerTest(t *testing.T, do work) *listenerTest {
 	b.Listener = New(Options{
 		Function: functionapp.Function{Name: "Fn", Queue: "work"}, Queues: queues, Store: store,
 		Invoke: func(ctx context.Context, msg storage.Message, _ []byte) Result { return do(ctx, msg) },
-		Lease:  10 * time.Minute, PoisonTTL: poisonTTL, Counts: &Counts{}, Log: zerolog.Nop(),
+		Lease:  10 * time.Minute, RenewsLease: true, PoisonTTL: poisonTTL, Counts: &Counts{}, Log: zerolog.Nop(),
 		Refused: func(err error) { b.refused = err },
 	})
 	b.random = func() float64 { return 0.5 }
