@@ -30,6 +30,7 @@ import (
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -126,6 +127,17 @@ func (i *Instance) Run(ctx context.Context) {
 	}
 	routines.Wait()
 }
+
+// WhyNoCalls returns why the instance makes no calls; empty if it makes them.
+func (i *Instance) WhyNoCalls() string { return i.config.whyNoCalls() }
+
+// RecordPoison writes the row of a message that was moved to a poison queue just now.
+func (i *Instance) RecordPoison(queue string, msg storage.Message) {
+	i.records.scheduled.Insert(operation.RowOf(i.config.accountOf().Rules, queue, msg.ID, msg.Text))
+}
+
+// TakesTurn reports whether this instance runs a timer function that is due now, of those that have the same app.
+func (i *Instance) TakesTurn(ctx context.Context, timer string, due, next time.Time) bool { return true }
 
 // Close closes the instance, after the last delivery and the last task.
 func (i *Instance) Close() {
