@@ -11,6 +11,7 @@ import (
 // TestHostEndsDuringCalls checks that calls that a host leaves behind are made again soon after the next host has
 // started, as the same attempt, and that every message is there once.
 func TestHostEndsDuringCalls(t *testing.T) {
+	needsHost(t, "a worker leaves no calls behind; TestStop and TestKills of package work")
 	const messages = 20
 	for name, test := range map[string]struct {
 		end func(*testbed.Host) error
@@ -23,9 +24,6 @@ func TestHostEndsDuringCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if name == "terminated" {
 				onlyLocal(t, "Core Tools ignore SIGTERM")
-			}
-			if name != "terminated" {
-				needsHost(t, "nobody releases the messages of a killed worker before their leases of 6 minutes end")
 			}
 			t.Parallel()
 			f := newFixture(t, options{})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,15 +208,15 @@ func TestHealth(t *testing.T) {
 				t.Errorf("%q, want %q", got, want)
 			}
 		}
-		store.err = errBusy
+		store.set(errBusy)
 		want("starting")
 		want("storage")
-		store.err = nil
+		store.set(nil)
 		want("")
-		store.err = errBusy
+		store.set(errBusy)
 		want("")
 		want("storage")
-		store.err = storage.ErrNoQueue
+		store.set(storage.ErrNoQueue)
 		want("")
 		r.stop(t)
 	})
@@ -224,19 +225,32 @@ func TestHealth(t *testing.T) {
 // failing fails each poll with an error, unless it is nil.
 type failing struct {
 	storage.Queues
+	mu  sync.Mutex
 	err error
 }
 
+func (f *failing) set(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *failing) fault() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
 func (f *failing) Receive(ctx context.Context, name string, n int, lease time.Duration) ([]storage.Message, error) {
-	if f.err != nil {
-		return nil, f.err
+	if err := f.fault(); err != nil {
+		return nil, err
 	}
 	return f.Queues.Receive(ctx, name, n, lease)
 }
 
 func (f *failing) Count(ctx context.Context, name string) (int, error) {
-	if f.err != nil {
-		return 0, f.err
+	if err := f.fault(); err != nil {
+		return 0, err
 	}
 	return f.Queues.Count(ctx, name)
 }
