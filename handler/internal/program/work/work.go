@@ -74,6 +74,7 @@ func ReadConfig(dir string, environ, queues []string) (c Config, err error) {
 	if err := errors.Join(app.LocalErr, app.FunctionsErr, app.ConnectionErr); err != nil {
 		return c, err
 	}
+	app.Settings.Rules.Notice = idlePolling + decision.HostNotice
 	longest, source := app.Settings.LongestCall()
 	if longest > LongestCall {
 		app.SettingsErr = errors.Join(app.SettingsErr, fmt.Errorf("%s is %v: a worker allows at most %v, because its "+

@@ -86,8 +86,8 @@ const (
 
 // handBack returns how long a message that is handed back stays invisible. A message that expires in the meantime comes
 // back earlier.
-func handBack(left time.Duration, jitter float64) time.Duration {
-	return inTime(handBackDelay+time.Duration(jitter*float64(handBackJitter)), left)
+func (r Rules) handBack(left time.Duration, jitter float64) time.Duration {
+	return r.inTime(handBackDelay+time.Duration(jitter*float64(handBackJitter)), left)
 }
 
 // A held message stays invisible for holdDelay ± holdJitter, at most for LongestHold.
@@ -97,10 +97,12 @@ const (
 	LongestHold = holdDelay + holdJitter
 )
 
-// lastAttemptLead is how long before the deadline a last attempt becomes due. It is longer than the host needs
-// to notice a visible message (maxPollingInterval, 2 s, and rounding to whole seconds), so that the message
-// does not arrive expired.
-const lastAttemptLead = 10 * time.Second
+// HostNotice is how long the host needs to notice a message that has become visible (maxPollingInterval).
+const HostNotice = 2 * time.Second
+
+// leadMargin is how much earlier than that, before its deadline, a last attempt becomes due, so that the message does
+// not arrive expired: delays are rounded to whole seconds.
+const leadMargin = 8 * time.Second
 
 // MinRecordedDelay is the shortest delay of a message that is recorded as scheduled: shorter ones cost no transaction.
 const MinRecordedDelay = 30 * time.Second
@@ -112,12 +114,16 @@ const lastDelay = time.Second
 // requested.
 const tokenWait = time.Minute
 
-// inTime shortens a delay so that a message whose deadline is left away arrives before it: the host needs up to 2 s to
-// notice a visible message (maxPollingInterval). The result is never shorter than a second, the shortest delay that
-// a queue has.
-func inTime(delay, left time.Duration) time.Duration {
-	const notice = 2 * time.Second
-	return min(delay, max(left, notice+time.Second)-notice)
+// notice is how long the app needs to notice a message that has become visible.
+func (r Rules) notice() time.Duration { return cmp.Or(r.Notice, HostNotice) }
+
+// lastAttemptLead is how long before the deadline a last attempt becomes due.
+func (r Rules) lastAttemptLead() time.Duration { return r.notice() + leadMargin }
+
+// inTime shortens a delay so that a message whose deadline is left away arrives before it. The result is never shorter
+// than a second, the shortest delay that a queue has.
+func (r Rules) inTime(delay, left time.Duration) time.Duration {
+	return min(delay, max(left, r.notice()+time.Second)-r.notice())
 }
 
 // Decision says what to do with a message.
@@ -162,6 +168,8 @@ type Rules struct {
 	Profiles targets.Profiles
 	// Statuses are the temporary responses; nil means [DefaultStatuses].
 	Statuses Statuses
+	// Notice is how long the app needs to notice a message that has become visible; zero means [HostNotice].
+	Notice time.Duration
 	// MaxDelay is the longest delay that the queue accepts; zero means no limit. A longer wait is made of
 	// several delays.
 	MaxDelay time.Duration
@@ -236,12 +244,14 @@ func (r Rules) DueCall(in *Intake, w World) Due {
 	deadline := in.Envelope.GiveUpAt(r.Expiration)
 	return Due{
 		Intake: in, Target: targets.Address(in.Envelope.Call.Target),
-		Deadline: deadline, LastAttempt: isLastAttempt(deadline, w.Now), Arrived: w.Arrived, Jitter: w.Jitter,
+		Deadline: deadline, LastAttempt: r.isLastAttempt(deadline, w.Now), Arrived: w.Arrived, Jitter: w.Jitter,
 	}
 }
 
 // isLastAttempt reports whether the deadline leaves no time for a later attempt than one that begins now.
-func isLastAttempt(deadline, now time.Time) bool { return !now.Before(deadline.Add(-lastAttemptLead)) }
+func (r Rules) isLastAttempt(deadline, now time.Time) bool {
+	return !now.Before(deadline.Add(-r.lastAttemptLead()))
+}
 
 // refuse decides about a message that is due, but whose call must not begin now. It comes back after the delay, but not
 // after the time of the last attempt. From then on it comes back every second or two, until in the last second before
@@ -256,10 +266,10 @@ func (r Rules) refuse(in *Intake, refusal Refusal, w World) Decision {
 	case left <= lastDelay:
 		d.Reason, d.Detail = Expired, string(refusal.Reason)
 		return giveUp(e, d, r.GiveUp)
-	case isLastAttempt(d.State.Expires, w.Now):
-		delay = inTime(lastDelay+time.Duration(w.Jitter*float64(lastDelay)), left)
+	case r.isLastAttempt(d.State.Expires, w.Now):
+		delay = r.inTime(lastDelay+time.Duration(w.Jitter*float64(lastDelay)), left)
 	default:
-		delay = min(delay, left-lastAttemptLead)
+		delay = min(delay, left-r.lastAttemptLead())
 	}
 	if d.Reason == Busy && delay < MinRecordedDelay {
 		return r.wait(in, d, delay, w) // it stays due, however the clocks of the instances differ
@@ -275,7 +285,7 @@ func (r Rules) afterCall(in *Intake, o Outcome, w World) Decision {
 	d.State.Expires = e.GiveUpAt(r.Expiration)
 	if j.verdict == interrupted { // as if the call had not begun
 		d.Reason, d.Judged, d.Detail, d.Status = Interrupted, Interrupted, j.rule, e.LatestStatus()
-		return r.wait(in, d, handBack(d.State.Expires.Sub(w.Now), w.Jitter), w)
+		return r.wait(in, d, r.handBack(d.State.Expires.Sub(w.Now), w.Jitter), w)
 	}
 	d.State.NextAttemptAt, d.State.Ticket = time.Time{}, 0
 	d.State.Attempts = min(d.State.Attempts+1, envelope.MaxAttempts)
@@ -335,7 +345,7 @@ func (r Rules) release(in *Intake, v *Verdict, w World) Decision {
 		called := r.afterCall(in, *v.Outcome, w)
 		d.Judged, d.Status, d.State = called.Judged, called.Status, called.State
 	}
-	d.Delay = handBack(left, w.Jitter)
+	d.Delay = r.handBack(left, w.Jitter)
 	return d
 }
 
@@ -361,10 +371,13 @@ func (r Rules) retry(in *Intake, d Decision, o Outcome, w World) Decision {
 		delay = max(delay, jittered(asked.wait, w.Jitter))
 	}
 	next := w.Now.Add(delay)
-	if !next.Before(d.State.Expires) {
+	if !next.Before(d.State.Expires.Add(-r.notice())) {
 		first, _ := in.Policy.Bounds(1)
-		next = d.State.Expires.Add(-lastAttemptLead)
-		if !next.After(w.Now.Add(first)) {
+		lead := d.State.Expires.Add(-r.lastAttemptLead())
+		switch {
+		case lead.After(w.Now.Add(first)):
+			next = lead
+		case !next.Before(d.State.Expires):
 			d.Reason, d.Detail = Expired, "the deadline comes before the next attempt; the last one: "+last
 			return giveUp(in.Envelope, d, r.GiveUp)
 		}
