@@ -12,12 +12,12 @@ import (
 	"syscall"
 	"time"
 
-
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/logs"
@@ -62,6 +62,7 @@ type Instance struct {
 	config      Config
 	client      *outbound.Client
 	records     records
+	turns       *heartbeat.Turns
 	credentials *credential.Store
 	refusals    *Refusals
 	log         zerolog.Logger
@@ -110,6 +111,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 		Refusals: i.refusals, Log: log,
 	}.Connect(i.Deliverer)
 	i.Tasks = c.timers(i.records).tasks(stopping)
+	i.turns = heartbeat.NewTurns(i.records.shared.Table(), c.appName())
 	i.records.settings.Read(stopping, firstRead)
 	return i
 }
@@ -137,7 +139,9 @@ func (i *Instance) RecordPoison(queue string, msg storage.Message) {
 }
 
 // TakesTurn reports whether this instance runs a timer function that is due now, of those that have the same app.
-func (i *Instance) TakesTurn(ctx context.Context, timer string, due, next time.Time) bool { return true }
+func (i *Instance) TakesTurn(ctx context.Context, timer string, due, next time.Time) bool {
+	return i.turns.Take(ctx, timer, due, next)
+}
 
 // Close closes the instance, after the last delivery and the last task.
 func (i *Instance) Close() {
