@@ -35,12 +35,6 @@ import (
 	"asynccaller/handler/internal/storage/azure"
 )
 
-// The adapters of an app, which pass it messages: the Functions host, or the worker.
-const (
-	Host   = "host"
-	Worker = "worker"
-)
-
 // Config is the configuration of an instance.
 type Config struct {
 	// App is the app folder. If its settings have problems, the instance is in hold mode.
@@ -49,8 +43,10 @@ type Config struct {
 	Store storage.Queues
 	// Version is that of the executable.
 	Version string
-	// Adapter is [Host] or [Worker].
+	// Adapter is [heartbeat.Host] or [heartbeat.Worker].
 	Adapter string
+	// Queues are those that the instance serves; nil means those of all functions that run.
+	Queues []string
 }
 
 // Instance delivers messages, and does the work of timer functions. Create it with [Open].
