@@ -18,6 +18,7 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/logs"
@@ -58,6 +59,8 @@ type Instance struct {
 	Deliverer *delivery.Deliverer
 	// Tasks are those of the timer functions, by their names.
 	Tasks map[string]ingress.Task
+	// Clock decides whether this instance runs a timer function, where no host does.
+	Clock *heartbeat.Clock
 
 	config      Config
 	client      *outbound.Client
@@ -110,6 +113,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 		Refusals: i.refusals, Log: log,
 	}.Connect(i.Deliverer)
 	i.Tasks = c.timers(i.records).tasks(stopping)
+	i.Clock = heartbeat.NewClock(c.appName(), i.records.shared.Table())
 	i.records.settings.Read(stopping, firstRead)
 	return i
 }
@@ -135,9 +139,6 @@ func (i *Instance) WhyNoCalls() string { return i.config.whyNoCalls() }
 func (i *Instance) RecordPoison(queue string, msg storage.Message) {
 	i.records.scheduled.Insert(operation.RowOf(i.config.accountOf().Rules, queue, msg.ID, msg.Text))
 }
-
-// TakesTurn reports whether this instance runs a timer function that is due now, of those that have the same app.
-func (i *Instance) TakesTurn(ctx context.Context, timer string, due, next time.Time) bool { return true }
 
 // Close closes the instance, after the last delivery and the last task.
 func (i *Instance) Close() {
