@@ -24,6 +24,9 @@ import (
 // repository's workflow.
 const template = "../deploy/main.bicep"
 
+// alertsModule has the alerts of both templates.
+const alertsModule = "../deploy/alerts.bicep"
+
 // group returns the first group of each match of a pattern.
 func group(text, pattern string) (found []string) {
 	for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
@@ -295,27 +298,44 @@ func TestTemplateRoles(t *testing.T) {
 	}
 }
 
-// resourcePattern matches a resource of the template: name, provider, first part of the type, version.
+// resourcePattern matches a resource of the template: name, provider, first part of the type, version, and whether it
+// exists.
 var resourcePattern = regexp.MustCompile(
-	`(?ms)^resource (\w+) '([\w.]+)(/\w+)[\w/]*@([\w-]+)' = .*?^(?:\}|\]|\}\])$`)
+	`(?ms)^resource (\w+) '([\w.]+)(/\w+)[\w/]*@([\w-]+)' (existing )?= .*?^(?:\}|\]|\}\])$`)
+
+// readTemplates returns the text of all templates and modules.
+func readTemplates(t *testing.T) string {
+	t.Helper()
+	paths, err := filepath.Glob("../deploy/*.bicep")
+	if err != nil || len(paths) < 2 {
+		t.Fatal(paths, err)
+	}
+	var text strings.Builder
+	for _, path := range paths {
+		text.WriteString(read(t, path))
+	}
+	return text.String()
+}
 
 // TestTemplateStyle: what the linter of Bicep demands, as far as text shows it.
 func TestTemplateStyle(t *testing.T) {
-	text := read(t, template)
+	text := readTemplates(t)
 	declared := group(text, `(?m)^(?:param|var|output) (\w+)`)
 	described := group(text, `(?m)^@description\('.+'\)\n(?:@.*\n)*(?:param|var|output) (\w+)`)
 	compare(t, "declarations with a description of one line", declared, described)
 	oldest := map[string]string{
 		"Microsoft.Web": "2025-03-01", "Microsoft.Storage": "2026-04-01", "Microsoft.Network": "2026-01-01",
 		"Microsoft.OperationalInsights": "2026-03-01", "Microsoft.Network/privateDnsZones": "2024-06-01",
-		"Microsoft.Insights/scheduledQueryRules": "2026-03-01",
+		"Microsoft.Insights/scheduledQueryRules": "2026-03-01", "Microsoft.App": "2025-01-01",
 	}
+	const categories = "Microsoft.Insights/diagnosticSettings@2021-05-01-preview" // no other version has any
 	for _, resource := range resourcePattern.FindAllStringSubmatch(text, -1) {
 		least, listed := oldest[resource[2]+resource[3]]
 		if !listed {
 			least = oldest[resource[2]]
 		}
-		if resource[4] < least || strings.HasSuffix(resource[4], "-preview") {
+		name := resource[2] + resource[3] + "@" + resource[4]
+		if resource[4] < least || strings.HasSuffix(resource[4], "-preview") && name != categories {
 			t.Errorf("%s has the API version %s, want %s or later, and no preview", resource[1], resource[4], least)
 		}
 	}
@@ -327,7 +347,7 @@ func TestTemplateStyle(t *testing.T) {
 // TestTemplateResources: calls survive a failed zone and a deletion by mistake, a closed storage account is reachable
 // for the app, and each role names the kind of who has it.
 func TestTemplateResources(t *testing.T) {
-	text := read(t, template)
+	text := read(t, template) + read(t, alertsModule)
 	resources := map[string]string{}
 	for _, resource := range resourcePattern.FindAllStringSubmatch(text, -1) {
 		resources[resource[1]] = strings.Join(strings.Fields(resource[0]), " ")
@@ -382,7 +402,7 @@ func TestTemplateResources(t *testing.T) {
 			"functionsRuntimeScaleMonitoringEnabled: closed", "endpointSubnet zoneLink endpoint zoneGroup ]",
 		},
 		// The same alert of two apps must be told apart.
-		"alert": {"name: '${name}-${rule.name}-${token}'", "displayName: '${resourceName}: ${rule.title}'"},
+		"alert": {"name: '${name}-${rule.name}-${token}'", "displayName: '${name}-${token}: ${rule.title}'"},
 		// roles
 		"storageRole":  {"principalType: 'ServicePrincipal'"},
 		"insightsRole": {"principalType: 'ServicePrincipal'"},
@@ -413,7 +433,7 @@ func TestTemplateResources(t *testing.T) {
 		// A pipeline is no user. For another id than the deployer's nothing is known.
 		"param operatorPrincipalType string = operatorPrincipalId == deployer().objectId && " +
 			"empty(deployer().userPrincipalName) ? 'ServicePrincipal' : 'User'",
-		"    actions: {\n      actionGroups: concat(filter(actionGroupIds, id => !empty(id)), " +
+		"    actions: {\n        actionGroups: concat(filter(actionGroupIds, id => !empty(id)), " +
 			"empty(alertEmail) ? [] : [actionGroup.id])",
 		"param settings { *: string } = {}",
 		"param routedQueues string[] = []",
@@ -428,14 +448,14 @@ func TestTemplateResources(t *testing.T) {
 
 // TestNamesOfResources: two apps in one resource group share no resource, except private zones, which have one name.
 func TestNamesOfResources(t *testing.T) {
-	isOfApp := regexp.MustCompile(`^(resourceName|guid\(.*|'.*\$\{token\}')$`)
+	isOfApp := regexp.MustCompile(`^(resourceName|account|guid\(.*|'.*\$\{token\}')$`)
 	isShared := map[string]bool{"zone": true, "appZone": true}
-	text := read(t, template)
+	text := readTemplates(t)
 	for _, resource := range resourcePattern.FindAllStringSubmatch(text, -1) {
 		name := group(resource[0], `(?m)^ +name: (.*)$`)[0]
 		parent := append(group(resource[0], `(?m)^ +(?:parent|scope): (\w+)`), "")[0]
 		isChild := parent != "" && !isShared[parent]
-		if !isChild && !isShared[resource[1]] && !isOfApp.MatchString(name) {
+		if resource[5] == "" && !isChild && !isShared[resource[1]] && !isOfApp.MatchString(name) {
 			t.Errorf("the resource %s of two apps has the name %s", resource[1], name)
 		}
 	}
