@@ -194,9 +194,7 @@ func (h *host) logStart(cmd command, port int) {
 
 // logSummary logs the counts, which the end-to-end tests read.
 func (h *host) logSummary() {
-	s := h.counts.Read()
-	h.options.Log.Info().Int("received", s.Received).Int("succeeded", s.Succeeded).Int("failed", s.Failed).
-		Int("poisoned", s.Poisoned).Int64("max_dequeue_count", s.MaxDequeueCount).Msg("host stopped")
+	h.counts.Read().Log(h.options.Log.Info()).Msg("host stopped")
 }
 
 func (h *host) newListener(fn functionapp.Function, i *invoker, stop func(error)) *listener.Listener {

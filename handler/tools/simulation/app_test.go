@@ -42,7 +42,7 @@ type app struct {
 	now       time.Duration
 	events    agenda[func()]
 	queue     agenda[*call]
-	instances []*instance
+	instances []*hosted
 	// undelivered is the number of calls that were not delivered yet.
 	undelivered int
 	// transactions are the storage operations; those that find no message are not counted.
@@ -55,7 +55,7 @@ func newApp(slots hostJSON, instances int) *app {
 		random: rand.New(rand.NewPCG(11, 12)),
 	}
 	for range instances {
-		i := &instance{app: a, hostJSON: slots}
+		i := &hosted{app: a, hostJSON: slots}
 		now := func() time.Time { return begin.Add(a.now) }
 		room := admission.NewRoom(slots.newBatchThreshold, 400<<10, now)
 		breakers := admission.NewBreakers(now, zerolog.Nop())
@@ -213,8 +213,8 @@ func (t *target) send(calls int, from, to time.Duration, attempts int) {
 	t.transactions += calls
 }
 
-// instance is an instance of the Functions host with its handler.
-type instance struct {
+// hosted is an instance of the Functions host with its handler.
+type hosted struct {
 	*app
 	hostJSON
 	gates    []delivery.Gate
@@ -228,7 +228,7 @@ type instance struct {
 }
 
 // poll receives messages and starts all of them.
-func (i *instance) poll() {
+func (i *hosted) poll() {
 	i.after(receiveTime, func() {
 		received := 0
 		for ; received < i.batchSize; received++ {
@@ -251,7 +251,7 @@ func (i *instance) poll() {
 }
 
 // backOff returns the delay after a poll without a message.
-func (i *instance) backOff() time.Duration {
+func (i *hosted) backOff() time.Duration {
 	i.empty++
 	if i.empty == 1 {
 		return shortestPolling
@@ -261,7 +261,7 @@ func (i *instance) backOff() time.Duration {
 }
 
 // pollAgain polls as soon as few enough messages are in flight.
-func (i *instance) pollAgain() {
+func (i *hosted) pollAgain() {
 	if i.waiting && i.inFlight <= i.newBatchThreshold {
 		i.waiting = false
 		i.poll()
@@ -269,7 +269,7 @@ func (i *instance) pollAgain() {
 }
 
 // deliver takes a message through the handler.
-func (i *instance) deliver(c *call) {
+func (i *hosted) deliver(c *call) {
 	t, w := c.target, i.world(begin.Add(i.now))
 	if !i.rules.IsDue(&c.intake, w) {
 		i.settle(c, i.rules.Decide(&c.intake, nil, w), nil)
@@ -306,12 +306,12 @@ func (i *instance) deliver(c *call) {
 }
 
 // world is the present world for a message.
-func (i *instance) world(arrived time.Time) decision.World {
+func (i *hosted) world(arrived time.Time) decision.World {
 	return decision.World{Arrived: arrived, Now: begin.Add(i.now), Jitter: i.random.Float64()}
 }
 
 // enter asks the gates.
-func (i *instance) enter(c *call, w decision.World) (passed []decision.Pass, refused *decision.Verdict) {
+func (i *hosted) enter(c *call, w decision.World) (passed []decision.Pass, refused *decision.Verdict) {
 	due := i.rules.DueCall(&c.intake, w)
 	due.Message.Function = "AC-standard"
 	for _, gate := range i.gates {
@@ -342,7 +342,7 @@ func (t *target) begin(c *call) decision.Outcome {
 
 // settle writes the successor, frees the slot, and answers the host, which deletes the message. Like the queue it
 // rounds delays up to whole seconds.
-func (i *instance) settle(c *call, d decision.Decision, passed []decision.Pass) {
+func (i *hosted) settle(c *call, d decision.Decision, passed []decision.Pass) {
 	settled := func() {
 		for _, pass := range passed {
 			pass.Released(begin.Add(i.now))

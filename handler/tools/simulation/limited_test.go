@@ -24,7 +24,7 @@ import (
 	"asynccaller/handler/internal/deliver/settle"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/observers/history"
-	"asynccaller/handler/internal/program/serve"
+	"asynccaller/handler/internal/program/instance"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/retry"
@@ -282,7 +282,7 @@ func (w *limited) start() *limitedInstance {
 		Settler: settle.New(limitedStore{i}, storage.Base64).
 			WithReschedule(settle.RescheduleEnqueue, routedDeliveries),
 	}
-	path := serve.Path{NewBatchThreshold: shipped.newBatchThreshold, Log: zerolog.Nop(), Limits: i.limits}
+	path := instance.Path{NewBatchThreshold: shipped.newBatchThreshold, Log: zerolog.Nop(), Limits: i.limits}
 	if w.history {
 		path.KeepHistory = targets.HistoryCheck
 		path.History = history.New(&w.tables, 1000*time.Hour, zerolog.Nop())

@@ -43,6 +43,9 @@ const (
 	Operator
 	// Doctor is an operator who checks what the handler reads.
 	Doctor
+	// Worker is a process that makes the calls of the app without the Functions host. It reads what the handler reads,
+	// and adds the values of local.settings.json.
+	Worker
 )
 
 // ReadApp reads an app folder. It leaves to its caller which problems matter.
@@ -56,7 +59,11 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 		}
 		trusted = append([]string{}, environ...)
 	}
-	a.Functions, a.FunctionsErr = functionapp.Load(dir, a.Environ)
+	load, hasHost := functionapp.Load, reader == Handler || reader == Doctor
+	if reader == Worker {
+		load = functionapp.LoadForWorker
+	}
+	a.Functions, a.FunctionsErr = load(dir, a.Environ)
 	a.Host, a.HostErr = functionapp.LoadHost(dir, a.Environ)
 	if errors.Is(a.HostErr, fs.ErrNotExist) && reader != Handler {
 		a.HostErr = nil
@@ -71,10 +78,10 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 	if reader != Operator && a.Functions != nil && !errors.Is(a.FunctionsErr, functionapp.ErrNoApp) {
 		a.SettingsErr = errors.Join(a.SettingsErr, a.Settings.CheckRoutes(a.Functions))
 	}
-	if reader != Operator && a.Functions != nil {
+	if hasHost && a.Functions != nil {
 		a.SettingsErr = errors.Join(a.SettingsErr, a.Functions.CheckForgery())
 	}
-	if reader != Operator && a.Functions != nil && a.Settings.CallTimeout > 0 {
+	if hasHost && a.Functions != nil && a.Settings.CallTimeout > 0 {
 		a.SettingsErr = errors.Join(a.SettingsErr, a.Settings.CheckTimeouts(a.Functions.Host))
 	}
 	a.Connection, a.ConnectionErr = readConnection(dir, a.Environ, trusted)

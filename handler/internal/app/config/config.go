@@ -214,14 +214,19 @@ func Load(environ []string, policies retry.Policies) (Settings, error) {
 	return loaded, errors.Join(problems...)
 }
 
+// LongestCall returns how long a call may take, and what says so.
+func (s Settings) LongestCall() (longest time.Duration, source string) {
+	ofProfiles := s.Rules.Profiles.LongestTimeout()
+	if ofProfiles > s.CallTimeout {
+		return ofProfiles, "the longest timeout in " + TargetsFile
+	}
+	return s.CallTimeout, Prefix + "CALL_TIMEOUT"
+}
+
 // CheckTimeouts reports a functionTimeout in host.json that is too short: the host would end an invocation before the
 // call and then the settle write are done.
 func (s Settings) CheckTimeouts(host functionapp.Host) error {
-	longest, source := s.CallTimeout, Prefix+"CALL_TIMEOUT"
-	ofProfiles := s.Rules.Profiles.LongestTimeout()
-	if ofProfiles > longest {
-		longest, source = ofProfiles, "the longest timeout in "+TargetsFile
-	}
+	longest, source := s.LongestCall()
 	needed := longest + settle.Timeout
 	if host.FunctionTimeout < 0 || host.FunctionTimeout > needed {
 		return nil

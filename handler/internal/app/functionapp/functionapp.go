@@ -256,11 +256,17 @@ func Staged(dir string) string {
 // and schedules, and overrides values of host.json. The error joins all problems; each names the file and what to
 // change. With an error Load also returns the valid part, so that the caller can check it together with the settings,
 // or nil if it cannot read host.json.
-func Load(dir string, environ []string) (*App, error) {
+func Load(dir string, environ []string) (*App, error) { return load(dir, environ, true) }
+
+// LoadForWorker is like [Load] for a process without the Functions host, which needs no extensions and no handler.
+func LoadForWorker(dir string, environ []string) (*App, error) { return load(dir, environ, false) }
+
+func load(dir string, environ []string, hasHost bool) (*App, error) {
 	file, err := readHostJSON(dir, environ)
 	if err != nil {
 		return nil, err
 	}
+	file.hasHost = hasHost
 	app := &App{Dir: dir, Host: file.host()}
 	problems := app.readFunctions(environ)
 	staged, _ := fs.Glob(os.DirFS(dir), stagedFunctions) // the pattern is valid

@@ -55,6 +55,8 @@ type hostJSON struct {
 	values map[string]string
 	// extensions says whether the app folder has extensionsFile.
 	extensions bool
+	// hasHost says that the Functions host reads the file, too.
+	hasHost bool
 	// processors is the number of processors by which the host multiplies its default of newBatchThreshold.
 	processors int
 	problems
@@ -76,6 +78,7 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	}
 	extensions, err := os.Stat(filepath.Join(dir, filepath.FromSlash(extensionsFile)))
 	h := &hostJSON{
+		hasHost:    true,
 		values:     map[string]string{},
 		extensions: err == nil && extensions.Mode().IsRegular(),
 		// like .NET's ProcessorCount, and unlike NumCPU, within the limit of the container
@@ -204,7 +207,7 @@ func (h *hostJSON) host() Host {
 	h.checkNesting()
 	hasID, hasVersion := h.text("extensionBundle.id") != "", h.text("extensionBundle.version") != ""
 	hasNeither := !hasID && !hasVersion
-	if hasID != hasVersion || hasNeither && !h.extensions {
+	if h.hasHost && (hasID != hasVersion || hasNeither && !h.extensions) {
 		h.add(`host.json: extensionBundle is missing: without "id" and "version" ([4.*, 5.0.0)), and without `+
 			`%s, the host does not know queueTrigger`, extensionsFile)
 	}
@@ -294,6 +297,7 @@ func (h *hostJSON) executable() string {
 	const path = "customHandler.description.defaultExecutablePath"
 	executable := h.text(path)
 	switch {
+	case !h.hasHost:
 	case executable == "":
 		h.add("host.json: %s is missing: name the executable, %q", path, "async-caller")
 	case strings.HasPrefix(executable, "./"), strings.ContainsAny(executable, `\%`):

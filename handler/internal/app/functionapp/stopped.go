@@ -36,15 +36,23 @@ func (a *App) Stopped(environ []string) (disabled, unlisted []string) {
 	return disabled, unlisted
 }
 
+// Running returns the functions that are not stopped, see [App.Stopped].
+func (a *App) Running(environ []string) (functions []Function, timers []Timer) {
+	disabled, unlisted := a.Stopped(environ)
+	stopped := slices.Concat(disabled, unlisted)
+	functions = slices.DeleteFunc(slices.Clone(a.Functions), func(f Function) bool { return ContainsName(stopped, f.Name) })
+	timers = slices.DeleteFunc(slices.Clone(a.Timers), func(t Timer) bool { return ContainsName(stopped, t.Name) })
+	return functions, timers
+}
+
 // WhyIdle returns why the host runs no queue function of the app, so that no call is made. It is empty if the host runs
 // one.
 func (a *App) WhyIdle(environ []string) string {
-	disabled, unlisted := a.Stopped(environ)
-	for _, f := range a.Functions {
-		if !ContainsName(disabled, f.Name) && !ContainsName(unlisted, f.Name) {
-			return ""
-		}
+	running, _ := a.Running(environ)
+	if len(running) > 0 {
+		return ""
 	}
+	disabled, unlisted := a.Stopped(environ)
 	var why []string
 	for what, names := range map[string][]string{
 		"disabled: ": disabled, `not listed by "functions" in host.json: `: unlisted,

@@ -23,7 +23,7 @@ import (
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
-	"asynccaller/handler/internal/program/serve"
+	"asynccaller/handler/internal/program/instance"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/guard"
@@ -66,7 +66,7 @@ type app struct {
 	log   *lockedBuffer
 	// deliverer is the handler's, and path its gates and observers; a test may change them before it posts.
 	deliverer *delivery.Deliverer
-	path      serve.Path
+	path      instance.Path
 	connect   sync.Once
 }
 
@@ -99,7 +99,7 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		Now:      time.Now,
 		Jitter:   func() float64 { return 0.5 },
 	}
-	a.path = serve.Path{
+	a.path = instance.Path{
 		Guard: guard.Rules{Allow: allow}, NewBatchThreshold: 224, Log: log,
 	}
 	functions := []functionapp.Function{{

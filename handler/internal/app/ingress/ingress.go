@@ -12,7 +12,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -114,9 +113,7 @@ type invocation struct {
 func (i invocation) serve(ctx context.Context, work func(ctx context.Context, body io.Reader) (answer, error)) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			i.log.Error().EmbedObject(i.subject).
-				Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).
-				Msg("panic: " + i.onFailure)
+			logs.Panic(i.log, cause).EmbedObject(i.subject).Msg("panic: " + i.onFailure)
 			answer{code: http.StatusInternalServerError, Error: "panic, see the handler's log"}.write(i.w)
 		}
 	}()
@@ -166,7 +163,7 @@ func (a answer) write(w http.ResponseWriter) {
 type Task func(ctx context.Context) (summary string, err error)
 
 // runMissed says what happens after an invocation of a timer fails.
-const runMissed = "the host runs it again at its next time"
+const runMissed = "it runs again at its next time"
 
 // taskHandler runs the task for each invocation. It reads the timer's schedule in the body, so that the connection
 // can be reused, and ignores it.
@@ -185,22 +182,27 @@ func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 				return answer{code: http.StatusOK}, nil
 			}
 			defer running.Unlock()
-			return runTask(log.WithContext(ctx), task, &log), nil
+			err := RunTask(ctx, task, log)
+			if err != nil {
+				return answer{code: http.StatusInternalServerError, Error: err.Error()}, nil
+			}
+			return answer{code: http.StatusOK}, nil
 		}
 		invocation{w, r, id, log, nil, runMissed}.serve(r.Context(), run)
 	}
 }
 
-func runTask(ctx context.Context, task Task, log *zerolog.Logger) answer {
+// RunTask runs a task, and logs how it ended.
+func RunTask(ctx context.Context, task Task, log zerolog.Logger) error {
 	begin := time.Now()
-	summary, err := task(ctx)
+	summary, err := task(log.WithContext(ctx))
 	took := time.Since(begin)
 	if err != nil {
 		log.Error().Err(err).Int64(logs.Took, logs.Millis(took)).Msg("task failed: " + runMissed)
-		return answer{code: http.StatusInternalServerError, Error: err.Error()}
+		return err
 	}
 	log.Info().Str(logs.Detail, cmp.Or(summary, "done")).Int64(logs.Took, logs.Millis(took)).Msg("task done")
-	return answer{code: http.StatusOK}
+	return nil
 }
 
 const (

@@ -64,7 +64,7 @@ func TestTaskAnswers(t *testing.T) {
 		"failed": {
 			says("half of it", errors.New("list queue x: storage refused")), 500,
 			map[string]any{
-				"level": "error", "message": "task failed: the host runs it again at its next time",
+				"level": "error", "message": "task failed: it runs again at its next time",
 				"error": "list queue x: storage refused",
 			},
 		},
@@ -151,7 +151,7 @@ func TestTaskSender(t *testing.T) {
 				t.Fatalf("answered %d %s after %d runs, want %d", recorder.Code, recorder.Body, runs, row.want)
 			}
 			if line := a.mustOneLine(t); row.want == 403 && (line["level"] != "error" || line["function"] != taskName ||
-				line["message"] != "invocation refused: the host runs it again at its next time") {
+				line["message"] != "invocation refused: it runs again at its next time") {
 				t.Errorf("want an error line that names the function, got %v", line)
 			}
 		})
@@ -201,7 +201,7 @@ func TestTaskPanic(t *testing.T) {
 	}
 	line := a.mustOneLine(t)
 	if line["panic"] != "a bug of ours" || line["level"] != "error" || line["function"] != taskName ||
-		line["message"] != "panic: the host runs it again at its next time" {
+		line["message"] != "panic: it runs again at its next time" {
 		t.Errorf("want the panic at error level, got %v", line)
 	}
 	if stack, _ := line["stack"].(string); !strings.Contains(stack, "task_test.go") {

@@ -88,6 +88,12 @@ type Stats struct {
 	MaxDequeueCount                       int64
 }
 
+// Log adds the counts to the last line of a log.
+func (s Stats) Log(line *zerolog.Event) *zerolog.Event {
+	return line.Int("received", s.Received).Int("succeeded", s.Succeeded).Int("failed", s.Failed).
+		Int("poisoned", s.Poisoned).Int64("max_dequeue_count", s.MaxDequeueCount)
+}
+
 // Counts is [Stats] for concurrent use. The zero value is ready.
 type Counts struct {
 	mu    sync.Mutex

@@ -16,7 +16,7 @@ import (
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
 	"asynccaller/handler/internal/gates/limit"
-	"asynccaller/handler/internal/program/serve"
+	"asynccaller/handler/internal/program/instance"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/guard"
@@ -91,7 +91,7 @@ type bench struct {
 	stop, hostGone func()
 	*delivery.Deliverer
 	// Path is connected when the first message is delivered.
-	serve.Path
+	instance.Path
 	connect sync.Once
 }
 
@@ -124,7 +124,7 @@ func setup(t *testing.T, called *target) *bench {
 		App: "app", Instance: "a", Now: time.Now, Random: func() float64 { return 0.5 }, Log: zerolog.Nop(),
 	})
 	t.Cleanup(func() { limits.Close(time.Second) })
-	b.Path = serve.Path{
+	b.Path = instance.Path{
 		Guard: guard.Rules{Allow: allow}, NewBatchThreshold: 224, Limits: limits,
 		Log: zerolog.New(b.log),
 	}

@@ -3,7 +3,9 @@ package logs
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -70,6 +72,11 @@ const (
 // Millis returns a duration as all lines of the log have it: in whole milliseconds. [zerolog.Event.Dur] writes
 // fractions.
 func Millis(d time.Duration) int64 { return d.Round(time.Millisecond).Milliseconds() }
+
+// Panic begins the line about a panic, with its stack. It is called where the panic is recovered.
+func Panic(log zerolog.Logger, cause any) *zerolog.Event {
+	return log.Error().Str("panic", fmt.Sprint(cause)).Str(Stack, string(debug.Stack()))
+}
 
 // New returns a logger that writes each event as one line of JSON, in which every character is printable.
 func New(out io.Writer, level zerolog.Level) zerolog.Logger {

@@ -15,6 +15,9 @@ import (
 	"asynccaller/handler/internal/rules/targets"
 )
 
+// LongestWait is how long a message waits at the gate at most, until its call begins or it is refused.
+const LongestWait = backWait + turnWait
+
 // The constants of the line were chosen in a simulation (handler/tools/simulation).
 const (
 	// turnWait and lineWait are how long a message waits in the handler for its turn, and to be the first in the line.

@@ -44,8 +44,8 @@ const (
 	presentBytes = 2 << 20
 	pastBytes    = 64 << 10
 	gatherTime   = 5 * time.Second
-	// answerTime is how long a call waits for the table. Without an answer, the table is not asked for awayTime.
-	answerTime = 2 * time.Second
+	// AnswerTime is how long a call waits for the table. Without an answer, the table is not asked for awayTime.
+	AnswerTime = 2 * time.Second
 	awayTime   = 3 * time.Second
 	// reportInterval is the shortest time between two log lines about calls that were not checked.
 	reportInterval = time.Minute
@@ -286,7 +286,7 @@ func (h *History) ask(ctx context.Context, now time.Time, request func(context.C
 	}
 	err := errAway
 	if !isAway {
-		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		ctx, cancel := context.WithTimeout(ctx, AnswerTime)
 		defer cancel()
 		err = request(ctx)
 	}
@@ -300,7 +300,7 @@ func (h *History) ask(ctx context.Context, now time.Time, request func(context.C
 		h.turnOff(err)
 		return
 	case !isAway && !errors.Is(err, storage.ErrRefused): // that a row is refused says nothing about the others
-		h.awayUntil = now.Add(answerTime + awayTime)
+		h.awayUntil = now.Add(AnswerTime + awayTime)
 	}
 	h.missed++
 	if now.Sub(h.reportedAt) >= reportInterval {

@@ -287,7 +287,7 @@ func (k *Keeper) read(ctx context.Context, table storage.Table, name string, tot
 			case journal.Done:
 				p.kept++
 				p.seen++
-				compared.add(ctx, rowOf(k.account.Rules, name, s.NewID, steps[n].Text()))
+				compared.add(ctx, RowOf(k.account.Rules, name, s.NewID, steps[n].Text()))
 			case journal.Skipped:
 				refused++
 				p.seen++
@@ -306,8 +306,8 @@ func (k *Keeper) read(ctx context.Context, table storage.Table, name string, tot
 	return account.IgnoreMissing(err)
 }
 
-// rowOf returns the row of a message that was written to a poison queue just now.
-func rowOf(r message.Rules, queue, id, text string) record.Row {
+// RowOf returns the row of a message that was written to a poison queue just now.
+func RowOf(r message.Rules, queue, id, text string) record.Row {
 	now := storage.WallTime()
 	m := message.Read(r, queue, storage.Message{ID: id, Text: text, InsertedAt: now, ExpiresAt: storage.NeverExpires})
 	return message.ToRow(m, r.Content(text))

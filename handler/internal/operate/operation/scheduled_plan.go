@@ -183,7 +183,7 @@ func (h *hooks) changeDeadLetters(s journal.Step, p journal.Progress) {
 		h.rows.Put(record.Mark(s.Take.Queue, s.Take.ID))
 	}
 	if s.Put != nil && (h.moves || strings.HasSuffix(s.Put.Queue, storage.PoisonSuffix)) {
-		h.rows.Insert(rowOf(h.operations.Account.Rules, s.Put.Queue, p.NewID, s.Text()))
+		h.rows.Insert(RowOf(h.operations.Account.Rules, s.Put.Queue, p.NewID, s.Text()))
 	}
 }
 

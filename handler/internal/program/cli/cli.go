@@ -115,7 +115,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 		return exitDone
 	}
 	stderr := env.Stderr
-	if command.Name() == serveName { // the host may have stopped reading
+	if command.Name() == serveName || command.Name() == workName { // the host may have stopped reading
 		lines := logs.NewBatch(stderr)
 		defer lines.Close()
 		stderr = lines
@@ -188,7 +188,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 		newSend(env), newShow(env), newCalls(env), newRuns(env), newErase(env))
 	addGroup(root, "Targets and apps:",
 		newStatus(env), newConsole(env), newTargets(env), newDoctor(env), newDrill(env))
-	addGroup(root, "Development:", newExplain(env), newLog(env), newRoutes(env), newServe(env))
+	addGroup(root, "Development:", newExplain(env), newLog(env), newRoutes(env))
+	addGroup(root, "The app itself:", newServe(env), newWork(env))
 	root.AddCommand(newVersion(env))
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	addCompletions(env, root)

@@ -1,4 +1,4 @@
-package serve
+package instance
 
 import (
 	"math"
@@ -27,7 +27,7 @@ func TestTuneMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			restore(t)
-			returned := tuneMemory(func(name string) string { return c.environment[name] })
+			returned := TuneMemory(func(name string) string { return c.environment[name] }, 0.5)
 			limit, percent := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
 			if limited := limit < math.MaxInt64; limited != c.limited || percent != c.percent || limited &&
 				returned != limit {

@@ -1,4 +1,4 @@
-package serve
+package instance
 
 import (
 	"cmp"
@@ -20,8 +20,8 @@ func (c Config) startBackground(ctx context.Context, refusals *Refusals, log zer
 	var background sync.WaitGroup
 	whyIdle := c.App.Functions.WhyIdle(c.App.Environ)
 	switch {
-	case c.inHoldMode():
-		background.Go(func() { remind(ctx, func() { logHold(c.App.SettingsErr, log) }) })
+	case c.InHoldMode():
+		background.Go(func() { remind(ctx, func() { c.logHold(log) }) })
 	case whyIdle != "":
 		background.Go(func() { remind(ctx, func() { logIdle(whyIdle, log) }) })
 	}
@@ -45,10 +45,14 @@ func remind(ctx context.Context, write func()) {
 }
 
 // logHold logs that the handler is in hold mode, and why.
-func logHold(invalid error, log zerolog.Logger) {
-	log.Error().Str(zerolog.ErrorFieldName, oneLine(invalid)).
-		Msg("hold mode: no calls are made, and messages go back to their queues, " +
-			"until the settings are corrected and the app is restarted")
+func (c Config) logHold(log zerolog.Logger) {
+	where := "go back to their queues"
+	if c.Adapter == Worker {
+		where = "stay on their queues"
+	}
+	log.Error().Str(zerolog.ErrorFieldName, oneLine(c.App.SettingsErr)).
+		Msg("hold mode: no calls are made, and messages " + where +
+			", until the settings are corrected and the app is restarted")
 }
 
 // logIdle logs that the host passes no messages to the handler, and why.

@@ -1,4 +1,4 @@
-package serve
+package instance
 
 import (
 	"cmp"
@@ -35,7 +35,12 @@ type timers struct {
 }
 
 func (c Config) timers(r records) timers {
-	a := &account.Account{
+	return timers{Config: c, records: r, account: c.accountOf()}
+}
+
+// accountOf returns the account of the app.
+func (c Config) accountOf() *account.Account {
+	return &account.Account{
 		Name:      c.App.Connection.Account(),
 		Store:     c.Store,
 		AppQueues: c.App.Functions.QueueNames(),
@@ -46,7 +51,6 @@ func (c Config) timers(r records) timers {
 			Routed:   c.App.RoutedQueues(),
 		},
 	}
-	return timers{Config: c, records: r, account: a}
 }
 
 // tasks returns the tasks by the names of their functions.
@@ -123,7 +127,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		}
 	}
 	if err == nil { // otherwise the alert must learn that nobody watches the queues
-		log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.inHoldMode()).
+		log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.InHoldMode()).
 			Msg("alive")
 	}
 	waiting := 0

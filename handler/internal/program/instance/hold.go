@@ -1,4 +1,4 @@
-package serve
+package instance
 
 import (
 	"fmt"
@@ -18,13 +18,13 @@ const (
 	holdMargin = 5 * time.Second
 )
 
-// inHoldMode reports whether the handler makes no calls, because a setting is invalid.
-func (c Config) inHoldMode() bool { return c.App.SettingsErr != nil }
+// InHoldMode reports whether the handler makes no calls, because a setting is invalid.
+func (c Config) InHoldMode() bool { return c.App.SettingsErr != nil }
 
 // whyNoCalls returns why no call is made although the host runs: the first problem in hold mode, or that no queue
 // function runs. It is empty if calls are made.
 func (c Config) whyNoCalls() string {
-	if !c.inHoldMode() {
+	if !c.InHoldMode() {
 		return c.App.Functions.WhyIdle(c.App.Environ)
 	}
 	problems := strings.Split(c.App.SettingsErr.Error(), "\n")
@@ -41,7 +41,7 @@ func (c Config) hold() time.Duration {
 	limit := c.App.Functions.Host.FunctionTimeout
 	room := limit - settle.Timeout - holdMargin
 	switch {
-	case !c.inHoldMode():
+	case !c.InHoldMode():
 		return 0
 	case limit <= 0: // unlimited
 		return holdWait

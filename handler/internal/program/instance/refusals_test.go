@@ -1,4 +1,4 @@
-package serve_test
+package instance_test
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"asynccaller/handler/internal/deliver/delivery"
-	"asynccaller/handler/internal/program/serve"
+	"asynccaller/handler/internal/program/instance"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 )
@@ -14,7 +14,7 @@ import (
 // TestRefusals: the counts say for which targets messages were refused, and their number is bounded.
 func TestRefusals(t *testing.T) {
 	const hosts = 500
-	refusals := &serve.Refusals{}
+	refusals := &instance.Refusals{}
 	refuse := func(host string, reason decision.Reason) {
 		e := &envelope.Envelope{Call: envelope.Call{Target: &url.URL{Scheme: "https", Host: host}}}
 		refusals.Observe(&delivery.Report{
@@ -33,7 +33,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%+v", refusal)
 		}
 	}
-	others := serve.Refusal{Reason: decision.Busy, Detail: "share"}
+	others := instance.Refusal{Reason: decision.Busy, Detail: "share"}
 	if total != hosts || len(counts) != 101 || counts[others] != hosts-100 {
 		t.Errorf("%d refusals of %d targets, want %d of 100 and the others", total, len(counts), hosts)
 	}
