@@ -36,7 +36,6 @@ func duration(t *testing.T, text string) time.Duration {
 // TestAlerts: the templates have the alerts of docs/operating.md, Azure accepts their times, and none misses a row that
 // arrives late or fires because there are no rows: before the first deployment there are none.
 func TestAlerts(t *testing.T) {
-	oneLine := func(query string) string { return strings.Join(strings.Fields(query), " ") }
 	var documented, made []alert
 	item := regexp.MustCompile(`(?s)\n\d\. ([^.]+)\.(.*?)\n\n((?: {8}[^\n]+\n)+)`)
 	times := regexp.MustCompile(`(?i)every (\d+) ([mhd])\w+ over (\d+) ([mhd])\w+\.`)

@@ -460,6 +460,11 @@ func TestNamesOfResources(t *testing.T) {
 		}
 	}
 	mustMatch(t, text, `\n  : '\$\{name\}-\$\{token\}'\n`)
+	mustMatch(t, text, `\nvar resourceName = '\$\{name\}-\$\{token\}'\n`)
+	// Both templates in one group with one name share nothing.
+	compare(t, "tokens", group(text, `\nvar token = (.*)\n`), []string{
+		"uniqueString(resourceGroup().id, name)", "uniqueString(resourceGroup().id, name, 'worker')",
+	})
 }
 
 // TestTemplateRefusals: parameters that contradict each other, or that Azure refuses later, are refused with a text
@@ -492,6 +497,9 @@ func TestTemplateRefusals(t *testing.T) {
 			t.Errorf("the template does not refuse if %s", condition)
 		}
 	}
+	for _, refusal := range group(read(t, workerTemplate), `fail\('(.+?)'\)`) {
+		refusals[refusal] = "" // TestWorkerTemplate
+	}
 	provoked := map[string]bool{}
 	for _, c := range readSnapshots(t) {
 		if _, exists := refusals[c.Refusal]; c.Refusal != "" && !exists {
@@ -509,6 +517,7 @@ func TestTemplateRefusals(t *testing.T) {
 // snapshot is a case of .ci/snapshots.json: parameters, and what the resources are like, or why they are refused.
 type snapshot struct {
 	Name       string
+	Template   string // worker, or main
 	Parameters map[string]any
 	Conditions []string
 	Refusal    string
@@ -525,8 +534,12 @@ func readSnapshots(t *testing.T) (cases []snapshot) {
 // TestSnapshots: the workflow makes snapshots of networks that are made and that exist, closed ones among them, and of
 // zone redundancy on each plan. A case has parameters of the template, and types that the template makes.
 func TestSnapshots(t *testing.T) {
-	text, cases := read(t, template), readSnapshots(t)
+	cases := readSnapshots(t)
 	for _, c := range cases {
+		text := read(t, template)
+		if c.Template != "" {
+			text = read(t, "../deploy/"+c.Template+".bicep")
+		}
 		for name := range c.Parameters {
 			if !strings.Contains(text, "\nparam "+name+" ") {
 				t.Errorf("%s: the template has no parameter %s", c.Name, name)
@@ -536,8 +549,8 @@ func TestSnapshots(t *testing.T) {
 			t.Errorf("%s: want either conditions or a refusal", c.Name)
 		}
 		for _, typ := range group(strings.Join(c.Conditions, " "), `"(Microsoft\.[\w./]+)"`) {
-			if !strings.Contains(text, "'"+typ+"@") {
-				t.Errorf("%s: the template makes no %s", c.Name, typ)
+			if !strings.Contains(readTemplates(t), "'"+typ+"@") {
+				t.Errorf("%s: no template makes %s", c.Name, typ)
 			}
 		}
 	}
@@ -569,7 +582,7 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestTemplateInWorkflow: the workflow builds the template, lints it with all rules as errors, and makes snapshots.
+// TestTemplateInWorkflow: the workflow builds the templates, lints them with all rules as errors, and makes snapshots.
 func TestTemplateInWorkflow(t *testing.T) {
 	var config struct {
 		Analyzers struct {
@@ -605,7 +618,8 @@ func TestTemplateInWorkflow(t *testing.T) {
 	}
 	job := mustMatch(t, read(t, "../.github/workflows/ci.yml"), `(?s)\n  template:\n(.*?)\n  \w+:\n`)[0]
 	for _, command := range []string{
-		"cp ../.ci/bicepconfig.json .", "az bicep build --file main.bicep", "az bicep lint",
+		"cp ../.ci/bicepconfig.json .", "az bicep build --file main.bicep", "az bicep build --file worker.bicep",
+		"for file in *.bicep; do az bicep lint --file",
 		"run: ../.ci/snapshots\n",
 	} {
 		if !strings.Contains(job, command) {
