@@ -66,7 +66,8 @@ func TestWorkerQueues(t *testing.T) {
 		}
 	}
 	mustMatch(t, text, `\n    queues: queues\n`)
-	rules := mustMatch(t, oneLine(text), `rules: \[ for queueName in queues: \{ name: queueName custom: \{ (.*?) \} \} \]`)[0]
+	rules := mustMatch(t, oneLine(text),
+		`rules: \[ for queueName in queues: \{ name: queueName custom: \{ (.*?) \} \} \]`)[0]
 	for _, want := range []string{
 		"type: 'azure-queue' identity: identity.id", "accountName: account queueName: queueName",
 		"queueLengthStrategy: minReplicas == 0 ? 'all' : 'visibleonly'",
@@ -186,7 +187,8 @@ func TestWorkerTemplate(t *testing.T) {
 		"@minValue(0) @maxValue(3) param minReplicas int = 1", "maxReplicas: 3",
 		"param image string @description", "param settings { *: string } = {}",
 		"alwaysOn: minReplicas > 0", "scopeId: workspace.id",
-		"{ category: 'ContainerAppConsoleLogs', enabled: true }", "{ category: 'ContainerAppSystemLogs', enabled: true }",
+		"{ category: 'ContainerAppConsoleLogs', enabled: true }",
+		"{ category: 'ContainerAppSystemLogs', enabled: true }",
 		// secrets are never values of the Container App
 		"secrets: map(secrets, secret => { name: secret.name, keyVaultUrl: secret.url, identity: identity.id })",
 		"map(secrets, secret => { name: secret.setting, secretRef: secret.name })",
@@ -220,8 +222,8 @@ func TestWorkerTemplate(t *testing.T) {
 	}
 }
 
-// TestWorkerParameters: the parameters for azd have the defaults of the template, each in a variable of its own, and the
-// page has both. azd asks for the image, which has no default.
+// TestWorkerParameters: the parameters for azd have the defaults of the template, each in a variable of its own, and
+// the page has both. azd asks for the image, which has no default.
 func TestWorkerParameters(t *testing.T) {
 	text, page := read(t, workerTemplate), read(t, workerPage)
 	defaults := map[string]string{}

@@ -99,7 +99,8 @@ esac
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			for _, project := range []string{"deploy", "deploy/worker"} {
-				if selected := mustRead(t, filepath.Join(folder, project, ".azure", "config.json")); selected != "prod" {
+				selected := mustRead(t, filepath.Join(folder, project, ".azure", "config.json"))
+				if selected != "prod" {
 					t.Errorf("the environment %q of %s is selected", selected, project)
 				}
 			}
