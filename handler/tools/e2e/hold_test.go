@@ -53,6 +53,7 @@ func (h *held) After(r storageproxy.Request, a storageproxy.Answer) (o storagepr
 // TestHoldMode checks that a handler with a wrong setting makes no call and puts a message back as it was, for some
 // minutes, and that the message is delivered when the setting is right.
 func TestHoldMode(t *testing.T) {
+	needsHost(t, "a worker receives nothing then: TestHoldMode of package work")
 	onlyLocal(t, "it is always a Development host, in which the handler does not start with a wrong setting")
 	t.Parallel()
 	f := newFixture(t, options{azurite: true})
@@ -160,6 +161,7 @@ func TestForgedInHoldMode(t *testing.T) {
 // TestHoldModeInPlace checks that a message of the host stays the same one in such an app, invisible for some minutes,
 // although the host deletes it when its invocation succeeds.
 func TestHoldModeInPlace(t *testing.T) {
+	needsHost(t, "a worker receives nothing then: TestHoldMode of package work")
 	onlyLocal(t, "it is always a Development host, in which the handler does not start with a wrong setting")
 	t.Parallel()
 	f := newFixture(t, options{azurite: true})

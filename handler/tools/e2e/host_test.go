@@ -10,6 +10,17 @@ import (
 // scenario names underFunc.
 var underFunc = os.Getenv("E2E_HOST") == "func"
 
+// underWorker says that `async-caller work` runs the scenarios.
+var underWorker = os.Getenv("E2E_HOST") == "work"
+
+// needsHost skips a scenario that a worker cannot have, and says why.
+func needsHost(t *testing.T, why string) {
+	t.Helper()
+	if underWorker {
+		t.Skip("not in a worker:", why)
+	}
+}
+
 // onlyLocal skips a scenario that the Functions host of Core Tools cannot run, and says why.
 func onlyLocal(t *testing.T, why string) {
 	t.Helper()
@@ -26,7 +37,11 @@ func (f *fixture) stopAndCount(want map[string]float64) {
 	if underFunc {
 		return
 	}
-	lines := f.host.Lines("host stopped")
+	summary := "host stopped"
+	if underWorker {
+		summary = "worker stopped"
+	}
+	lines := f.host.Lines(summary)
 	if len(lines) != 1 {
 		f.t.Fatalf("%d summaries", len(lines))
 	}

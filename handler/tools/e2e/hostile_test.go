@@ -113,7 +113,7 @@ func deliverHostile(t *testing.T, dataType string) {
 	f.await("the last good message", func() bool { return len(f.target.Calls("last")) == 1 })
 	f.awaitEmpty()
 
-	if now := f.host.HandlerPID(); now != handler || len(f.host.Lines("handler ready")) != 1 {
+	if now := f.host.HandlerPID(); now != handler || len(f.host.Lines("handler ready")) > 1 {
 		t.Errorf("handler %d became %d", handler, now)
 	}
 	if panics := f.host.Lines("panic"); len(panics) > 0 {

@@ -48,6 +48,7 @@ func tallyOf(log, target string, from time.Time) tally {
 // TestNumbers: the numbers of three instances are those of the target, of the queues and of the log, but for those of
 // an instance that is killed since its last full minute.
 func TestNumbers(t *testing.T) {
+	needsHost(t, "nobody starts a killed worker again")
 	t.Parallel()
 	const messages = 10_000 / scale
 	f := newFixture(t, options{tables: true})

@@ -251,6 +251,7 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 // TestHostMadePoison checks that the messages that the Functions host moves to the poison queue are listed with a
 // reason.
 func TestHostMadePoison(t *testing.T) {
+	needsHost(t, "what a worker moves never expires, and its lease lasts 6 minutes")
 	t.Parallel()
 	f := newFixture(t, options{azurite: true})
 	f.start([]string{"AzureFunctionsJobHost__extensions__queues__maxDequeueCount=1"}, "--max-handler-errors", "-1")

@@ -170,6 +170,7 @@ func TestRoutedContents(t *testing.T) {
 // TestRoutedHold: while routes.json is wrong, or lacks the route of a function, a message goes back to its queue as it
 // was. After the correction it is delivered.
 func TestRoutedHold(t *testing.T) {
+	needsHost(t, "a worker receives nothing then: TestHoldMode of package work")
 	onlyLocal(t, "it is always a Development host, in which the handler does not start with a wrong file")
 	t.Parallel()
 	for name, wrong := range map[string]string{

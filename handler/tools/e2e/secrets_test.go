@@ -207,7 +207,7 @@ func raw(w http.ResponseWriter, answer string) {
 }
 
 // unusedAddress returns an address without a listener.
-func unusedAddress(t *testing.T) string {
+func unusedAddress(t testing.TB) string {
 	t.Helper()
 	address, err := freeport.Address(t.Context())
 	if err != nil {

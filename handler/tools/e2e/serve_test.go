@@ -28,7 +28,7 @@ import (
 
 // handler is `async-caller serve` without a host: the test posts the invocations and reads the log, or does not.
 type handler struct {
-	t       *testing.T
+	t       testing.TB
 	command *exec.Cmd
 	url     string
 	client  *http.Client
@@ -37,12 +37,17 @@ type handler struct {
 // serve starts the handler in the app folder, with both outputs to one writer, and waits until it answers.
 func (f *fixture) serve(t *testing.T, output io.Writer, env ...string) *handler {
 	t.Helper()
+	return serveIn(t, f.app, output, env...)
+}
+
+func serveIn(t testing.TB, app string, output io.Writer, env ...string) *handler {
+	t.Helper()
 	_, port, _ := net.SplitHostPort(unusedAddress(t))
 	h := &handler{
 		t: t, url: "http://127.0.0.1:" + port + "/", command: exec.CommandContext(t.Context(), executable, "serve"),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: patience},
 	}
-	h.command.Dir, h.command.Stdout, h.command.Stderr = f.app, output, output
+	h.command.Dir, h.command.Stdout, h.command.Stderr = app, output, output
 	h.command.Env = append(os.Environ(), "FUNCTIONS_CUSTOMHANDLER_PORT="+port, "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
 	h.command.Env = append(h.command.Env, env...)
 	if err := h.command.Start(); err != nil {

@@ -11,6 +11,7 @@ import (
 // TestHostEndsDuringCalls checks that calls that a host leaves behind are made again soon after the next host has
 // started, as the same attempt, and that every message is there once.
 func TestHostEndsDuringCalls(t *testing.T) {
+	needsHost(t, "a worker leaves no calls behind; TestStop and TestKills of package work")
 	const messages = 20
 	for name, test := range map[string]struct {
 		end func(*testbed.Host) error

@@ -23,6 +23,8 @@ type Server struct {
 	*target.Server
 	// ConnectionString reaches the account.
 	ConnectionString string
+	// Latency is how long each request takes at least. Set it before the first one.
+	Latency time.Duration
 	// Endpoint is the URL of the account's queue service, without a slash at the end.
 	Endpoint string
 
@@ -81,6 +83,7 @@ func (s *Server) serve(operation func(http.Header, *http.Request) (status int, b
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Ms-Request-Id", "1")
 		w.Header().Set("X-Ms-Version", r.Header.Get("X-Ms-Version"))
+		time.Sleep(s.Latency)
 		status, body, err := operation(w.Header(), r)
 		switch {
 		case errors.Is(err, storage.ErrNoQueue):

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,8 +22,9 @@ import (
 
 // HostOptions configures the host.
 type HostOptions struct {
-	// Func starts the Functions host of Core Tools in place of the local host. It has no Args.
-	Func bool
+	// Func starts the Functions host of Core Tools in place of the local host, and Worker the worker, which is the
+	// executable of the app folder. They have no Args.
+	Func, Worker bool
 	// Executable is the local host, as [BuildHost] builds it; AppDir is the app folder.
 	Executable, AppDir string
 	// ConnectionString is that of the storage account.
@@ -40,13 +42,14 @@ type HostOptions struct {
 // LoopbackAllowed is the setting of local.settings.json: the targets are on this machine.
 const LoopbackAllowed = "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*"
 
-// Host is the local host, or `func start`, in its own process.
+// Host is the local host, `func start`, or the worker, in its own process.
 type Host struct {
-	command *exec.Cmd
-	output  *output
-	killed  atomic.Bool
-	done    chan struct{}
-	err     error // read it after done is closed
+	command  *exec.Cmd
+	isWorker bool
+	output   *output
+	killed   atomic.Bool
+	done     chan struct{}
+	err      error // read it after done is closed
 }
 
 // StartHost starts the host. It does not wait until the handler is ready, because messages do.
@@ -70,6 +73,12 @@ func StartHost(ctx context.Context, o HostOptions) (*Host, error) {
 		if err := h.useFunc(ctx, o.AppDir); err != nil {
 			return nil, err
 		}
+	}
+	if o.Worker {
+		worker := exec.Command(filepath.Join(o.AppDir, "async-caller"), "work", //nolint:noctx // as above
+			"--app", o.AppDir, "--grace", "3s")
+		worker.Env = h.command.Env
+		h.command, h.isWorker = worker, true
 	}
 	h.command.Env = append(h.command.Env, o.Env...)
 	h.command.Stdout, h.command.Stderr = h.output, h.output
@@ -146,9 +155,12 @@ func (h *Host) Lines(message string) (found []map[string]any) {
 	return found
 }
 
-// HandlerPID returns the process id of the latest handler that was ready, or 0.
+// HandlerPID returns the process id of the latest handler that was ready, or of the worker, or 0.
 func (h *Host) HandlerPID() int {
 	ready := h.Lines("handler ready")
+	if h.isWorker && len(h.Lines("ready for calls")) > 0 {
+		return h.command.Process.Pid
+	}
 	if len(ready) == 0 {
 		return 0
 	}

@@ -24,8 +24,9 @@ const (
 	shortestPoll = 100 * time.Millisecond
 	// pollSpread is the random part of a wait, up or down.
 	pollSpread = 0.2
-	// busyTime is how long a queue that had a message is not idle.
-	busyTime = 5 * time.Minute
+	// busyTime is how long a queue that had a message is not idle: longer than the lease of a worker, so that the
+	// message of one that was killed is received as soon as its lease ends.
+	busyTime = 7 * time.Minute
 	// renewalFloor is the shortest wait between two renewals of a lease of 10 minutes or more.
 	renewalFloor = time.Minute
 )
@@ -55,7 +56,7 @@ type Options struct {
 	Function functionapp.Function
 	// Queues are the options of host.json. MaxPollingInterval is the longest pause between two polls.
 	Queues functionapp.QueueOptions
-	// IdlePolling takes the place of MaxPollingInterval when the queue had no message for 5 minutes; zero changes
+	// IdlePolling takes the place of MaxPollingInterval when the queue had no message for 7 minutes; zero changes
 	// nothing.
 	IdlePolling time.Duration
 	Store       storage.Queues

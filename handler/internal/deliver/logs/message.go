@@ -23,7 +23,8 @@ const maxSenderText = 128
 
 // MarshalZerologObject adds the fields.
 func (m *Message) MarshalZerologObject(event *zerolog.Event) {
-	event.Str(Function, m.Function).Str(Queue, m.Queue).Str(InvocationID, m.InvocationID)
+	event.Str(Function, m.Function).Str(Queue, m.Queue)
+	Text(event, InvocationID, m.InvocationID) // a worker has none
 	if m.ID != "" {
 		event.Str(MessageID, m.ID).Int64(DequeueCount, m.DequeueCount)
 	}

@@ -106,18 +106,28 @@ type worker struct {
 	log      zerolog.Logger
 }
 
+func newWorker(c Config, i *instance.Instance, log zerolog.Logger) *worker {
+	return &worker{Config: c, instance: i, health: health{isIdle: i.WhyNoCalls() != ""}, log: log}
+}
+
 // Run makes the calls of the app until ctx ends, and logs to output. Then it waits for the calls in flight, at most the
 // grace, and interrupts the others, whose messages are visible again within seconds.
 func Run(ctx context.Context, c Config, output io.Writer) error {
-	memoryLimit := instance.TuneMemory(config.Getenv(c.App.Environ), memoryShare)
+	instance.TuneMemory(config.Getenv(c.App.Environ), memoryShare)
 	log, lines := instance.OpenLog(c.Config, output)
 	defer lines.Close()
 	stopping, interrupt := context.WithCancel(context.WithoutCancel(ctx))
 	i := instance.Open(stopping, c.Config, log)
 	defer i.Close() //nolint:contextcheck // after the last delivery
+	var background sync.WaitGroup
+	background.Go(func() { i.Run(stopping) })
+	defer background.Wait()
 	defer interrupt()
-	w := &worker{Config: c, instance: i, log: log}
-	w.health.isIdle = i.WhyNoCalls() != ""
+	return newWorker(c, i, log).run(ctx, interrupt)
+}
+
+// run makes the calls until ctx ends, and then stops. Interrupt interrupts the calls in flight.
+func (w *worker) run(ctx context.Context, interrupt func()) error {
 	clocks, err := w.clocks()
 	if err != nil {
 		return err
@@ -128,16 +138,13 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	}
 	defer endHealth()
 
-	var background, sources sync.WaitGroup
-	background.Go(func() { i.Run(stopping) })
-	defer background.Wait()
-	defer interrupt()
+	var sources sync.WaitGroup
 	inFlight, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	var queues []string
-	if !c.InHoldMode() {
+	if !w.InHoldMode() {
 		places := listener.NewPlaces(targets.MaxCalls, storage.MaxBatch)
-		for _, f := range c.Functions {
+		for _, f := range w.Functions {
 			queues = append(queues, f.Queue)
 			sources.Go(func() { w.newListener(f, places).Run(ctx, inFlight) })
 		}
@@ -145,8 +152,8 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	for _, clock := range clocks {
 		sources.Go(func() { clock.Run(ctx, ctx) }) // a task that is cut short goes on at its next time
 	}
-	log.Info().Str(logs.Account, c.App.Connection.Account()).Strs("queues", queues).Int("timers", len(clocks)).
-		Int64("memory_limit", memoryLimit).Str("version", c.Version).Msg("ready for calls")
+	w.log.Info().Str(logs.Account, w.App.Connection.Account()).Strs("queues", queues).Int("timers", len(clocks)).
+		Str("version", w.Version).Msg("ready for calls")
 	<-ctx.Done()
 	return w.stop(&sources, interrupt)
 }
@@ -236,7 +243,7 @@ func (w *worker) clocks() (all []*listener.Clock, err error) {
 			continue
 		}
 		clock, problem := listener.NewClock(timer, func(ctx context.Context, due, next time.Time) listener.Result {
-			return w.run(ctx, timer.Name, task, due, next)
+			return w.runTask(ctx, timer.Name, task, due, next)
 		}, w.log)
 		err = errors.Join(err, problem)
 		all = append(all, clock)
@@ -244,8 +251,8 @@ func (w *worker) clocks() (all []*listener.Clock, err error) {
 	return all, err
 }
 
-// run runs the task of a timer function, unless another worker of the app does.
-func (w *worker) run(
+// runTask runs the task of a timer function, unless another worker of the app does.
+func (w *worker) runTask(
 	ctx context.Context, name string, task ingress.Task, due, next time.Time,
 ) (out listener.Result) {
 	log := w.log.With().Str(logs.Function, name).Logger()
