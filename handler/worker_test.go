@@ -165,8 +165,18 @@ func TestWorkerSettings(t *testing.T) {
 	if time.Duration(seconds)*time.Second < c.Grace {
 		t.Errorf("the platform kills a worker after %d s, which waits %v for its calls", seconds, c.Grace)
 	}
-	if said := fmt.Sprintf("%d s", seconds); !strings.Contains(read(t, workerPage), said) {
-		t.Errorf("the page does not say that the platform waits %s", said)
+	page := oneLine(read(t, workerPage))
+	for _, said := range []string{
+		fmt.Sprintf("lets the platform wait %d s", seconds), "| longest call | 270 s | " + work.LongestCall.String() + ",",
+		fmt.Sprintf("renewed while the function runs | %.0f minutes, never renewed", work.Lease.Minutes()),
+		fmt.Sprintf("which take %.0f minutes", 5*work.Lease.Minutes()), // five crashes, as maxDequeueCount says
+	} {
+		if !strings.Contains(page, said) {
+			t.Errorf("the page does not say %q", said)
+		}
+	}
+	if c.App.Functions.Host.Queues.MaxDequeueCount != 5 {
+		t.Error("the page says what five crashes do")
 	}
 }
 
