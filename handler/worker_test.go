@@ -167,7 +167,8 @@ func TestWorkerSettings(t *testing.T) {
 	}
 	page := oneLine(read(t, workerPage))
 	for _, said := range []string{
-		fmt.Sprintf("lets the platform wait %d s", seconds), "| longest call | 270 s | " + work.LongestCall.String() + ",",
+		fmt.Sprintf("lets the platform wait %d s", seconds),
+		"| longest call | 270 s | " + work.LongestCall.String() + ",",
 		fmt.Sprintf("renewed while the function runs | %.0f minutes, never renewed", work.Lease.Minutes()),
 		fmt.Sprintf("which take %.0f minutes", 5*work.Lease.Minutes()), // five crashes, as maxDequeueCount says
 	} {
