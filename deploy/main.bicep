@@ -709,141 +709,17 @@ resource scmPasswords 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@20
   }
 }
 
-resource actionGroup 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(alertEmail)) {
-  name: resourceName
-  location: 'global'
-  tags: tags
-  properties: {
-    enabled: true
-    groupShortName: 'asynccaller'
-    emailReceivers: [
-      {
-        name: 'operators'
-        emailAddress: alertEmail
-        useCommonAlertSchema: true
-      }
-    ]
+module alerts 'alerts.bicep' = {
+  params: {
+    name: name
+    token: token
+    location: location
+    tags: tags
+    scopeId: insights.id
+    alertEmail: alertEmail
+    actionGroupIds: actionGroupIds
   }
 }
-
-// The alerts of docs/operating.md, which says what to do about each. A test compares the queries. Each window reaches
-// back over earlier ones, because a row can arrive minutes late. An alert resolves when its query has no result any
-// more. For `alive` that would be wrong after two days without a line, so Azure repeats it instead.
-@description('Alerts by name.')
-var alerts = [
-  {
-    name: 'poison'
-    title: 'A poison queue has messages'
-    severity: 2
-    every: 'PT5M'
-    window: 'PT15M'
-    resolves: true
-    query: '''
-      traces | where timestamp > ago(15m) and message has '"message":"queue"' | extend line = parse_json(message)
-      | summarize arg_max(timestamp, line) by queue = tostring(line.queue) | where toint(line.poison) > 0
-    '''
-  }
-  {
-    name: 'age'
-    title: 'A call is older than 6 hours'
-    severity: 2
-    every: 'PT15M'
-    window: 'PT30M'
-    resolves: true
-    query: '''
-      traces | where timestamp > ago(30m) and message has '"message":"queue"' | extend line = parse_json(message)
-      | summarize arg_max(timestamp, line) by queue = tostring(line.queue) | where tolong(line.age) > 6 * 3600 * 1000
-    '''
-  }
-  {
-    name: 'alive'
-    title: 'The app has not been alive for 15 minutes'
-    severity: 1
-    every: 'PT5M'
-    window: 'P2D'
-    resolves: false
-    query: '''
-      traces | where timestamp > ago(2d) and message has '"message":"alive"'
-      | summarize seen = max(timestamp) | where seen < ago(15m)
-    '''
-  }
-  {
-    name: 'no-calls'
-    title: 'The app runs and makes no calls'
-    severity: 1
-    every: 'PT5M'
-    window: 'PT15M'
-    resolves: true
-    query: '''
-      traces | where timestamp > ago(15m) and (message has "hold mode: no calls are made" or message has "no calls are made, and messages wait")
-      | extend line = parse_json(message)
-      | where tostring(line.message) startswith "hold mode: no calls are made" or tostring(line.message) startswith "no calls are made, and messages wait"
-      | summarize lines = count() | where lines > 0
-    '''
-  }
-  {
-    name: 'given-up'
-    title: 'More than 10 calls were given up in an hour'
-    severity: 2
-    every: 'PT15M'
-    window: 'PT1H'
-    resolves: true
-    query: '''
-      traces | where timestamp > ago(1h) and message has "Giving up on envelope" | extend line = parse_json(message)
-      | where tostring(line.message) startswith "Giving up on envelope" | summarize calls = count() | where calls > 10
-    '''
-  }
-  {
-    name: 'failing'
-    title: 'More than half of the attempts for one host fail'
-    severity: 3
-    every: 'PT15M'
-    window: 'PT30M'
-    resolves: true
-    query: '''
-      traces | where timestamp > ago(30m) and message has '"message":"settled"' | extend line = parse_json(message)
-      | where tostring(line.reason) !in ("busy", "paused", "not_due", "duplicate", "interrupted", "host_gone", "bad_setting", "malformed")
-      | summarize attempts = count(), failures = countif(tostring(line.reason) != "delivered") by host = tostring(line.target_host)
-      | where failures > 20 and failures * 2 > attempts
-    '''
-  }
-]
-
-resource alert 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [for rule in alerts: {
-  name: '${name}-${rule.name}-${token}'
-  location: location
-  tags: tags
-  kind: 'LogAlert'
-  properties: {
-    displayName: '${resourceName}: ${rule.title}'
-    severity: rule.severity
-    enabled: true
-    scopes: [insights.id]
-    evaluationFrequency: rule.every
-    windowSize: rule.window
-    autoMitigate: rule.resolves
-    muteActionsDuration: rule.resolves ? null : 'PT1H'
-    // Azure cannot check a query on a table that has no rows yet.
-    skipQueryValidation: true
-    criteria: {
-      allOf: [
-        {
-          query: rule.query
-          timeAggregation: 'Count'
-          operator: 'GreaterThan'
-          threshold: 0
-          failingPeriods: {
-            numberOfEvaluationPeriods: 1
-            minFailingPeriodsToAlert: 1
-          }
-        }
-      ]
-    }
-    actions: {
-      actionGroups: concat(filter(actionGroupIds, id => !empty(id)), empty(alertEmail) ? [] : [actionGroup.id])
-    }
-  }
-}]
 
 // docs/operating.md describes it. The name of a workbook must be a GUID.
 resource workbook 'Microsoft.Insights/workbooks@2023-06-01' = {

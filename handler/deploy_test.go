@@ -24,6 +24,9 @@ import (
 // repository's workflow.
 const template = "../deploy/main.bicep"
 
+// alertsModule has the alerts of both templates.
+const alertsModule = "../deploy/alerts.bicep"
+
 // group returns the first group of each match of a pattern.
 func group(text, pattern string) (found []string) {
 	for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
@@ -295,27 +298,44 @@ func TestTemplateRoles(t *testing.T) {
 	}
 }
 
-// resourcePattern matches a resource of the template: name, provider, first part of the type, version.
+// resourcePattern matches a resource of the template: name, provider, first part of the type, version, and whether it
+// exists.
 var resourcePattern = regexp.MustCompile(
-	`(?ms)^resource (\w+) '([\w.]+)(/\w+)[\w/]*@([\w-]+)' = .*?^(?:\}|\]|\}\])$`)
+	`(?ms)^resource (\w+) '([\w.]+)(/\w+)[\w/]*@([\w-]+)' (existing )?= .*?^(?:\}|\]|\}\])$`)
+
+// readTemplates returns the text of all templates and modules.
+func readTemplates(t *testing.T) string {
+	t.Helper()
+	paths, err := filepath.Glob("../deploy/*.bicep")
+	if err != nil || len(paths) < 2 {
+		t.Fatal(paths, err)
+	}
+	var text strings.Builder
+	for _, path := range paths {
+		text.WriteString(read(t, path))
+	}
+	return text.String()
+}
 
 // TestTemplateStyle: what the linter of Bicep demands, as far as text shows it.
 func TestTemplateStyle(t *testing.T) {
-	text := read(t, template)
+	text := readTemplates(t)
 	declared := group(text, `(?m)^(?:param|var|output) (\w+)`)
 	described := group(text, `(?m)^@description\('.+'\)\n(?:@.*\n)*(?:param|var|output) (\w+)`)
 	compare(t, "declarations with a description of one line", declared, described)
 	oldest := map[string]string{
 		"Microsoft.Web": "2025-03-01", "Microsoft.Storage": "2026-04-01", "Microsoft.Network": "2026-01-01",
 		"Microsoft.OperationalInsights": "2026-03-01", "Microsoft.Network/privateDnsZones": "2024-06-01",
-		"Microsoft.Insights/scheduledQueryRules": "2026-03-01",
+		"Microsoft.Insights/scheduledQueryRules": "2026-03-01", "Microsoft.App": "2025-01-01",
 	}
+	const categories = "Microsoft.Insights/diagnosticSettings@2021-05-01-preview" // no other version has any
 	for _, resource := range resourcePattern.FindAllStringSubmatch(text, -1) {
 		least, listed := oldest[resource[2]+resource[3]]
 		if !listed {
 			least = oldest[resource[2]]
 		}
-		if resource[4] < least || strings.HasSuffix(resource[4], "-preview") {
+		name := resource[2] + resource[3] + "@" + resource[4]
+		if resource[4] < least || strings.HasSuffix(resource[4], "-preview") && name != categories {
 			t.Errorf("%s has the API version %s, want %s or later, and no preview", resource[1], resource[4], least)
 		}
 	}
@@ -327,7 +347,7 @@ func TestTemplateStyle(t *testing.T) {
 // TestTemplateResources: calls survive a failed zone and a deletion by mistake, a closed storage account is reachable
 // for the app, and each role names the kind of who has it.
 func TestTemplateResources(t *testing.T) {
-	text := read(t, template)
+	text := read(t, template) + read(t, alertsModule)
 	resources := map[string]string{}
 	for _, resource := range resourcePattern.FindAllStringSubmatch(text, -1) {
 		resources[resource[1]] = strings.Join(strings.Fields(resource[0]), " ")
@@ -382,7 +402,7 @@ func TestTemplateResources(t *testing.T) {
 			"functionsRuntimeScaleMonitoringEnabled: closed", "endpointSubnet zoneLink endpoint zoneGroup ]",
 		},
 		// The same alert of two apps must be told apart.
-		"alert": {"name: '${name}-${rule.name}-${token}'", "displayName: '${resourceName}: ${rule.title}'"},
+		"alert": {"name: '${name}-${rule.name}-${token}'", "displayName: '${name}-${token}: ${rule.title}'"},
 		// roles
 		"storageRole":  {"principalType: 'ServicePrincipal'"},
 		"insightsRole": {"principalType: 'ServicePrincipal'"},
@@ -413,7 +433,7 @@ func TestTemplateResources(t *testing.T) {
 		// A pipeline is no user. For another id than the deployer's nothing is known.
 		"param operatorPrincipalType string = operatorPrincipalId == deployer().objectId && " +
 			"empty(deployer().userPrincipalName) ? 'ServicePrincipal' : 'User'",
-		"    actions: {\n      actionGroups: concat(filter(actionGroupIds, id => !empty(id)), " +
+		"    actions: {\n        actionGroups: concat(filter(actionGroupIds, id => !empty(id)), " +
 			"empty(alertEmail) ? [] : [actionGroup.id])",
 		"param settings { *: string } = {}",
 		"param routedQueues string[] = []",
@@ -428,18 +448,23 @@ func TestTemplateResources(t *testing.T) {
 
 // TestNamesOfResources: two apps in one resource group share no resource, except private zones, which have one name.
 func TestNamesOfResources(t *testing.T) {
-	isOfApp := regexp.MustCompile(`^(resourceName|guid\(.*|'.*\$\{token\}')$`)
+	isOfApp := regexp.MustCompile(`^(resourceName|account|guid\(.*|'.*\$\{token\}')$`)
 	isShared := map[string]bool{"zone": true, "appZone": true}
-	text := read(t, template)
+	text := readTemplates(t)
 	for _, resource := range resourcePattern.FindAllStringSubmatch(text, -1) {
 		name := group(resource[0], `(?m)^ +name: (.*)$`)[0]
 		parent := append(group(resource[0], `(?m)^ +(?:parent|scope): (\w+)`), "")[0]
 		isChild := parent != "" && !isShared[parent]
-		if !isChild && !isShared[resource[1]] && !isOfApp.MatchString(name) {
+		if resource[5] == "" && !isChild && !isShared[resource[1]] && !isOfApp.MatchString(name) {
 			t.Errorf("the resource %s of two apps has the name %s", resource[1], name)
 		}
 	}
 	mustMatch(t, text, `\n  : '\$\{name\}-\$\{token\}'\n`)
+	mustMatch(t, text, `\nvar resourceName = '\$\{name\}-\$\{token\}'\n`)
+	// Both templates in one group with one name share nothing.
+	compare(t, "tokens", group(text, `\nvar token = (.*)\n`), []string{
+		"uniqueString(resourceGroup().id, name)", "uniqueString(resourceGroup().id, name, 'worker')",
+	})
 }
 
 // TestTemplateRefusals: parameters that contradict each other, or that Azure refuses later, are refused with a text
@@ -472,6 +497,9 @@ func TestTemplateRefusals(t *testing.T) {
 			t.Errorf("the template does not refuse if %s", condition)
 		}
 	}
+	for _, refusal := range group(read(t, workerTemplate), `fail\('(.+?)'\)`) {
+		refusals[refusal] = "" // TestWorkerTemplate
+	}
 	provoked := map[string]bool{}
 	for _, c := range readSnapshots(t) {
 		if _, exists := refusals[c.Refusal]; c.Refusal != "" && !exists {
@@ -489,6 +517,7 @@ func TestTemplateRefusals(t *testing.T) {
 // snapshot is a case of .ci/snapshots.json: parameters, and what the resources are like, or why they are refused.
 type snapshot struct {
 	Name       string
+	Template   string // worker, or main
 	Parameters map[string]any
 	Conditions []string
 	Refusal    string
@@ -505,8 +534,12 @@ func readSnapshots(t *testing.T) (cases []snapshot) {
 // TestSnapshots: the workflow makes snapshots of networks that are made and that exist, closed ones among them, and of
 // zone redundancy on each plan. A case has parameters of the template, and types that the template makes.
 func TestSnapshots(t *testing.T) {
-	text, cases := read(t, template), readSnapshots(t)
+	cases := readSnapshots(t)
 	for _, c := range cases {
+		text := read(t, template)
+		if c.Template != "" {
+			text = read(t, "../deploy/"+c.Template+".bicep")
+		}
 		for name := range c.Parameters {
 			if !strings.Contains(text, "\nparam "+name+" ") {
 				t.Errorf("%s: the template has no parameter %s", c.Name, name)
@@ -516,8 +549,8 @@ func TestSnapshots(t *testing.T) {
 			t.Errorf("%s: want either conditions or a refusal", c.Name)
 		}
 		for _, typ := range group(strings.Join(c.Conditions, " "), `"(Microsoft\.[\w./]+)"`) {
-			if !strings.Contains(text, "'"+typ+"@") {
-				t.Errorf("%s: the template makes no %s", c.Name, typ)
+			if !strings.Contains(readTemplates(t), "'"+typ+"@") {
+				t.Errorf("%s: no template makes %s", c.Name, typ)
 			}
 		}
 	}
@@ -549,7 +582,7 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestTemplateInWorkflow: the workflow builds the template, lints it with all rules as errors, and makes snapshots.
+// TestTemplateInWorkflow: the workflow builds the templates, lints them with all rules as errors, and makes snapshots.
 func TestTemplateInWorkflow(t *testing.T) {
 	var config struct {
 		Analyzers struct {
@@ -585,7 +618,8 @@ func TestTemplateInWorkflow(t *testing.T) {
 	}
 	job := mustMatch(t, read(t, "../.github/workflows/ci.yml"), `(?s)\n  template:\n(.*?)\n  \w+:\n`)[0]
 	for _, command := range []string{
-		"cp ../.ci/bicepconfig.json .", "az bicep build --file main.bicep", "az bicep lint",
+		"cp ../.ci/bicepconfig.json .", "az bicep build --file main.bicep", "az bicep build --file worker.bicep",
+		"for file in *.bicep; do az bicep lint --file",
 		"run: ../.ci/snapshots\n",
 	} {
 		if !strings.Contains(job, command) {

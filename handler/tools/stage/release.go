@@ -224,10 +224,12 @@ var untagged = regexp.MustCompile(`\d{14}-[0-9a-f]{12}$|devel$`)
 const verification = `
 ## Verify a download
 
-The workflow of the repository has attested each file and the container image %[3]s:%[2]s.
+The workflow of the repository has attested each file and the container images %[3]s:%[2]s and
+%[3]s:%[2]s-worker.
 
     gh attestation verify async-caller_%[2]s_linux_amd64.tar.gz --repo %[1]s
     gh attestation verify oci://%[3]s:%[2]s --repo %[1]s
+    gh attestation verify oci://%[3]s:%[2]s-worker --repo %[1]s
 `
 
 // writeNotes writes the part of CHANGELOG.md about a version, and how to verify it. A tagged version must have one.

@@ -98,6 +98,7 @@ func TestRelease(t *testing.T) {
 		"### Added\n\n- [first](" + atTag + "docs/a.md)\n",
 		"\n    gh attestation verify async-caller_1.2.3_linux_amd64.tar.gz --repo Contoso/async-caller\n",
 		"\n    gh attestation verify oci://ghcr.io/contoso/async-caller:1.2.3 --repo Contoso/async-caller\n",
+		"\n    gh attestation verify oci://ghcr.io/contoso/async-caller:1.2.3-worker --repo Contoso/async-caller\n",
 	} {
 		if !strings.Contains(files["notes.md"], want) {
 			t.Errorf("want %q in the notes:\n%s", want, files["notes.md"])

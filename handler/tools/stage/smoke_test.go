@@ -21,17 +21,25 @@ func TestAzureSmoke(t *testing.T) {
 		"azd up -e NAME --no-prompt",
 	}
 	drilled := []string{
-		"azd env get-value -e NAME accountName", "unzip -q ../dist/async-caller.zip -d FOLDER/app",
+		"azd env get-value -e NAME accountName", "unzip -q ROOT/dist/async-caller.zip -d FOLDER/app",
 		"async-caller drill --app FOLDER/app of acme", "sleep 30", "async-caller drill --app FOLDER/app of acme",
 	}
+	const workersDrill = "async-caller drill --app FOLDER/app " +
+		"--url https://login.microsoftonline.com/common/.well-known/openid-configuration of acme"
+	worker := append(made[:3:3], "azd env set -e NAME IMAGE example/worker:1", "azd provision -e NAME --no-prompt",
+		"make -C ROOT build package", drilled[0], drilled[1], workersDrill, "sleep 30", workersDrill)
 	deleted := "az group delete --subscription S --name NAME --yes"
 	for name, c := range map[string]struct {
-		fails string // a command
-		want  []string
+		kind, fails string // an argument, a command
+		want        []string
 	}{
-		"delivers":    {"", append(append(made, drilled...), deleted)},
-		"not_created": {"az group create", append(made[:1:1], deleted)},
-		"not_up":      {"azd up", append(slices.Clip(made), deleted)},
+		"delivers":             {"", "", append(append(slices.Clip(made), drilled...), deleted)},
+		"not_created":          {"", "az group create", append(made[:1:1], deleted)},
+		"not_up":               {"", "azd up", append(slices.Clip(made), deleted)},
+		"worker_delivers":      {"worker", "", append(slices.Clip(worker), deleted)},
+		"worker_not_deployed":  {"worker", "azd provision", append(worker[:5:5], deleted)},
+		"worker_without_image": {"worker", "no image", nil},
+		"other":                {"other", "usage", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
@@ -48,27 +56,36 @@ esac
 `
 			mustWrite(t, folder, map[string]string{
 				".ci/azure-smoke":           mustRead(t, filepath.Join(projectRoot, ".ci", "azure-smoke")),
-				"deploy/.azure/config.json": "prod", "dist/async-caller": fake, "bin/az": fake, "bin/azd": fake,
-				"bin/unzip": fake, "bin/sleep": fake,
+				"deploy/.azure/config.json": "prod", "deploy/worker/.azure/config.json": "prod",
+				"dist/async-caller": fake, "bin/az": fake, "bin/azd": fake, "bin/unzip": fake, "bin/sleep": fake,
+				"bin/make": fake, "calls": "",
 			})
-			for _, path := range []string{"dist/async-caller", "bin/az", "bin/azd", "bin/unzip", "bin/sleep"} {
+			for _, path := range []string{
+				"dist/async-caller", "bin/az", "bin/azd", "bin/unzip", "bin/sleep", "bin/make",
+			} {
 				if err := os.Chmod(filepath.Join(folder, path), 0o700); err != nil {
 					t.Fatal(err)
 				}
 			}
 			calls := filepath.Join(folder, "calls")
-			script := exec.CommandContext(t.Context(), "bash", filepath.Join(folder, ".ci", "azure-smoke"))
+			arguments := append([]string{filepath.Join(folder, ".ci", "azure-smoke")}, strings.Fields(c.kind)...)
+			script := exec.CommandContext(t.Context(), "bash", arguments...)
 			script.Env = append(os.Environ(),
 				"PATH="+filepath.Join(folder, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"), "CALLS="+calls,
 				"TMPDIR="+folder, "FAILS="+c.fails, "AZURE_SUBSCRIPTION_ID=S", "AZURE_LOCATION=westeurope")
+			if c.fails != "no image" {
+				script.Env = append(script.Env, "IMAGE=example/worker:1")
+			}
 			output, err := script.CombinedOutput()
 			if (err != nil) != (c.fails != "") {
 				t.Errorf("%v: %s", err, output)
 			}
 			got := mustRead(t, calls)
-			_, group, _ := strings.Cut(got, "--name ")
+			_, group, isMade := strings.Cut(got, "--name ")
 			group, _, _ = strings.Cut(group, " ")
-			got = strings.ReplaceAll(got, group, "NAME")
+			if isMade {
+				got = strings.ReplaceAll(got, group, "NAME")
+			}
 			if made, _ := filepath.Glob(filepath.Join(folder, "tmp.*")); len(made) > 0 {
 				t.Errorf("it leaves %v", made)
 			}
@@ -77,11 +94,15 @@ esac
 			if temporary != "" {
 				got = strings.ReplaceAll(got, temporary, "FOLDER")
 			}
-			if diff := cmp.Diff(c.want, strings.Split(strings.TrimSpace(got), "\n")); diff != "" {
+			got = strings.ReplaceAll(got, folder, "ROOT")
+			if diff := cmp.Diff(strings.Join(c.want, "\n"), strings.TrimSpace(got)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if selected := mustRead(t, filepath.Join(folder, "deploy", ".azure", "config.json")); selected != "prod" {
-				t.Errorf("the environment %q is selected", selected)
+			for _, project := range []string{"deploy", "deploy/worker"} {
+				selected := mustRead(t, filepath.Join(folder, project, ".azure", "config.json"))
+				if selected != "prod" {
+					t.Errorf("the environment %q of %s is selected", selected, project)
+				}
 			}
 		})
 	}

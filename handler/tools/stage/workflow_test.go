@@ -32,6 +32,7 @@ func TestWorkflow(t *testing.T) {
 	for _, want := range []string{
 		".ci/run", ".ci/image", "make release REPOSITORY=$GITHUB_REPOSITORY", "subject-checksums: dist/release/" + sums,
 		"dist/release/*_", "dist/release/" + notes, "dist/release/" + sums, "push-to-registry: true",
+		"subject-digest: ${{ steps.image.outputs.digest }}", "subject-digest: ${{ steps.image.outputs.worker }}",
 		"os: [macos-latest, windows-latest]", "go test ./handler/internal/...",
 	} {
 		if !strings.Contains(text, want) {
@@ -113,7 +114,7 @@ func TestDependabot(t *testing.T) {
 	}
 }
 
-// TestImage: the script pushes the package as an image with the version as its tag, and names its digest.
+// TestImage: the script pushes the package as two images, with the version in their tags, and names their digests.
 func TestImage(t *testing.T) {
 	folder := t.TempDir()
 	calls := filepath.Join(folder, "calls")
@@ -121,7 +122,8 @@ func TestImage(t *testing.T) {
 echo "$(basename "$0") $*" >> "$CALLS"
 case "$1 $2" in
 "login ghcr.io") read -r password && echo "password $password" >> "$CALLS" ;;
-"image inspect") echo ghcr.io/contoso/async-caller@sha256:1234 ;;
+"image inspect") case "$*" in *-worker) hash=5678 ;; *) hash=1234 ;; esac
+	echo ghcr.io/contoso/async-caller@sha256:$hash ;;
 esac
 `
 	for _, program := range []string{"make", "unzip", "docker"} {
@@ -137,22 +139,27 @@ esac
 	if err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	const image = "ghcr.io/contoso/async-caller"
+	const (
+		image = "ghcr.io/contoso/async-caller"
+		build = "docker build --label org.opencontainers.image.source=https://github.com/Contoso/Async-Caller --file "
+	)
 	want := strings.Join([]string{
 		"make package",
 		"unzip -q dist/async-caller.zip -d dist/image",
-		"docker build --file deploy/Dockerfile --label org.opencontainers.image.source=" +
-			"https://github.com/Contoso/Async-Caller --tag " + image + ":1.2.3-rc.1 dist/image",
 		"docker login ghcr.io --username me --password-stdin",
 		"password secret",
+		build + "deploy/Dockerfile --tag " + image + ":1.2.3-rc.1 dist/image",
 		"docker push " + image + ":1.2.3-rc.1",
+		build + "deploy/worker.Dockerfile --tag " + image + ":1.2.3-rc.1-worker dist/image",
+		"docker push " + image + ":1.2.3-rc.1-worker",
 		"docker image inspect --format {{index .RepoDigests 0}} " + image + ":1.2.3-rc.1",
+		"docker image inspect --format {{index .RepoDigests 0}} " + image + ":1.2.3-rc.1-worker",
 		"",
 	}, "\n")
 	if diff := cmp.Diff(want, mustRead(t, calls)); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	if got := string(output); got != "name="+image+"\ndigest=sha256:1234\n" {
+	if got := string(output); got != "name="+image+"\ndigest=sha256:1234\nworker=sha256:5678\n" {
 		t.Errorf("printed %q", got)
 	}
 }

@@ -33,7 +33,7 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 	return swept, err
 }
 
-// SweepApps removes the rows of limits, or the heartbeats, that were not written for eight days. In
+// SweepApps removes the rows of limits, of timer functions, or the heartbeats, that were not written for eight days. In
 // partition a queue of this name may have messages, which stay.
 func SweepApps(ctx context.Context, table storage.Table, partition string) error {
 	old := storage.Query{

@@ -33,8 +33,8 @@ If only the settings are wrong, the worker is in hold mode: it receives no messa
 log and in status, and goes on until it is started again.
 
 SIGTERM or Ctrl-C stops it: it receives no more messages, waits for the calls in flight, and then
-interrupts those that are left, whose messages are visible again within seconds. A second signal ends
-it at once; the messages in flight are then invisible until their leases of 6 minutes end.`,
+interrupts those that are left, whose messages are visible again within seconds. A second signal
+ends it at once; the messages in flight are then invisible until their leases of 6 minutes end.`,
 		Example: `  async-caller work --app dist
   async-caller work --queues async-caller,async-caller-1 --health 8080`,
 		Args: cobra.NoArgs,

@@ -54,11 +54,12 @@ type Instance struct {
 	Deliverer *delivery.Deliverer
 	// Tasks are those of the timer functions, by their names.
 	Tasks map[string]ingress.Task
+	// Clock decides whether this instance runs a timer function, where no host does.
+	Clock *heartbeat.Clock
 
 	config      Config
 	client      *outbound.Client
 	records     records
-	turns       *heartbeat.Turns
 	credentials *credential.Store
 	refusals    *Refusals
 	log         zerolog.Logger
@@ -107,7 +108,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 		Refusals: i.refusals, Log: log,
 	}.Connect(i.Deliverer)
 	i.Tasks = c.timers(i.records).tasks(stopping)
-	i.turns = heartbeat.NewTurns(i.records.shared.Table(), c.appName())
+	i.Clock = heartbeat.NewClock(c.appName(), i.records.shared.Table())
 	i.records.settings.Read(stopping, firstRead)
 	return i
 }
@@ -132,11 +133,6 @@ func (i *Instance) WhyNoCalls() string { return i.config.whyNoCalls() }
 // RecordPoison writes the row of a message that was moved to a poison queue just now.
 func (i *Instance) RecordPoison(queue string, msg storage.Message) {
 	i.records.scheduled.Insert(operation.RowOf(i.config.accountOf().Rules, queue, msg.ID, msg.Text))
-}
-
-// TakesTurn reports whether this instance runs a timer function that is due now, of those that have the same app.
-func (i *Instance) TakesTurn(ctx context.Context, timer string, due, next time.Time) bool {
-	return i.turns.Take(ctx, timer, due, next)
 }
 
 // Close closes the instance, after the last delivery and the last task.

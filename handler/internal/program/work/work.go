@@ -265,7 +265,7 @@ func (w *worker) runTask(
 			out = listener.Failed
 		}
 	}()
-	if w.instance.TakesTurn(ctx, name, due, next) && ingress.RunTask(ctx, task, log) != nil {
+	if w.instance.Clock.Takes(ctx, name, due, next) && ingress.RunTask(ctx, task, log) != nil {
 		return listener.Failed
 	}
 	return listener.Succeeded
