@@ -8,7 +8,7 @@ AZURITE = handler/tools/azurite/node_modules/.installed
 SAMPLES = handler/tools/quickstart/node_modules/.installed
 AXE = handler/tools/browser/node_modules/.installed
 
-.PHONY: help build demo run start test test-plain test-race test-browser test-long test-func check faults faults-short \
+.PHONY: help build demo run start test test-plain test-race test-browser test-worker test-long test-func check faults faults-short \
 	faults-long bench size vuln format package release deploy azure-smoke azurite npm needs-go needs-func needs-node \
 	needs-chromium
 
@@ -58,6 +58,9 @@ test-race: needs-go
 test-browser: needs-go needs-chromium $(AZURITE) $(AXE) ## test the console in chromium
 	go test -count=1 -timeout 15m ./handler/tools/browser/...
 
+test-worker: $(AZURITE) ## the scenarios of e2e in a worker (2 minutes)
+	E2E_HOST=work go test -count=1 -timeout 10m -parallel 8 ./handler/tools/e2e
+
 test-long: $(AZURITE) ## the tests of many messages at full size, and more schedules of faults (15 minutes)
 	go test -tags long -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation
 	go test -count=1 -timeout 30m ./handler/internal/operate/run -stride 13
@@ -69,7 +72,6 @@ test-func: needs-go needs-func $(AZURITE) ## the scenarios of e2e on the host of
 check: needs-go needs-chromium ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
 	go mod tidy -diff
 	go mod verify
-	go vet ./...
 	go vet -tags long ./handler/tools/e2e ./handler/tools/simulation
 	GOOS=darwin go vet ./handler ./handler/internal/...
 	GOOS=windows go vet ./handler ./handler/internal/... # the tools need Linux or macOS
@@ -79,7 +81,7 @@ check: needs-go needs-chromium ## what CI runs: formatting, tidiness, lint, all 
 	$(ACTIONLINT) .github/workflows/*.yml
 	$(MAKE) test
 	$(MAKE) test-browser
-	$(MAKE) faults-short
+	$(MAKE) -j 2 --output-sync test-worker faults-short # both wait more than they compute
 
 faults: $(AZURITE) ## inject hundreds of faults into the message flow and check that no message is lost (FLAGS=-seed=1)
 	go run ./handler/tools/faults $(FLAGS)
@@ -92,6 +94,7 @@ faults-long: $(AZURITE) ## 50,000 messages while handler and host are killed eve
 
 bench: needs-go ## measure the processor time and the allocations of a message (FLAGS=-count=5)
 	go test -run '^$$' -bench . $(FLAGS) ./handler/internal/app/ingress
+	go test -run '^$$' -bench . -benchtime 20000x $(FLAGS) ./handler/tools/e2e
 
 size: ## lines of Go per package that are neither blank nor only a comment, tests apart
 	@find handler -name '*.go' ! -name '*_test.go' | sort | xargs awk ' \

@@ -103,6 +103,7 @@ func TestHoldMode(t *testing.T) {
 // invocation but the new visibility of the message that its id and receipt name. It posts what a client of the HTTP
 // function sends with a forged Host: the host adds nothing that tells it from the host's own invocation.
 func TestForgedInHoldMode(t *testing.T) {
+	needsHost(t, "the handler runs alone")
 	onlyLocal(t, "it is always a Development host, in which the handler does not start with a wrong setting")
 	t.Parallel()
 	f := newFixture(t, options{azurite: true})

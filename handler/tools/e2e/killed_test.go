@@ -16,6 +16,7 @@ import (
 // TestRequeueManyKilledTwice requeues 10,000 messages (1,000 in `make test`), is killed twice on the way,
 // and checks that this takes less than a minute and that no more messages are there twice than the run says.
 func TestRequeueManyKilledTwice(t *testing.T) {
+	needsHost(t, "no call is made")
 	f, runs := newFixture(t, options{}), runs(t.TempDir())
 	const messages = 10_000 / scale
 	f.putExpired(messages)

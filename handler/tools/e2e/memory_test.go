@@ -41,6 +41,7 @@ const (
 // and then stalls in its answer. At last all of them are rescheduled at once. It does not run beside other tests,
 // because it takes all processors.
 func TestMemoryOfHostileMessages(t *testing.T) {
+	needsHost(t, "the handler runs alone")
 	f := newFixture(t, options{})
 	f.allowManyCalls()
 	kinds := map[string]func(url string) string{
@@ -155,6 +156,7 @@ func (f *fixture) peakOf(t *testing.T, envelope func(url string) string, answer 
 // TestMemoryPerCall limits the memory that the handler needs for a call whose target does not answer: the peak of a new
 // process that makes as many calls as it ever does, less its memory before. docs/performance.md states the limits.
 func TestMemoryPerCall(t *testing.T) {
+	needsHost(t, "the handler runs alone")
 	const calls = 512
 	f := newFixture(t, options{})
 	f.allowManyCalls()

@@ -248,6 +248,7 @@ func TestCancelAndUndo(t *testing.T) {
 
 // TestListManyScheduled checks the time and the memory of the commands that read the whole record.
 func TestListManyScheduled(t *testing.T) {
+	needsHost(t, "no call is made")
 	t.Parallel()
 	const limit, mostMiB, hosts = 30 * time.Second, 300, 50
 	f := newFixture(t, options{tables: true})

@@ -133,6 +133,7 @@ func envelopeTo(url string) string {
 // TestUnreadLog checks that a host that does not read the handler's output gets all its answers, that the handler stops
 // nevertheless, and that the log says how many lines are missing.
 func TestUnreadLog(t *testing.T) {
+	needsHost(t, "the handler runs alone")
 	t.Parallel()
 	const invocations = 5000
 	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -192,6 +193,7 @@ func TestUnreadLog(t *testing.T) {
 // TestHostGoneAtTheStart checks that a handler ends with its host even if the host ended before the handler could watch
 // it: the log of a handler that a host has started leads nowhere then.
 func TestHostGoneAtTheStart(t *testing.T) {
+	needsHost(t, "the handler runs alone")
 	t.Parallel()
 	f := newFixture(t, options{})
 	output, write, err := os.Pipe()
@@ -214,6 +216,7 @@ func TestHostGoneAtTheStart(t *testing.T) {
 // TestUnaskedAnswers checks that the bytes that a target sends without being asked, which net/http prints, do not reach
 // the handler's output.
 func TestUnaskedAnswers(t *testing.T) {
+	needsHost(t, "the handler runs alone")
 	t.Parallel()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -257,6 +260,7 @@ func TestUnaskedAnswers(t *testing.T) {
 // TestSilentStorage checks that a message is settled by the second try if storage's side of all pooled connections has
 // gone silently.
 func TestSilentStorage(t *testing.T) {
+	needsHost(t, "the handler runs alone")
 	t.Parallel()
 	type number struct{}
 	var opened, silent atomic.Int64 // connections are numbered; those up to silent do not answer
@@ -299,6 +303,7 @@ func TestSilentStorage(t *testing.T) {
 
 // TestStorageProbe checks that the handler says at the start whether it can use storage, and serves in any case.
 func TestStorageProbe(t *testing.T) {
+	needsHost(t, "the handler runs alone")
 	t.Parallel()
 	f := newFixture(t, options{azurite: true})
 	good := f.connectionString
@@ -343,6 +348,7 @@ func TestStorageProbe(t *testing.T) {
 
 // TestManagedIdentity checks that the handler asks for a token of the identity that the settings name.
 func TestManagedIdentity(t *testing.T) {
+	needsHost(t, "the handler runs alone")
 	t.Parallel()
 	const resourceID = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/i"
 	asked := make(chan url.Values, 1)

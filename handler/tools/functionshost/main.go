@@ -15,6 +15,8 @@
 //
 //   - A handler that cannot be started is an error at once, instead of a stop after two minutes. One that ends before
 //     it was ready is restarted after a second instead of at once.
+//   - A request to storage ends after 10 s instead of 100 s, and what completes a message is repeated for 30 s instead
+//     of 6 s.
 //   - Messages wait for a handler until the host stops, which it does when a handler failed three times.
 //   - If storage cannot be reached, the host keeps polling instead of crashing.
 //   - No poll begins after a stop. The real host still takes messages that become visible in the stop's first moments,
