@@ -105,8 +105,8 @@ func table(s *Settings) []Setting {
 		all = append(all, Setting{name, byDefault, meaning, set})
 	}
 	add(Prefix+"APP", none,
-		fmt.Sprintf("name of the app, the same for all its instances: 1 to %d letters, digits, -, _ and .; "+
-			"none means the name that the platform has", maxAppName),
+		fmt.Sprintf("name of the app, the same for all its instances: 1 to %d letters, digits, dots, hyphens and "+
+			"underscores; none means the name that the platform has", maxAppName),
 		into(&s.AppName, appName))
 	add(Prefix+"CALL_TIMEOUT", "120s",
 		fmt.Sprintf("longest duration of a call, at most %gs; %s may set another, and an envelope may ask for less",
@@ -323,7 +323,7 @@ func appName(value string) (string, error) {
 	case value == none:
 		return "", nil
 	case !validAppName.MatchString(value):
-		return "", fmt.Errorf("give 1 to %d letters, digits, -, _ and .", maxAppName)
+		return "", fmt.Errorf("give 1 to %d letters, digits, dots, hyphens and underscores", maxAppName)
 	}
 	return strings.ToLower(value), nil
 }

@@ -228,7 +228,8 @@ func Name(getenv func(string) string) string {
 	if site != "" && slot != "" && !strings.EqualFold(slot, "production") {
 		site += "-" + slot
 	}
-	return strings.ToLower(cmp.Or(getenv("AzureFunctionsWebHost__hostid"), site, getenv("CONTAINER_APP_NAME"), LocalName))
+	hostID, containerApp := getenv("AzureFunctionsWebHost__hostid"), getenv("CONTAINER_APP_NAME")
+	return strings.ToLower(cmp.Or(hostID, site, containerApp, LocalName))
 }
 
 // ErrNoApp means that a folder is not an app folder: it has no host.json, or it is this project's own, from which

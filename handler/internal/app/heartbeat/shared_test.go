@@ -110,7 +110,8 @@ func TestShared(t *testing.T) {
 		},
 		"many": {
 			[]heartbeat.App{host, all, app("x", "", "a-1"), app("y", "", "a-2"), app("z\x1b", "", "a-1")},
-			"the apps shop (host), shop-w (worker), x, and 2 more serve the same queues, a-1, a-2, a-3, and 1 more" + counts,
+			"the apps shop (host), shop-w (worker), x, and 2 more serve the same queues, a-1, a-2, a-3, and 1 more" +
+				counts,
 		},
 	} {
 		if got := heartbeat.Shared(test.apps, now); got != test.want {

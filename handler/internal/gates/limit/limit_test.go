@@ -30,12 +30,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // instance returns the limits as an instance of an app knows them. They are closed at the end of the test.
 func instance(t *testing.T, table storage.Table, name string, log *bytes.Buffer) *limit.Limits {
 	t.Helper()
+	return instanceOf(t, table, "app", name, log)
+}
+
+// instanceOf is like instance, of the named app.
+func instanceOf(t *testing.T, table storage.Table, app, name string, log *bytes.Buffer) *limit.Limits {
+	t.Helper()
 	clocked, hasClock := table.(limit.Table)
 	if table != nil && !hasClock {
 		clocked = withClock{table}
 	}
 	l := limit.New(limit.Config{
-		Table: clocked, App: "app", Instance: name, Now: time.Now, Random: func() float64 { return 0.5 },
+		Table: clocked, App: app, Instance: name, Now: time.Now, Random: func() float64 { return 0.5 },
 		Log: zerolog.New(log),
 	})
 	t.Cleanup(func() { l.Close(time.Second) })
@@ -108,6 +114,44 @@ func TestTurns(t *testing.T) {
 			t.Errorf("called after %v, want a minute", waited)
 		}
 	})
+}
+
+// TestTwoAdapters: a handler and a worker that serve the same queues share the limits of targets if they have one name,
+// and only then.
+func TestTwoAdapters(t *testing.T) {
+	const permits, perMinutes = 3, 1
+	for name, test := range map[string]struct {
+		worker string // the name of the app in the worker
+		counts int    // how often a limit counts
+	}{"one_name": {"shop", 1}, "two_names": {"shop-worker", 2}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var table memory.Table
+				adapters := []*limit.Limits{
+					instanceOf(t, &table, "shop", "a", &bytes.Buffer{}),
+					instanceOf(t, &table, test.worker, "b", &bytes.Buffer{}),
+				}
+				begun := func(p targets.Profile) (n int) {
+					for range 2 * permits {
+						for _, adapter := range adapters {
+							pass, verdict := adapter.Enter(t.Context(), due(p, 0))
+							if verdict == nil {
+								n++
+								defer pass.Ended(&decision.Outcome{}, time.Now())
+							}
+						}
+					}
+					return n
+				}
+				if n := begun(atATime("t.example", permits)); n != test.counts*permits {
+					t.Errorf("%d calls at a time, want %d times %d", n, test.counts, permits)
+				}
+				if n := begun(perMinute("u.example")); n != test.counts*perMinutes {
+					t.Errorf("%d calls at once, want %d times %d", n, test.counts, perMinutes)
+				}
+			})
+		})
+	}
 }
 
 // TestPermits: the instances share the permits as long as calls last, and those of an instance that stops renewing them

@@ -69,8 +69,8 @@ func TestHeartbeats(t *testing.T) {
 			[]string{
 				"ok shop (host): AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago",
 				"ok shop-w (worker): AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago",
-				"warning the apps shop (host), shop-w (worker) serve the same queues, a-2: each of them counts limits " +
-					"of targets on its own",
+				"warning the apps shop (host), shop-w (worker) serve the same queues, a-2: " +
+					"each of them counts limits of targets on its own",
 			},
 		},
 		"one_of_two": {
