@@ -18,6 +18,8 @@ import (
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/observers/sight/sighttest"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/rules/envelope"
@@ -412,6 +414,36 @@ ignored        =2A_pause pause: its key is not that of a host and a member
 			if !strings.Contains(status, "set unknown: ") || !strings.Contains(status, want) {
 				t.Errorf("status after %v: %s", err, status)
 			}
+		}
+	})
+}
+
+// TestSettingsWithoutHeartbeats: pauses, limits and targets that fail are shown although no app has a heartbeat, for
+// example because none has started under its new name yet.
+func TestSettingsWithoutHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, known := newRowsSession(t), &memory.Table{}
+		d.account.AppTable, d.account.Sight = &memory.Table{}, sight.NewReader(known)
+		paused, limited := pauseAt("a.example", 0), limitAt("b.example", setting.Rate, "5/s", 0)
+		if err := d.operations.Set(t.Context(), "pause", paused, limited); err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now()
+		sighttest.Fail(t, known, sight.Target{App: "old", Host: "c.example", Cause: "503", Since: now, Latest: now})
+		status := d.mustStatus(t)
+		for _, want := range []string{
+			"running unknown: no timer function has recorded that it ran", "paused a.example since ",
+			"set b.example rate 5/s ", "c.example 503",
+		} {
+			if !strings.Contains(status, want) {
+				t.Errorf("status without %q:\n%s", want, status)
+			}
+		}
+		d.stdout.Reset()
+		_, err := d.listSettings(t.Context(), "")
+		list := d.stdout.String()
+		if err != nil || !strings.Contains(list, "a.example") || !strings.Contains(list, "rate 5/s") {
+			t.Errorf("%v: list\n%s", err, list)
 		}
 	})
 }
