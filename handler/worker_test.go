@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/program/work"
 	"asynccaller/handler/internal/rules/envelope"
@@ -157,7 +156,7 @@ func TestWorkerSettings(t *testing.T) {
 	if err != nil || account.Identity != want {
 		t.Errorf("the worker reads the identity %+v, %v: want %+v", account.Identity, err, want)
 	}
-	if name := functionapp.Name(config.Getenv(environ)); name != "async-caller-abc" {
+	if name := c.App.Name(); name != "async-caller-abc" {
 		t.Errorf("the name of the app is %s", name)
 	}
 	// The platform waits until the longest call has ended, so no call is made twice when a replica ends.

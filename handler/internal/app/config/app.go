@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -86,6 +87,11 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 	}
 	a.Connection, a.ConnectionErr = readConnection(dir, a.Environ, trusted)
 	return a
+}
+
+// Name returns the name that all instances of the app share.
+func (a App) Name() string {
+	return cmp.Or(a.Settings.AppName, functionapp.Name(Getenv(a.Environ)))
 }
 
 // RoutedQueues returns the queues whose messages are contents of calls, and no envelopes. The names of the functions

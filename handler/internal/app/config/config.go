@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +42,8 @@ const none = "none"
 
 // Settings are the operator's settings.
 type Settings struct {
+	// AppName is the name of the app, in lower case; empty means that of the platform.
+	AppName string
 	// CallTimeout is the longest duration of a call.
 	CallTimeout time.Duration
 	// Rules are the rules for messages, Routes the calls of queues with other contents than envelopes.
@@ -101,6 +104,10 @@ func table(s *Settings) []Setting {
 	add := func(name, byDefault, meaning string, set func(string) error) {
 		all = append(all, Setting{name, byDefault, meaning, set})
 	}
+	add(Prefix+"APP", none,
+		fmt.Sprintf("name of the app, the same for all its instances: 1 to %d letters, digits, -, _ and .; "+
+			"none means the name that the platform has", maxAppName),
+		into(&s.AppName, appName))
 	add(Prefix+"CALL_TIMEOUT", "120s",
 		fmt.Sprintf("longest duration of a call, at most %gs; %s may set another, and an envelope may ask for less",
 			targets.MaxTimeout.Seconds(), TargetsFile),
@@ -303,6 +310,22 @@ func callTimeout(value string) (time.Duration, error) {
 			"and may deliver the message again if the call ends at that moment", err)
 	}
 	return d, nil
+}
+
+// maxAppName is that of Azure for the name of a Function App.
+const maxAppName = 60
+
+var validAppName = regexp.MustCompile(fmt.Sprintf(`^[A-Za-z0-9._-]{1,%d}$`, maxAppName))
+
+// appName parses the name of the app, which is the same in any letter case.
+func appName(value string) (string, error) {
+	switch {
+	case value == none:
+		return "", nil
+	case !validAppName.MatchString(value):
+		return "", fmt.Errorf("give 1 to %d letters, digits, -, _ and .", maxAppName)
+	}
+	return strings.ToLower(value), nil
 }
 
 func oneOf[T ~string](allowed ...T) func(string) (T, error) {

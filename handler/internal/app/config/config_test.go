@@ -27,6 +27,7 @@ type settings struct {
 	GiveUp                  envelope.GiveUp
 	LogLevel                zerolog.Level
 	Reschedule              settle.RescheduleMode
+	AppName                 string
 }
 
 func flat(s config.Settings) settings {
@@ -35,7 +36,7 @@ func flat(s config.Settings) settings {
 	r := s.Rules
 	return settings{
 		s.CallTimeout, r.Expiration, r.MaxDeadline, r.Limits.MinDelay, r.Retry.Name, first, last,
-		r.GiveUp, s.LogLevel, s.Reschedule,
+		r.GiveUp, s.LogLevel, s.Reschedule, s.AppName,
 	}
 }
 
@@ -52,6 +53,7 @@ func defaults() settings {
 		envelope.GiveUpDeadLetter,
 		zerolog.InfoLevel,
 		settle.RescheduleEnqueue,
+		"",
 	}
 }
 
@@ -112,6 +114,12 @@ func TestLoad(t *testing.T) {
 		"expiration_most": {
 			[]string{"ASYNC_CALLER_EXPIRATION=87600h", "ASYNC_CALLER_MAX_DEADLINE=87600h"},
 			func(s *settings) { s.Expiration, s.MaxDeadline = 87600*time.Hour, 87600*time.Hour },
+		},
+		"app":      {[]string{"ASYNC_CALLER_APP=Shop-2_a.b"}, func(s *settings) { s.AppName = "shop-2_a.b" }},
+		"app_none": {[]string{"ASYNC_CALLER_APP=none"}, func(*settings) {}},
+		"app_long": {
+			[]string{"ASYNC_CALLER_APP=" + strings.Repeat("a", 60)},
+			func(s *settings) { s.AppName = strings.Repeat("a", 60) },
 		},
 		"min_delay_none": {[]string{"ASYNC_CALLER_RETRY_MIN_DELAY=0s"}, func(s *settings) { s.MinDelay = 0 }},
 		"min_delay_more": {
@@ -281,6 +289,10 @@ func TestLoadRefuses(t *testing.T) {
 		variable string
 		want     []string
 	}{
+		"app_long":            {"ASYNC_CALLER_APP=" + strings.Repeat("a", 61), []string{"1 to 60 letters"}},
+		"app_space":           {"ASYNC_CALLER_APP=my app", []string{`"my app"`, "1 to 60 letters"}},
+		"app_lines":           {"ASYNC_CALLER_APP=shop\n2", []string{`"shop\n2"`}},
+		"app_umlaut":          {"ASYNC_CALLER_APP=müller", []string{`"müller"`}},
 		"call_timeout_number": {"ASYNC_CALLER_CALL_TIMEOUT=0x78", []string{`"0x78"`, "90s", "from 1s to 4m30s"}},
 		"call_timeout_word":   {"ASYNC_CALLER_CALL_TIMEOUT=soon", []string{`"soon"`, "90s"}},
 		"call_timeout_quote":  {`ASYNC_CALLER_CALL_TIMEOUT="120s`, []string{`"\"120s"`, "90s"}},

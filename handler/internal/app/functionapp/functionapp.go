@@ -220,17 +220,15 @@ func RootPath(getenv func(string) string) string {
 // LocalName is the name of an app outside Azure that has no host id.
 const LocalName = "local"
 
-// Name returns the name that all instances of an app share, as the host forms it: the configured host id, or the name
-// of the Function App, followed by that of its slot unless that is production. An app elsewhere without a host id is
-// [LocalName].
+// Name returns the name that all instances of an app share, unless a setting of ours says another: the configured host
+// id or, as the host forms it, the name of the Function App, followed by that of its slot unless that is production; or
+// the name of the Container App. An app elsewhere is [LocalName].
 func Name(getenv func(string) string) string {
-	name := strings.ToLower(cmp.Or(getenv("AzureFunctionsWebHost__hostid"), getenv("WEBSITE_SITE_NAME"), LocalName))
-	slot := strings.ToLower(getenv("WEBSITE_SLOT_NAME"))
-	hasHostID := getenv("AzureFunctionsWebHost__hostid") != ""
-	if hasHostID || slot == "" || slot == "production" {
-		return name
+	site, slot := getenv("WEBSITE_SITE_NAME"), getenv("WEBSITE_SLOT_NAME")
+	if site != "" && slot != "" && !strings.EqualFold(slot, "production") {
+		site += "-" + slot
 	}
-	return name + "-" + slot
+	return strings.ToLower(cmp.Or(getenv("AzureFunctionsWebHost__hostid"), site, getenv("CONTAINER_APP_NAME"), LocalName))
 }
 
 // ErrNoApp means that a folder is not an app folder: it has no host.json, or it is this project's own, from which

@@ -23,6 +23,14 @@ const (
 	maxKeeperAge  = 125 * time.Minute
 )
 
+// The adapters of an app, which pass it messages.
+const (
+	// Host is the Functions host.
+	Host = "host"
+	// Worker is the worker, which receives them itself.
+	Worker = "worker"
+)
+
 // App says when the timer functions of an app ran.
 type App struct {
 	// Name is that of [functionapp.Name], at most 300 bytes.
@@ -31,6 +39,9 @@ type App struct {
 	Since time.Time `json:"since"`
 	// Version is that of the handler when the later of them ran.
 	Version string `json:"version,omitempty"`
+	// Adapter is [Host] or [Worker], and Queues are those that it serves, when the later of them ran; empty if unknown.
+	Adapter string   `json:"adapter,omitempty"`
+	Queues  []string `json:"queues,omitempty"`
 	// Monitor and Keeper are when AC-monitor and AC-poison-keeper last ran; zero if not yet.
 	Monitor time.Time `json:"monitor"`
 	Keeper  time.Time `json:"keeper"`
@@ -51,11 +62,15 @@ const (
 type Row struct {
 	storage.Key
 
-	// App is the name of the app, and Version that of its handler. Since is when its timer functions began to run.
-	App      string    `row:"app"`
-	Version  string    `row:"version"`
-	HostName string    `row:"hostName"`
-	Since    time.Time `row:"since"`
+	// App is the name of the app, and Version that of its handler.
+	App      string `row:"app"`
+	Version  string `row:"version"`
+	HostName string `row:"hostName"`
+	// Adapter is that of the app, and Queues are those that it serves, joined by commas.
+	Adapter string `row:"adapter"`
+	Queues  string `row:"queues"`
+	// Since is when its timer functions began to run.
+	Since time.Time `row:"since"`
 	// Cause is why the app makes no calls; empty if it makes them.
 	Cause string `row:"cause"`
 	// RequestID is that of a message of a queue with the same name.
@@ -67,6 +82,7 @@ func Beat(ctx context.Context, table storage.Table, app App, timer string) error
 	row := Row{
 		Key: storage.Key{Partition: record.Heartbeats, ID: timer + "," + rows.KeyOf(app.Name)},
 		App: app.Name, Version: app.Version, HostName: text.Clip(app.HostName, maxText),
+		Adapter: app.Adapter, Queues: joinNames(app.Queues),
 		Since: time.Now(), Cause: text.Clip(app.Problem, maxText),
 	}
 	last, found, err := rows.Get[Row](ctx, table, record.Heartbeats, row.ID)
@@ -118,6 +134,7 @@ func Read(ctx context.Context, table storage.Table) ([]App, error) {
 			app.Problem = text.Line(row.Cause, maxText)
 			app.Version = text.Line(row.Version, maxText)
 			app.HostName = text.Line(row.HostName, maxText)
+			app.Adapter, app.Queues = adapterOf(row), queuesOf(row)
 		}
 		if row.Since.After(app.Since) {
 			app.Since = row.Since.UTC()

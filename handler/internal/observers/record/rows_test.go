@@ -44,9 +44,13 @@ func TestNamesOfValues(t *testing.T) {
 			},
 		},
 		"heartbeat": {
-			heartbeat.Row{App: "app", Version: "0.2.0", HostName: "app.example", Since: at, Cause: "hold mode"},
+			heartbeat.Row{
+				App: "app", Version: "0.2.0", HostName: "app.example", Adapter: "host", Queues: "orders", Since: at,
+				Cause: "hold mode",
+			},
 			map[string]any{
-				"app": "app", "version": "0.2.0", "hostName": "app.example", "since": at, "cause": "hold mode",
+				"app": "app", "version": "0.2.0", "hostName": "app.example", "adapter": "host", "queues": "orders",
+				"since": at, "cause": "hold mode",
 			},
 		},
 		"setting": {

@@ -66,6 +66,8 @@ type Status struct {
 	Limits string `json:"limits,omitempty"`
 	// Apps are those whose timer functions have recorded that they ran.
 	Apps []AppStatus `json:"apps"`
+	// SharedQueues says which of them serve the same queues and count limits twice; empty if none do.
+	SharedQueues string `json:"sharedQueues,omitempty"`
 	// Fronts are those of the queues, and read the others.
 	Fronts *Fronts `json:"-"`
 	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are. TargetProblem
@@ -284,6 +286,7 @@ func (a *Account) readScheduled(
 		return nil, nil, ErrNoTable
 	}
 	apps, err := a.apps(ctx)
+	s.SharedQueues = heartbeat.Shared(apps, s.At)
 	for _, app := range apps {
 		s.Apps = append(s.Apps, AppStatus{app, app.Silent(s.At)})
 		if app.Problem != "" {

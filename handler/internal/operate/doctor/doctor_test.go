@@ -27,6 +27,9 @@ func TestHeartbeats(t *testing.T) {
 		return app
 	}
 	const never, week = -1, 7 * 24 * time.Hour
+	host, worker := app("shop", week, 0, 0), app("shop-w", week, 0, 0)
+	host.Adapter, host.Queues = heartbeat.Host, []string{"a-1", "a-2"}
+	worker.Adapter, worker.Queues = heartbeat.Worker, []string{"a-2"}
 	for name, test := range map[string]struct {
 		apps []heartbeat.App
 		want []string
@@ -60,6 +63,15 @@ func TestHeartbeats(t *testing.T) {
 			[]heartbeat.App{app("local", 126*time.Minute, time.Minute, never)},
 			[]string{"broken local: AC-monitor ran 1m ago, AC-poison-keeper has not run yet: " +
 				"the app, or its AC-poison-keeper, does not run"},
+		},
+		"two_names": {
+			[]heartbeat.App{host, worker},
+			[]string{
+				"ok shop (host): AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago",
+				"ok shop-w (worker): AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago",
+				"warning the apps shop (host), shop-w (worker) serve the same queues, a-2: each of them counts limits " +
+					"of targets on its own",
+			},
 		},
 		"one_of_two": {
 			[]heartbeat.App{app("billing", week, 0, 0), app("shop", week, 10*time.Minute, 10*time.Minute)},

@@ -50,7 +50,7 @@ func judgeHeartbeats(apps []heartbeat.App, now time.Time) (lines []Line) {
 		line := Line{
 			State: OK,
 			Check: check,
-			Text: fmt.Sprintf("%s: %s, %s", app.Name,
+			Text: fmt.Sprintf("%s: %s, %s", app.Title(),
 				ran(functionapp.MonitorTimer, app.Monitor), ran(functionapp.KeeperTimer, app.Keeper)),
 		}
 		silent := app.Silent(now)
@@ -70,6 +70,9 @@ func judgeHeartbeats(apps []heartbeat.App, now time.Time) (lines []Line) {
 					"for " + functionapp.MonitorTimer,
 			})
 		}
+	}
+	if shared := heartbeat.Shared(apps, now); shared != "" {
+		lines = append(lines, Line{State: Warning, Check: check, Text: shared, Next: heartbeat.OneName})
 	}
 	return lines
 }

@@ -218,6 +218,9 @@ func (s *session) printSettings(status account.Status) {
 	if more := len(status.Credentials) - mostSettings; more > 0 {
 		terminal.PrintLine(s.out, "credential", "%s more: `async-caller targets list`", format.Number(more))
 	}
+	if status.SharedQueues != "" {
+		terminal.PrintLine(s.out, "limits", "%s: %s", status.SharedQueues, heartbeat.OneName)
+	}
 	if status.Limits != "" {
 		terminal.PrintLine(s.out, "limits", "%s", status.Limits)
 	}
@@ -442,7 +445,7 @@ func runningText(s account.Status) string {
 
 // timersText says when the timer functions of an app last ran.
 func timersText(app heartbeat.App, now time.Time) string {
-	return fmt.Sprintf("%s: %s %s, %s %s", text.Printable(app.Name),
+	return fmt.Sprintf("%s: %s %s, %s %s", text.Printable(app.Title()),
 		functionapp.MonitorTimer, lastRun(app.Monitor, now), functionapp.KeeperTimer, lastRun(app.Keeper, now))
 }
 

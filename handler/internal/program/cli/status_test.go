@@ -94,6 +94,31 @@ func TestStatusScreen(t *testing.T) {
 	})
 }
 
+// TestStatusOfTwoNames: status says which adapter an app has, and that two names serve the same queue.
+func TestStatusOfTwoNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRowsSession(t)
+		for _, app := range []heartbeat.App{
+			{Name: "shop", Adapter: heartbeat.Host, Queues: []string{"async-caller", "orders"}},
+			{Name: "shop-w", Adapter: heartbeat.Worker, Queues: []string{"async-caller"}},
+		} {
+			if err := heartbeat.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := d.mustStatus(t)
+		for _, want := range []string{
+			"timers shop (host): AC-monitor 0s ago", "timers shop-w (worker): AC-monitor 0s ago",
+			"limits the apps shop (host), shop-w (worker) serve the same queues, async-caller: each of them counts " +
+				"limits of targets on its own: give them one name, by ASYNC_CALLER_APP or ",
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%q is missing in %s", want, got)
+			}
+		}
+	})
+}
+
 // TestStatusOfTargets: each target that fails says why, since when and what it said, for each app that calls it.
 func TestStatusOfTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
@@ -84,7 +85,7 @@ func newOverview(s account.Status, fronts []account.Front) overviewData {
 	for _, app := range s.Apps {
 		if app.Silent == "" {
 			sign := format.Age(s.At.Sub(app.LastSign()))
-			d.Running = append(d.Running, "App "+app.Name+" runs, last sign of life "+sign+" ago.")
+			d.Running = append(d.Running, "App "+app.Title()+" runs, last sign of life "+sign+" ago.")
 		}
 	}
 	d.Commands = []string{"status --watch", "targets list", "doctor"}
@@ -114,6 +115,9 @@ func problems(s account.Status) (texts []string) {
 		{"Why targets fail", s.TargetProblem},
 		{"Live settings", s.SettingProblem},
 		{"Calls per minute", s.NumbersProblem},
+	}
+	if s.SharedQueues != "" {
+		texts = append(texts, "Limits of targets: "+s.SharedQueues+": "+heartbeat.OneName)
 	}
 	if s.Limits != "" {
 		texts = append(texts, "Limits of targets: "+s.Limits)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -47,7 +48,7 @@ func remind(ctx context.Context, write func()) {
 // logHold logs that the handler is in hold mode, and why.
 func (c Config) logHold(log zerolog.Logger) {
 	where := "go back to their queues"
-	if c.Adapter == Worker {
+	if c.Adapter == heartbeat.Worker {
 		where = "stay on their queues"
 	}
 	log.Error().Str(zerolog.ErrorFieldName, oneLine(c.App.SettingsErr)).

@@ -16,7 +16,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/app/config"
-	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/deliver/delivery"
@@ -35,12 +34,6 @@ import (
 	"asynccaller/handler/internal/storage/azure"
 )
 
-// The adapters of an app, which pass it messages: the Functions host, or the worker.
-const (
-	Host   = "host"
-	Worker = "worker"
-)
-
 // Config is the configuration of an instance.
 type Config struct {
 	// App is the app folder. If its settings have problems, the instance is in hold mode.
@@ -49,8 +42,10 @@ type Config struct {
 	Store storage.Queues
 	// Version is that of the executable.
 	Version string
-	// Adapter is [Host] or [Worker].
+	// Adapter is [heartbeat.Host] or [heartbeat.Worker].
 	Adapter string
+	// Queues are those that the instance serves; nil means those of all functions that run.
+	Queues []string
 }
 
 // Instance delivers messages, and does the work of timer functions. Create it with [Open].
@@ -112,7 +107,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 		Refusals: i.refusals, Log: log,
 	}.Connect(i.Deliverer)
 	i.Tasks = c.timers(i.records).tasks(stopping)
-	i.Clock = heartbeat.NewClock(c.appName(), i.records.shared.Table())
+	i.Clock = heartbeat.NewClock(c.App.Name(), i.records.shared.Table())
 	i.records.settings.Read(stopping, firstRead)
 	return i
 }
@@ -195,7 +190,7 @@ func openRecords(c Config, log zerolog.Logger) (r records) {
 		r.openTables(c, instance, log)
 	}
 	r.limits = limit.New(limit.Config{
-		Table: r.app, App: c.appName(), Instance: instance, Now: time.Now, Random: rand.Float64, Log: log,
+		Table: r.app, App: c.App.Name(), Instance: instance, Now: time.Now, Random: rand.Float64, Log: log,
 	})
 	return r
 }
@@ -218,10 +213,8 @@ func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
 		Table: r.app, Rows: "limits of targets", Bytes: background.HandlerBytes, Log: log,
 	})
 	r.settings = setting.NewWatcher(r.app, log)
-	r.sight = sight.New(tables[storage.SightTable], c.appName(), instance, log)
+	r.sight = sight.New(tables[storage.SightTable], c.App.Name(), instance, log)
 }
-
-func (c Config) appName() string { return functionapp.Name(config.Getenv(c.App.Environ)) }
 
 // hostName returns the name under which Azure serves the app; empty elsewhere.
 func (c Config) hostName() string { return config.Getenv(c.App.Environ)("WEBSITE_HOSTNAME") }

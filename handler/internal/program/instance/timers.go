@@ -170,7 +170,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 	var dropErr error
 	if t.history != nil {
 		dropped := 0
-		dropped, dropErr = t.history.DropOld(ctx, t.appName(), time.Now())
+		dropped, dropErr = t.history.DropOld(ctx, t.App.Name(), time.Now())
 		if dropped > 0 {
 			text += fmt.Sprintf(", dropped %d tables of the history", dropped)
 		}
@@ -200,10 +200,23 @@ func logPauses(ctx context.Context, table storage.Table, log *zerolog.Logger) (p
 	return paused, nil
 }
 
+// served returns the queues that the instance serves.
+func (c Config) served() (names []string) {
+	if c.Queues != nil {
+		return c.Queues
+	}
+	running, _ := c.App.Functions.Running(c.App.Environ)
+	for _, f := range running {
+		names = append(names, f.Queue)
+	}
+	return names
+}
+
 // beat records that a timer function of the app runs.
 func (t timers) beat(ctx context.Context, table storage.Table, timer string) error {
 	app := heartbeat.App{
-		Name: t.appName(), Version: t.Version, Problem: t.whyNoCalls(), HostName: t.hostName(),
+		Name: t.App.Name(), Version: t.Version, Problem: t.whyNoCalls(), HostName: t.hostName(),
+		Adapter: t.Adapter, Queues: t.served(),
 	}
 	return heartbeat.Beat(ctx, table, app, timer)
 }

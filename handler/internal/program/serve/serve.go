@@ -14,6 +14,7 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/program/instance"
@@ -30,7 +31,7 @@ type Config struct {
 func ReadConfig(environ []string) (Config, error) {
 	getenv := config.Getenv(environ)
 	app := config.ReadApp(functionapp.RootPath(getenv), environ, config.Handler)
-	c := Config{Config: instance.Config{App: app, Adapter: instance.Host}}
+	c := Config{Config: instance.Config{App: app, Adapter: heartbeat.Host}}
 	var portErr error
 	c.Port, portErr = handlerPort(getenv)
 	needed := errors.Join(c.App.FunctionsErr, c.App.ConnectionErr, portErr)

@@ -16,6 +16,7 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/app/ingress"
 	"asynccaller/handler/internal/app/listener"
 	"asynccaller/handler/internal/deliver/delivery"
@@ -80,7 +81,7 @@ func ReadConfig(dir string, environ, queues []string) (c Config, err error) {
 		app.SettingsErr = errors.Join(app.SettingsErr, fmt.Errorf("%s is %v: a worker allows at most %v, because its "+
 			"lease on a message of %v is not renewed", source, longest, LongestCall, Lease))
 	}
-	c = Config{Config: instance.Config{App: app, Adapter: instance.Worker}, Grace: longest + graceMargin}
+	c = Config{Config: instance.Config{App: app, Adapter: heartbeat.Worker}, Grace: longest + graceMargin}
 	c.Functions, c.timers = app.Functions.Running(app.Environ)
 	if len(queues) == 0 {
 		return c, nil
@@ -95,6 +96,7 @@ func ReadConfig(dir string, environ, queues []string) (c Config, err error) {
 				queue, strings.Join(known, ", "))
 		}
 	}
+	c.Queues = queues
 	c.Functions = slices.DeleteFunc(c.Functions, func(f functionapp.Function) bool {
 		return !slices.Contains(queues, f.Queue)
 	})

@@ -200,6 +200,7 @@ func TestHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failing{Queues: memory.New()}
 		must(t, store.Create(t.Context(), queue))
+		store.set(errBusy)
 		r := start(t, c, store, newTarget(0))
 		want := func(want string) {
 			t.Helper()
@@ -208,7 +209,6 @@ func TestHealth(t *testing.T) {
 				t.Errorf("%q, want %q", got, want)
 			}
 		}
-		store.set(errBusy)
 		want("starting")
 		want("storage")
 		store.set(nil)
