@@ -44,6 +44,7 @@ func counted(b *testing.B, n int64) (url string, done chan struct{}) {
 }
 
 func benchmarkWorker(b *testing.B, latency time.Duration) {
+	b.Helper()
 	url, done := counted(b, int64(b.N))
 	queues, err := storageserver.Start(b.Context())
 	must(b, err)
@@ -76,8 +77,10 @@ func benchmarkWorker(b *testing.B, latency time.Duration) {
 }
 
 func benchmarkHandler(b *testing.B) {
+	b.Helper()
 	url, _ := counted(b, 0)
-	h := serveIn(b, appOf(b), io.Discard, oneProcessor, "ASYNC_CALLER_TABLES=off", connection("UseDevelopmentStorage=true"))
+	h := serveIn(b, appOf(b), io.Discard, oneProcessor, "ASYNC_CALLER_TABLES=off",
+		connection("UseDevelopmentStorage=true"))
 	b.ResetTimer()
 	if n := h.invokeAll(envelopeTo(url), int64(b.N)); n != int64(b.N) {
 		b.Fatalf("%d of %d calls", n, b.N)

@@ -207,11 +207,11 @@ func raw(w http.ResponseWriter, answer string) {
 }
 
 // unusedAddress returns an address without a listener.
-func unusedAddress(t testing.TB) string {
-	t.Helper()
-	address, err := freeport.Address(t.Context())
+func unusedAddress(tb testing.TB) string {
+	tb.Helper()
+	address, err := freeport.Address(tb.Context())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return address
 }

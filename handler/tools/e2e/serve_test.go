@@ -40,28 +40,28 @@ func (f *fixture) serve(t *testing.T, output io.Writer, env ...string) *handler 
 	return serveIn(t, f.app, output, env...)
 }
 
-func serveIn(t testing.TB, app string, output io.Writer, env ...string) *handler {
-	t.Helper()
-	_, port, _ := net.SplitHostPort(unusedAddress(t))
+func serveIn(tb testing.TB, app string, output io.Writer, env ...string) *handler {
+	tb.Helper()
+	_, port, _ := net.SplitHostPort(unusedAddress(tb))
 	h := &handler{
-		t: t, url: "http://127.0.0.1:" + port + "/", command: exec.CommandContext(t.Context(), executable, "serve"),
+		t: tb, url: "http://127.0.0.1:" + port + "/", command: exec.CommandContext(tb.Context(), executable, "serve"),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: patience},
 	}
 	h.command.Dir, h.command.Stdout, h.command.Stderr = app, output, output
 	h.command.Env = append(os.Environ(), "FUNCTIONS_CUSTOMHANDLER_PORT="+port, "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
 	h.command.Env = append(h.command.Env, env...)
 	if err := h.command.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = h.command.Process.Kill()
 		_ = h.command.Wait()
 		h.client.CloseIdleConnections()
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	if err := testbed.Await(ctx, h.answers); err != nil {
-		t.Fatalf("the handler does not answer: %v", err)
+		tb.Fatalf("the handler does not answer: %v", err)
 	}
 	return h
 }

@@ -135,8 +135,8 @@ func (f *fixture) start(env []string, args ...string) {
 	f.t.Helper()
 	env = append([]string{"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:00:01"}, env...)
 	host, err := testbed.StartHost(f.t.Context(), testbed.HostOptions{
-		Func: underFunc, Worker: underWorker, Executable: localHost, AppDir: f.app, ConnectionString: f.connectionString, Env: env,
-		Args: args,
+		Func: underFunc, Worker: underWorker, Executable: localHost, AppDir: f.app,
+		ConnectionString: f.connectionString, Env: env, Args: args,
 	})
 	f.must(err)
 	f.host = host

@@ -194,7 +194,7 @@ func (h *host) logStart(cmd command, port int) {
 
 // logSummary logs the counts, which the end-to-end tests read.
 func (h *host) logSummary() {
-	h.counts.Read().Log(h.options.Log.Info()).Msg("host stopped")
+	h.options.Log.Info().EmbedObject(h.counts.Read()).Msg("host stopped")
 }
 
 func (h *host) newListener(fn functionapp.Function, i *invoker, stop func(error)) *listener.Listener {

@@ -40,8 +40,16 @@ func (a *App) Stopped(environ []string) (disabled, unlisted []string) {
 func (a *App) Running(environ []string) (functions []Function, timers []Timer) {
 	disabled, unlisted := a.Stopped(environ)
 	stopped := slices.Concat(disabled, unlisted)
-	functions = slices.DeleteFunc(slices.Clone(a.Functions), func(f Function) bool { return ContainsName(stopped, f.Name) })
-	timers = slices.DeleteFunc(slices.Clone(a.Timers), func(t Timer) bool { return ContainsName(stopped, t.Name) })
+	for _, f := range a.Functions {
+		if !ContainsName(stopped, f.Name) {
+			functions = append(functions, f)
+		}
+	}
+	for _, t := range a.Timers {
+		if !ContainsName(stopped, t.Name) {
+			timers = append(timers, t)
+		}
+	}
 	return functions, timers
 }
 

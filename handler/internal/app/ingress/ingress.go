@@ -113,7 +113,7 @@ type invocation struct {
 func (i invocation) serve(ctx context.Context, work func(ctx context.Context, body io.Reader) (answer, error)) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			logs.Panic(i.log, cause).EmbedObject(i.subject).Msg("panic: " + i.onFailure)
+			i.log.Error().EmbedObject(i.subject).EmbedObject(logs.Panic{Cause: cause}).Msg("panic: " + i.onFailure)
 			answer{code: http.StatusInternalServerError, Error: "panic, see the handler's log"}.write(i.w)
 		}
 	}()

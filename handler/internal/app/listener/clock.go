@@ -21,8 +21,8 @@ type Clock struct {
 	log      zerolog.Logger
 }
 
-// NewClock returns a clock that does not run yet. It invokes the function with the time at which it is due, and the next
-// one. The error names the file of an invalid schedule, or of an interval.
+// NewClock returns a clock that does not run yet. It invokes the function with the time at which it is due, and the
+// next one. The error names the file of an invalid schedule, or of an interval.
 func NewClock(
 	timer functionapp.Timer, invoke func(ctx context.Context, due, next time.Time) Result, log zerolog.Logger,
 ) (*Clock, error) {

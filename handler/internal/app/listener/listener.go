@@ -32,7 +32,8 @@ const (
 )
 
 const (
-	// RequestTimeout bounds a request to storage. Messages of an abandoned receive are invisible until their lease ends.
+	// RequestTimeout bounds a request to storage. Messages of an abandoned receive stay invisible until their lease
+	// ends.
 	RequestTimeout = 10 * time.Second
 	// CompletionTimeout bounds the requests that complete a message. They are repeated, because a message that is not
 	// completed is tried again.
@@ -89,9 +90,9 @@ type Stats struct {
 	MaxDequeueCount                       int64
 }
 
-// Log adds the counts to the last line of a log.
-func (s Stats) Log(line *zerolog.Event) *zerolog.Event {
-	return line.Int("received", s.Received).Int("succeeded", s.Succeeded).Int("failed", s.Failed).
+// MarshalZerologObject adds the counts to a line of the log.
+func (s Stats) MarshalZerologObject(line *zerolog.Event) {
+	line.Int("received", s.Received).Int("succeeded", s.Succeeded).Int("failed", s.Failed).
 		Int("poisoned", s.Poisoned).Int64("max_dequeue_count", s.MaxDequeueCount)
 }
 

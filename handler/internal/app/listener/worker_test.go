@@ -108,7 +108,8 @@ func TestListenerGoesOn(t *testing.T) {
 		if got := b.stop(); got.Succeeded != 1 {
 			t.Errorf("stats %+v", got)
 		}
-		if len(failed) != 4 || !errors.Is(failed[0], context.DeadlineExceeded) || !errors.Is(failed[3], storage.ErrRefused) {
+		if len(failed) != 4 || !errors.Is(failed[0], context.DeadlineExceeded) ||
+			!errors.Is(failed[3], storage.ErrRefused) {
 			t.Errorf("failed polls: %v", failed)
 		}
 	})

@@ -73,9 +73,12 @@ const (
 // fractions.
 func Millis(d time.Duration) int64 { return d.Round(time.Millisecond).Milliseconds() }
 
-// Panic begins the line about a panic, with its stack. It is called where the panic is recovered.
-func Panic(log zerolog.Logger, cause any) *zerolog.Event {
-	return log.Error().Str("panic", fmt.Sprint(cause)).Str(Stack, string(debug.Stack()))
+// Panic is the cause of a panic. As fields of a line that is written where the panic is recovered, it has the stack.
+type Panic struct{ Cause any }
+
+// MarshalZerologObject adds the fields.
+func (p Panic) MarshalZerologObject(event *zerolog.Event) {
+	event.Str("panic", fmt.Sprint(p.Cause)).Str(Stack, string(debug.Stack()))
 }
 
 // New returns a logger that writes each event as one line of JSON, in which every character is printable.

@@ -39,7 +39,7 @@ func app(t *testing.T) (dir string) {
 		if name != "host.json" {
 			source = filepath.Join(project, "functions", name)
 		}
-		content, err := os.ReadFile(source) //nolint:gosec // a file of the project
+		content, err := os.ReadFile(source)
 		must(t, err)
 		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
@@ -117,7 +117,7 @@ func start(t *testing.T, c Config, store storage.Queues, g *target) *running {
 	go func() {
 		err := r.run(ctx, interrupt)
 		interrupt()
-		i.Close()
+		i.Close() //nolint:contextcheck // after the last delivery
 		r.ended <- err
 	}()
 	return r

@@ -92,11 +92,14 @@ func ReadConfig(dir string, environ, queues []string) (c Config, err error) {
 	}
 	for _, queue := range queues {
 		if !slices.Contains(known, queue) {
-			return c, fmt.Errorf("no function that runs reads queue %q: the queues are %s", queue, strings.Join(known, ", "))
+			return c, fmt.Errorf("no function that runs reads queue %q: the queues are %s",
+				queue, strings.Join(known, ", "))
 		}
 	}
 	c.Queues = queues
-	c.Functions = slices.DeleteFunc(c.Functions, func(f functionapp.Function) bool { return !slices.Contains(queues, f.Queue) })
+	c.Functions = slices.DeleteFunc(c.Functions, func(f functionapp.Function) bool {
+		return !slices.Contains(queues, f.Queue)
+	})
 	return c, nil
 }
 
@@ -178,7 +181,7 @@ func (w *worker) stop(sources *sync.WaitGroup, interrupt func()) error {
 				"leases end", settleGrace)
 		}
 	}
-	w.counts.Read().Log(w.log.Info()).Msg("worker stopped")
+	w.log.Info().EmbedObject(w.counts.Read()).Msg("worker stopped")
 	return nil
 }
 
@@ -222,7 +225,7 @@ func (w *worker) deliver(
 	}
 	defer func() {
 		if cause := recover(); cause != nil {
-			logs.Panic(w.log, cause).EmbedObject(&logs.Message{Message: m.Message}).
+			w.log.Error().EmbedObject(&logs.Message{Message: m.Message}).EmbedObject(logs.Panic{Cause: cause}).
 				Msg("panic: the message is delivered again")
 			out = listener.Failed
 		}
@@ -261,7 +264,7 @@ func (w *worker) runTask(
 	log := w.log.With().Str(logs.Function, name).Logger()
 	defer func() {
 		if cause := recover(); cause != nil {
-			logs.Panic(log, cause).Msg("panic: it runs again at its next time")
+			log.Error().EmbedObject(logs.Panic{Cause: cause}).Msg("panic: it runs again at its next time")
 			out = listener.Failed
 		}
 	}()

@@ -142,8 +142,8 @@ func TestKilledWorker(t *testing.T) {
 	})
 }
 
-// TestStop stops a worker under 256 calls of 60 s. Each message is delivered or on its queue once, and with a grace that
-// is long enough, no call is interrupted.
+// TestStop stops a worker under 256 calls of 60 s. Each message is delivered or on its queue once, and with a grace
+// that is long enough, no call is interrupted.
 func TestStop(t *testing.T) {
 	dir := app(t)
 	profile := []byte(`{"t.example":{"concurrency":300}}`) // not its share of the slots
