@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -141,6 +142,34 @@ func TestMonitorLines(t *testing.T) {
 			t.Errorf("heartbeat %v, %v", row, err)
 		}
 	})
+}
+
+// TestBeatSaysWhatIsServed: the heartbeat has the adapter and the queues of the functions that run, or those that the
+// instance was told to serve.
+func TestBeatSaysWhatIsServed(t *testing.T) {
+	functions := &functionapp.App{
+		Functions: []functionapp.Function{{Name: "A", Queue: "a-1"}, {Name: "B", Queue: "b-1"}, {Name: "C", Queue: "c-1"}},
+	}
+	for name, test := range map[string]struct{ told, want []string }{
+		"all": {nil, []string{"a-1", "c-1"}}, "told": {[]string{"c-1"}, []string{"c-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				app := newTimers(t)
+				c := Config{Store: app.store, Adapter: heartbeat.Worker, Queues: test.told, App: config.App{
+					Functions: functions, Environ: []string{"AzureWebJobs.B.Disabled=1", "CONTAINER_APP_NAME=Shop"},
+				}}
+				if err := c.timers(records{}).beat(t.Context(), &app.rows, functionapp.MonitorTimer); err != nil {
+					t.Fatal(err)
+				}
+				apps, err := heartbeat.Read(t.Context(), &app.rows)
+				if err != nil || len(apps) != 1 || apps[0].Name != "shop" || apps[0].Adapter != heartbeat.Worker ||
+					!slices.Equal(apps[0].Queues, test.want) {
+					t.Errorf("%+v, %v: want the queues %q", apps, err, test.want)
+				}
+			})
+		})
+	}
 }
 
 // TestMonitorAgeOfCallsForLater: a call for tomorrow is not late, so that no alert fires. A long delay after a failure
