@@ -148,7 +148,9 @@ func TestMonitorLines(t *testing.T) {
 // instance was told to serve.
 func TestBeatSaysWhatIsServed(t *testing.T) {
 	functions := &functionapp.App{
-		Functions: []functionapp.Function{{Name: "A", Queue: "a-1"}, {Name: "B", Queue: "b-1"}, {Name: "C", Queue: "c-1"}},
+		Functions: []functionapp.Function{
+			{Name: "A", Queue: "a-1"}, {Name: "B", Queue: "b-1"}, {Name: "C", Queue: "c-1"},
+		},
 	}
 	for name, test := range map[string]struct{ told, want []string }{
 		"all": {nil, []string{"a-1", "c-1"}}, "told": {[]string{"c-1"}, []string{"c-1"}},
