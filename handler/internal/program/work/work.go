@@ -158,8 +158,10 @@ func (w *worker) run(ctx context.Context, interrupt func()) error {
 	for _, clock := range clocks {
 		sources.Go(func() { clock.Run(ctx, ctx) }) // a task that is cut short goes on at its next time
 	}
-	w.log.Info().Str(logs.Account, w.App.Connection.Account()).Strs("queues", queues).Int("timers", len(clocks)).
-		Str("version", w.Version).Msg("ready for calls")
+	if !w.health.isIdle { // otherwise a line says why
+		w.log.Info().Str(logs.Account, w.App.Connection.Account()).Strs("queues", queues).Int("timers", len(clocks)).
+			Str("version", w.Version).Msg("ready for calls")
+	}
 	<-ctx.Done()
 	return w.stop(&sources, interrupt)
 }
