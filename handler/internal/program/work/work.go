@@ -162,6 +162,10 @@ func (w *worker) run(ctx context.Context, interrupt func()) error {
 		w.log.Info().Str(logs.Account, w.App.Connection.Account()).Strs("queues", queues).Int("timers", len(clocks)).
 			Str("version", w.Version).Msg("ready for calls")
 	}
+	if w.App.Name() == functionapp.LocalName {
+		w.log.Warn().Str("app", functionapp.LocalName).
+			Msg("the app has no name: set ASYNC_CALLER_APP, because apps of one name count limits together")
+	}
 	<-ctx.Done()
 	return w.stop(&sources, interrupt)
 }
