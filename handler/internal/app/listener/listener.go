@@ -212,7 +212,7 @@ func (l *Listener) report(err error) {
 	state, event := readable, l.Log.Info()
 	switch {
 	case errors.Is(err, storage.ErrNoQueue):
-		state, event = "queue does not exist: waiting for someone to create it", l.Log.Warn()
+		state, event = "queue does not exist: waiting for someone to create it", l.Log.Info()
 	case err != nil:
 		state, event = "queue cannot be read: trying again", l.Log.Warn().Err(err)
 	}

@@ -93,7 +93,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 			Settler: settle.New(c.Store, queues.MessageEncoding).
 				WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
 			Hold:      c.hold(),
-			Forgeable: c.App.Functions.CheckForgery() != nil,
+			Forgeable: c.Adapter == heartbeat.Host && c.App.Functions.CheckForgery() != nil,
 			Stopping:  stopping,
 			Now:       time.Now,
 			Jitter:    rand.Float64,

@@ -158,8 +158,14 @@ func (w *worker) run(ctx context.Context, interrupt func()) error {
 	for _, clock := range clocks {
 		sources.Go(func() { clock.Run(ctx, ctx) }) // a task that is cut short goes on at its next time
 	}
-	w.log.Info().Str(logs.Account, w.App.Connection.Account()).Strs("queues", queues).Int("timers", len(clocks)).
-		Str("version", w.Version).Msg("ready for calls")
+	if !w.health.isIdle { // otherwise a line says why
+		w.log.Info().Str(logs.Account, w.App.Connection.Account()).Strs("queues", queues).Int("timers", len(clocks)).
+			Str("version", w.Version).Msg("ready for calls")
+	}
+	if w.App.Name() == functionapp.LocalName {
+		w.log.Warn().Str("app", functionapp.LocalName).
+			Msg("the app has no name: set ASYNC_CALLER_APP, because apps of one name count limits together")
+	}
 	<-ctx.Done()
 	return w.stop(&sources, interrupt)
 }
