@@ -34,7 +34,7 @@ param accountName string = ''
 @description('Resource group of accountName; empty: that of the worker.')
 param accountGroup string = ''
 
-@description('Name of the app for limits, live settings and heartbeats; empty: the name of the Container App.')
+@description('Name of the app for limits and heartbeats; empty: the name of the Container App.')
 param appName string = ''
 
 @description('Environment variables by name: the settings of Async Caller, secrets as Key Vault references.')
