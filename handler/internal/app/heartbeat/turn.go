@@ -43,7 +43,7 @@ type turn struct {
 
 // Takes reports whether this instance runs a timer function that is due, and again next.
 func (c *Clock) Takes(ctx context.Context, timer string, due, next time.Time) bool {
-	isFirst := c.isFirst(ctx, timer, due)
+	isFirst := c.isFirst(ctx, timer, due, next)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, hasRun := c.ran[timer]
@@ -58,7 +58,7 @@ func (c *Clock) Takes(ctx context.Context, timer string, due, next time.Time) bo
 }
 
 // isFirst takes a time for this instance, and reports whether no other has. Without an answer, it is.
-func (c *Clock) isFirst(ctx context.Context, timer string, due time.Time) bool {
+func (c *Clock) isFirst(ctx context.Context, timer string, due, next time.Time) bool {
 	if c.table == nil {
 		return true
 	}
@@ -68,7 +68,7 @@ func (c *Clock) isFirst(ctx context.Context, timer string, due time.Time) bool {
 	if err != nil {
 		return true
 	}
-	if !row.Due.Before(due) {
+	if !row.Due.Before(due) && !row.Due.After(next) { // no instance takes a later time
 		return false
 	}
 	row.Key = storage.Key{Partition: Turns, ID: timer + "," + rows.KeyOf(c.app), Version: row.Version}

@@ -28,6 +28,13 @@ func (a away) Get(ctx context.Context, _, _ string) (storage.Entity, bool, error
 	return storage.Entity{}, false, a.err
 }
 
+// hostile is a table in which each time was taken.
+type hostile struct{ storage.Table }
+
+func (hostile) Get(context.Context, string, string) (entity storage.Entity, found bool, err error) {
+	return storage.Entity{Values: map[string]any{"due": time.Now()}}, true, nil
+}
+
 // TestTurns: of three instances one runs a timer function each minute. With a table that is away, or has a row of
 // somebody who wants no run, each instance runs at least every other time.
 func TestTurns(t *testing.T) {
@@ -41,19 +48,16 @@ func TestTurns(t *testing.T) {
 		"no_table":  {func(*memory.Table) storage.Table { return nil }, 60, 60, 180},
 		"no_answer": {func(t *memory.Table) storage.Table { return away{Table: t} }, 60, 60, 180},
 		"denied":    {func(t *memory.Table) storage.Table { return away{t, errors.New("denied")} }, 60, 60, 180},
-		"hostile": {func(table *memory.Table) storage.Table {
-			row := struct {
-				storage.Key
-				Due time.Time `row:"due"`
-			}{
-				storage.Key{Partition: heartbeat.Turns, ID: functionapp.MonitorTimer + "," + rows.KeyOf("shop")},
-				time.Now().Add(1000 * time.Hour),
-			}
-			if err := rows.Put(t.Context(), table, row); err != nil {
+		"hostile":   {func(t *memory.Table) storage.Table { return hostile{t} }, 30, 30, 90},
+		"old_lie": {func(table *memory.Table) storage.Table {
+			id := functionapp.MonitorTimer + "," + rows.KeyOf("shop")
+			entity := storage.Entity{Key: storage.Key{Partition: heartbeat.Turns, ID: id}}
+			entity.Values = map[string]any{"due": time.Now().Add(1000 * time.Hour)}
+			if err := table.Put(t.Context(), []storage.Entity{entity}); err != nil {
 				t.Error(err)
 			}
 			return table
-		}, 30, 30, 90},
+		}, 30, 60, 60},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
