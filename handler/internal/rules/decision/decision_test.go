@@ -382,6 +382,36 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// TestNotice: the longer the app needs to notice a message, the earlier it becomes due before its deadline.
+func TestNotice(t *testing.T) {
+	unavailable := decision.Outcome{Status: 503, Header: header("Retry-After: 3600")}
+	interrupted := decision.Outcome{Failure: decision.FailureInterrupted}
+	for name, row := range map[string]struct {
+		outcome      decision.Outcome
+		left         time.Duration
+		host, worker time.Duration
+	}{
+		"last_attempt":     {unavailable, 10 * time.Minute, 590 * time.Second, 560 * time.Second},
+		"handed_back":      {interrupted, 10 * time.Minute, 10 * time.Second, 10 * time.Second},
+		"handed_back_late": {interrupted, 40 * time.Second, 10 * time.Second, 8 * time.Second},
+		"handed_back_last": {interrupted, 5 * time.Second, 3 * time.Second, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			deadline := now.Add(row.left)
+			for notice, want := range map[time.Duration]time.Duration{
+				0: row.host, decision.HostNotice: row.host, 32 * time.Second: row.worker,
+			} {
+				r := rules()
+				r.Notice = notice
+				content := fmt.Sprintf(plain, `,"deadline":"`+deadline.Format(time.RFC3339Nano)+`"`)
+				if d := decide(t, r, content, row.outcome, 0); d.Action != decision.Reschedule || d.Delay != want {
+					t.Errorf("notice %v: %s after %v, want %v", notice, d.Action, d.Delay, want)
+				}
+			}
+		})
+	}
+}
+
 // TestHold: a held message comes back unchanged, whatever it is, and not before it is due.
 func TestHold(t *testing.T) {
 	for name, row := range map[string]struct {
