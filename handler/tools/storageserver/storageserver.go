@@ -83,7 +83,7 @@ func (s *Server) serve(operation func(http.Header, *http.Request) (status int, b
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Ms-Request-Id", "1")
 		w.Header().Set("X-Ms-Version", r.Header.Get("X-Ms-Version"))
-		time.Sleep(s.Latency)
+		storage.Sleep(r.Context(), s.Latency)
 		status, body, err := operation(w.Header(), r)
 		switch {
 		case errors.Is(err, storage.ErrNoQueue):
