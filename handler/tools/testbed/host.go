@@ -118,7 +118,11 @@ func (h *Host) Terminate() error { return h.command.Process.Signal(syscall.SIGTE
 // Kill ends the host at once, like a crash. Its handler lives on until it notices.
 func (h *Host) Kill() error {
 	h.killed.Store(true)
-	return h.command.Process.Kill()
+	err := h.command.Process.Kill()
+	if errors.Is(err, os.ErrProcessDone) { // a worker is also its own handler
+		return nil
+	}
+	return err
 }
 
 // Stop interrupts host and handler, waits for the end of the host and returns its error, unless it was killed. It kills
