@@ -1,5 +1,6 @@
-// Package memory implements [storage.Queues] and [storage.Table] in this process, for tests. It behaves like the
-// services, as package storagetest checks. It uses time.Now, so no real time passes in a testing/synctest bubble.
+// Package memory implements [storage.Queues] and [storage.Table] in this process, for tests and for development. It
+// behaves like the services, as package storagetest checks. It uses time.Now, so no real time passes in a
+// testing/synctest bubble.
 package memory
 
 import (
@@ -100,7 +101,7 @@ func (s *Queues) Put(ctx context.Context, name string, item storage.Item) (_ sto
 	}
 	s.serial++
 	m := storage.Message{
-		ID:            fmt.Sprintf("00000000-0000-4000-8000-%012x", s.serial),
+		ID:            fmt.Sprintf("%08x-0000-4000-8000-%012x", s.serial%(1<<32), s.serial), // its first part is unique
 		PopReceipt:    s.receipt(),
 		InsertedAt:    now,
 		ExpiresAt:     expires,

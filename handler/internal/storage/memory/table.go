@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,6 +13,9 @@ import (
 
 	"asynccaller/handler/internal/storage"
 )
+
+// precision is that of the service's times.
+const precision = 100 * time.Nanosecond
 
 // Table is a table in memory. The zero value is empty.
 type Table struct {
@@ -72,7 +76,7 @@ func (t *Table) put(entity storage.Entity) (version string) {
 		t.entities = map[name]storage.Entity{}
 	}
 	t.versions++
-	entity.Version, entity.WrittenAt = strconv.Itoa(t.versions), time.Now().UTC()
+	entity.Version, entity.WrittenAt = strconv.Itoa(t.versions), time.Now().UTC().Truncate(precision)
 	t.entities[nameOf(entity.Key)] = entity
 	return entity.Version
 }
@@ -135,6 +139,73 @@ func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Enti
 		err = see(entity)
 	}
 	return err
+}
+
+// Effect is what a [Change] does with an entity.
+type Effect int
+
+// The effects. Insert refuses to write an entity that exists. Replace and Merge write it in either case, unless a
+// version is demanded, and Merge keeps the values that the change does not have.
+const (
+	Insert Effect = iota
+	Replace
+	Merge
+	Remove
+)
+
+// AnyVersion is the version of an entity that must exist.
+const AnyVersion = "*"
+
+// Change is a write of one entity under the condition of its Version: an empty one demands nothing.
+type Change struct {
+	Effect Effect
+	storage.Entity
+}
+
+// Why a change is refused.
+var (
+	ErrExists  = errors.New("the entity exists")
+	ErrMissing = errors.New("the entity does not exist")
+	ErrVersion = errors.New("the entity has another version")
+)
+
+// Change writes all entities, each another one, or none. It returns the new versions, or an error and the number of the
+// change that it is about.
+func (t *Table) Change(ctx context.Context, changes []Change) (versions []string, failed int, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.check(ctx); err != nil {
+		return nil, 0, err
+	}
+	for i, change := range changes {
+		entity, exists := t.entities[nameOf(change.Key)]
+		switch {
+		case change.Effect == Insert && exists:
+			return nil, i, ErrExists
+		case change.Version != "" && !exists:
+			return nil, i, ErrMissing
+		case change.Version != "" && change.Version != AnyVersion && change.Version != entity.Version:
+			return nil, i, ErrVersion
+		}
+	}
+	versions = make([]string, len(changes))
+	for i, change := range changes {
+		if change.Effect == Remove {
+			delete(t.entities, nameOf(change.Key))
+			continue
+		}
+		if change.Effect == Merge {
+			merged := maps.Clone(change.Values)
+			for name, value := range t.entities[nameOf(change.Key)].Values {
+				if _, isNew := merged[name]; !isNew {
+					merged[name] = value
+				}
+			}
+			change.Values = merged
+		}
+		versions[i] = t.put(change.Entity)
+	}
+	return versions, 0, nil
 }
 
 // isWithin reports whether a time is between two others that may be zero.
