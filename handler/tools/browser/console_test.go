@@ -23,7 +23,7 @@ import (
 
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/tools/azurite/azuritetest"
+	"asynccaller/handler/internal/storage/emulator"
 	"asynccaller/handler/tools/browser"
 	"asynccaller/handler/tools/testbed"
 )
@@ -67,7 +67,8 @@ func (f *fixture) port() string { return must(url.Parse(f.address)).Port() }
 
 func start(t *testing.T) *fixture {
 	t.Helper()
-	server := azuritetest.Run(t)
+	server := must(emulator.Start(t.Context(), emulator.Options{}))
+	t.Cleanup(server.Close)
 	f := &fixture{
 		sample: openSample(t, server.ConnectionString), connection: server.ConnectionString, browser: browser.Start(t),
 	}
