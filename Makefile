@@ -25,10 +25,10 @@ job = program=$$(mktemp) && go build -o $$program $(1) && \
 build: needs-go ## build the executable and stage the app in dist
 	go run ./handler/tools/stage
 
-demo: $(AZURITE) build ## deliver real messages on this machine (Azurite, local host, flaky target) and show what happened
-	go run ./handler/tools/demo
+demo: build ## deliver messages on this machine and show what happened; dist/async-caller demo --stay stays up
+	dist/async-caller demo
 
-run: $(AZURITE) build ## the same parts as the demo, but they stay up until Ctrl-C
+run: $(AZURITE) build ## the same closer to Azure (Azurite, local host); your app in dist then stays up until Ctrl-C
 	@$(call job,./handler/tools/demo,-stay)
 
 azurite: $(AZURITE) ## run Azurite on its standard ports, for make start; it keeps its data in .azurite
@@ -100,7 +100,7 @@ bench: needs-go ## measure the processor time and the allocations of a message (
 size: ## lines of Go per package that are neither blank nor only a comment, tests apart
 	@find handler -name '*.go' ! -name '*_test.go' | sort | xargs awk ' \
 		!/^[ \t]*(\/\/.*)?$$/ { dir = FILENAME; sub("/[^/]*$$", "", dir); lines[dir]++; all++; \
-			if (dir !~ "/tools|/(memory|storagetest|sighttest)$$") product++ } \
+			if (dir !~ "/tools|/(storagetest|sighttest)$$") product++ } \
 		END { for (dir in lines) printf "%6d %s\n", lines[dir], dir | "sort -k 2"; close("sort -k 2"); \
 			printf "%6d product (without tools and the test doubles of storage)\n%6d all\n", product, all }'
 

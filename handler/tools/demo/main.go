@@ -1,6 +1,6 @@
-// Demo shows the product at work on this machine: it starts Azurite, the local host with the handler and a
-// flaky target, sends envelopes with the command line, and prints what happened to each. With -stay, it then starts
-// the same parts with the project's files. It serves the Makefile (make demo, make run) and is not part of the product.
+// Demo is make run, the demo closer to Azure: it starts Azurite, the local host with the handler and a flaky target,
+// and checks that messages end as expected. With -stay, it then starts the same parts with the project's files. It is
+// not part of the product.
 package main
 
 import (
@@ -13,17 +13,16 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
-	"asynccaller/handler/internal/app/config"
+	"asynccaller/handler/internal/program/demo"
+	"asynccaller/handler/internal/program/demo/target"
 	"asynccaller/handler/internal/program/logview"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
-	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
 )
 
@@ -33,6 +32,8 @@ const (
 	executable = "dist/async-caller"
 	// stopGrace is longer than the 10 s that the host gives messages in flight.
 	stopGrace = 20 * time.Second
+	// patience is how long the handler may take to start.
+	patience = 50 * time.Second
 )
 
 func main() {
@@ -63,8 +64,8 @@ type system struct {
 	// the demo's messages has an app, a storage account and settings of its own, so that the user's can neither fail it
 	// nor change what it shows.
 	stay bool
-	// state is a folder for the journals of commands, app the app folder.
-	state, app string
+	// state is a folder for the journals of commands, app the app folder, and executable a path from anywhere.
+	state, app, executable string
 	// environ is the environment of host and commands.
 	environ []string
 	// localHost is the executable of the stand-in for the Functions host.
@@ -85,7 +86,7 @@ func run(ctx context.Context, localHost string, stay, empty bool) error {
 		}
 	}
 	if !empty {
-		err := system{environ: withoutSettings(os.Environ()), localHost: localHost}.run(ctx)
+		err := system{environ: demo.WithoutSettings(os.Environ()), localHost: localHost}.run(ctx)
 		if err != nil {
 			return err
 		}
@@ -96,15 +97,6 @@ func run(ctx context.Context, localHost string, stay, empty bool) error {
 	return system{stay: true, environ: os.Environ(), localHost: localHost}.run(ctx)
 }
 
-// withoutSettings returns an environment without what the user has set for an app.
-func withoutSettings(environ []string) []string {
-	return slices.DeleteFunc(environ, func(variable string) bool {
-		return strings.HasPrefix(variable, config.Prefix) || strings.HasPrefix(variable, storage.ConnectionName) ||
-			strings.HasPrefix(variable, "AZURE_FUNCTIONS_ENVIRONMENT=") ||
-			strings.HasPrefix(variable, "AzureFunctionsJobHost__")
-	})
-}
-
 func (s system) run(ctx context.Context) (err error) {
 	stopping := func(stop func() error) { err = errors.Join(err, stop()) }
 	s.state, err = os.MkdirTemp("", "async-caller-demo-")
@@ -113,10 +105,14 @@ func (s system) run(ctx context.Context) (err error) {
 	}
 	defer stopping(func() error { return os.RemoveAll(s.state) })
 	s.app = filepath.Join(s.state, "app")
+	s.executable, err = filepath.Abs(executable)
+	if err != nil {
+		return err
+	}
 	var storagePorts azurite.Options // any that are free
 	targetPort := 0
 	if s.stay {
-		storagePorts, targetPort = azurite.StandardPorts(), targetPortIfFree
+		storagePorts, targetPort = azurite.StandardPorts(), demo.TargetPort
 	}
 	fmt.Fprintln(os.Stderr, "Starting Azurite, the target and the local Functions host ...")
 	var portInUse int
@@ -131,7 +127,8 @@ func (s system) run(ctx context.Context) (err error) {
 	}
 	defer s.store.Close()
 	for priority := range 11 { // the host warns of each queue that does not exist
-		if err := s.store.Create(ctx, envelope.QueueFor(priority)); err != nil {
+		err := s.store.Create(ctx, envelope.QueueFor(priority))
+		if err != nil {
 			return err
 		}
 	}
@@ -165,7 +162,10 @@ func (s system) run(ctx context.Context) (err error) {
 		return err
 	}
 	if !s.stay {
-		if err := s.show(ctx); err != nil {
+		check := s.newCheck()
+		check.Ended = s.host.Done()
+		err := check.Run(ctx)
+		if err != nil {
 			return errors.Join(err, s.saveLog())
 		}
 		return nil
@@ -175,11 +175,9 @@ func (s system) run(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		return nil
 	case <-s.host.Done():
-		return errHostEnded
+		return demo.ErrEnded
 	}
 }
-
-var errHostEnded = errors.New("the local host has ended")
 
 // ready waits until the handler serves. A handler that ends instead is not awaited again: it would end for the same
 // reason.
@@ -197,29 +195,15 @@ func (s system) ready(ctx context.Context) error {
 	return errors.New("the app in " + dist + " does not start; its error is above")
 }
 
-// show sends the messages and prints what happened to each.
-func (s system) show(ctx context.Context) error {
-	played := step("Sending seven messages that end in different ways, which takes about six seconds")
-	rows, err := s.play(ctx)
-	played()
-	if err != nil {
-		return err
+// newCheck returns the check of the app.
+func (s system) newCheck() *demo.Check {
+	return &demo.Check{
+		Store: s.store, Target: s.target, App: s.app, Executable: s.executable, Name: executable,
+		Environ: append(slices.Clip(s.environ), storage.ConnectionName+"="+s.azurite.ConnectionString,
+			testbed.LoopbackAllowed, "XDG_STATE_HOME="+s.state),
+		Deadline: "4s", Stdout: os.Stdout, Stderr: os.Stderr,
 	}
-	if unexpected := report(os.Stdout, rows); unexpected > 0 {
-		return fmt.Errorf("%d of %d messages did not end as expected", unexpected, len(rows))
-	}
-	ranEarly := step("Sending a message that waits ten minutes, and running it now, which takes about three seconds")
-	err = s.runEarly(ctx, os.Stdout)
-	ranEarly()
-	if err != nil {
-		return err
-	}
-	defer step("Drilling the app, which takes about three seconds")()
-	return s.drill(ctx, os.Stdout)
 }
-
-// targetPortIfFree is the target's port of `make run`, so that commands in a shell's history work the next time.
-const targetPortIfFree = 8099
 
 // startAzurite starts Azurite on the given ports. If another program uses one of them, it starts Azurite on other ports
 // only, and returns the one that is in use.
@@ -238,29 +222,6 @@ func startAzurite(ctx context.Context, o azurite.Options) (server *azurite.Serve
 	}
 	server, err = azurite.Start(ctx, azurite.Options{AnyVersion: true})
 	return server, inUse, err
-}
-
-// stepEvery is how often a step that takes long says so.
-const stepEvery = 5 * time.Second
-
-// step says what the demo does, and how long it has been at it, until the returned function is called.
-func step(text string) (done func()) {
-	fmt.Fprintln(os.Stderr, text, "...")
-	ended := make(chan struct{})
-	began := time.Now()
-	go func() {
-		tick := time.NewTicker(stepEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-tick.C:
-				fmt.Fprintf(os.Stderr, "  ... %.0f s\n", time.Since(began).Seconds())
-			}
-		}
-	}()
-	return func() { close(ended) }
 }
 
 // saveLog writes the log of host and handler to a file, and returns an error that names it.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -99,15 +98,5 @@ func TestInvitation(t *testing.T) {
 	text = invitation("UseDevelopmentStorage=true", 0, target)
 	if export.MatchString(text) || !strings.Contains(text, "\nNo export is necessary") {
 		t.Errorf("with the standard ports:\n%s", text)
-	}
-}
-
-func TestWithoutSettings(t *testing.T) {
-	got := withoutSettings([]string{
-		"PATH=/bin", "ASYNC_CALLER_RETRY=x", "AzureWebJobsStorage__accountName=x", "AzureWebJobsStorage=x",
-		"AZURE_FUNCTIONS_ENVIRONMENT=Production", "AzureFunctionsJobHost__functionTimeout=x", "HOME=/ASYNC_CALLER_",
-	})
-	if want := []string{"PATH=/bin", "HOME=/ASYNC_CALLER_"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/tools/storageserver"
+	"asynccaller/handler/internal/storage/emulator"
+	"asynccaller/handler/tools/storageproxy"
 	"asynccaller/handler/tools/testbed"
 )
 
@@ -43,10 +44,21 @@ func counted(b *testing.B, n int64) (url string, done chan struct{}) {
 	return server.URL, done
 }
 
+// latent makes each request to storage take at least as long.
+type latent time.Duration
+
+func (l latent) Before(storageproxy.Request) storageproxy.Order {
+	return storageproxy.Order{Hold: time.Duration(l)}
+}
+
+func (latent) After(storageproxy.Request, storageproxy.Answer) storageproxy.Order {
+	return storageproxy.Order{}
+}
+
 func benchmarkWorker(b *testing.B, latency time.Duration) {
 	b.Helper()
 	url, done := counted(b, int64(b.N))
-	queues, err := storageserver.Start(b.Context())
+	queues, err := emulator.Start(b.Context(), emulator.Options{})
 	must(b, err)
 	b.Cleanup(queues.Close)
 	store, err := testbed.OpenStore(queues.ConnectionString)
@@ -57,10 +69,16 @@ func benchmarkWorker(b *testing.B, latency time.Duration) {
 		_, err := store.Put(b.Context(), mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(envelopeTo(url)))})
 		must(b, err)
 	}
-	queues.Latency = latency
+	through := queues.ConnectionString
+	if latency > 0 {
+		proxy, err := storageproxy.Open(b.Context(), queues.QueueEndpoint, latent(latency))
+		must(b, err)
+		b.Cleanup(proxy.Close)
+		through = proxy.Through(through)
+	}
 	command := exec.CommandContext(b.Context(), executable, "work", "--app", appOf(b))
 	command.Stdout, command.Stderr = io.Discard, os.Stderr
-	command.Env = append(os.Environ(), oneProcessor, "ASYNC_CALLER_TABLES=off", connection(queues.ConnectionString),
+	command.Env = append(os.Environ(), oneProcessor, "ASYNC_CALLER_TABLES=off", connection(through),
 		testbed.LoopbackAllowed)
 	b.ResetTimer()
 	must(b, command.Start())

@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/program/demo/target"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/storage/emulator"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
-	"asynccaller/handler/tools/storageserver"
-	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
 )
 
@@ -66,10 +66,9 @@ type fixture struct {
 	host   *testbed.Host
 }
 
-// options are what a test needs. By default, the queues are on a storageserver, which is fast, has no tables and checks
-// no signatures.
+// options are what a test needs. By default, the queues are on an emulator, which is fast, and there are no tables.
 type options struct {
-	// azurite puts queues and tables on an Azurite, tables puts only tables there.
+	// azurite puts queues and tables on an Azurite, tables adds those of the emulator.
 	azurite, tables bool
 	// dataType is that of the function; empty means binary.
 	dataType string
@@ -100,14 +99,18 @@ func (f *fixture) openStorage(o options) {
 		f.connectionString, f.endpoint = server.ConnectionString, server.Endpoint
 		return
 	}
-	queues, err := storageserver.Start(f.t.Context())
+	server, err := emulator.Start(f.t.Context(), emulator.Options{})
 	f.must(err)
-	f.t.Cleanup(queues.Close)
-	f.connectionString, f.endpoint = queues.ConnectionString, queues.Endpoint
-	if o.tables {
-		server := azuritetest.Start(f.t, azurite.Options{AnyVersion: true})
-		f.connectionString = strings.Replace(server.ConnectionString, server.Endpoint, queues.Endpoint, 1)
+	f.t.Cleanup(server.Close)
+	f.connectionString, f.endpoint = server.ConnectionString, server.QueueEndpoint
+	if !o.tables {
+		f.connectionString = withoutTables(server)
 	}
+}
+
+// withoutTables returns a connection string without the tables of an emulator.
+func withoutTables(server *emulator.Server) string {
+	return strings.Replace(server.ConnectionString, ";TableEndpoint="+server.TableEndpoint, "", 1)
 }
 
 // stage fills the app folder with the project's files and the standard function.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/program/demo/target"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -21,7 +22,6 @@ import (
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
 	"asynccaller/handler/tools/storageproxy"
-	"asynccaller/handler/tools/target"
 )
 
 // TestContent checks that messages are sent as planned and are recognized again.

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"sync"
 
+	"asynccaller/handler/internal/program/demo/target"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
-	"asynccaller/handler/tools/target"
 )
 
 // script is the plan for the messages of a system, and recognizes them.

@@ -15,12 +15,12 @@ import (
 
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/program/demo/target"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/storageproxy"
-	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
 )
 

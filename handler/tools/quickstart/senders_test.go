@@ -16,13 +16,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/program/demo/target"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/retry"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
-	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
 )
 

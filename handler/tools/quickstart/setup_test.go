@@ -119,46 +119,51 @@ func layOut(t *testing.T) (folder string, demo func(context.Context, ...string) 
 func startMakeRun(t *testing.T) makeRun {
 	t.Helper()
 	folder, newDemo := layOut(t)
-	r := makeRun{folder: folder, output: &terminal{}}
 	demo := newDemo(context.WithoutCancel(t.Context()), "-stay", "-empty") // Ctrl-C ends it
-	demo.Env, demo.Stdout, demo.Stderr = environ(), r.output, r.output
-	must(t, demo.Start())
+	demo.Env = environ()
+	output, found := start(t, demo, `(?s)In another terminal, in this folder:\n\n`+
+		`(?:  export AzureWebJobsStorage='(.+?)'\n)?.*--url http://(127\.0\.0\.1:\d+)/.*\n$`)
+	return makeRun{folder: folder, export: found[1], target: found[2], output: output}
+}
+
+// start starts a program that runs until Ctrl-C, and waits until its output matches a pattern, whose groups it returns.
+func start(t *testing.T, program *exec.Cmd, pattern string) (output *terminal, found []string) {
+	t.Helper()
+	output = &terminal{}
+	program.Stdout, program.Stderr = output, output
+	must(t, program.Start())
 	ended := make(chan struct{})
 	var result error
 	go func() {
-		result = demo.Wait()
+		result = program.Wait()
 		close(ended)
 	}()
 	t.Cleanup(func() {
-		_ = demo.Process.Signal(os.Interrupt) // Ctrl-C; it may have ended
+		_ = program.Process.Signal(os.Interrupt) // Ctrl-C; it may have ended
 		select {
 		case <-ended:
 		case <-time.After(patience):
-			_ = demo.Process.Kill()
+			_ = program.Process.Kill()
 			<-ended
 		}
 		if result != nil {
-			t.Errorf("make run ended after Ctrl-C: %v", result)
+			t.Errorf("%s ended after Ctrl-C: %v", program, result)
 		}
 		if t.Failed() {
-			t.Logf("make run:\n%s", r.output)
+			t.Logf("%s:\n%s", program, output)
 		}
 	})
-	invitation := regexp.MustCompile(`(?s)In another terminal, in this folder:\n\n` +
-		`(?:  export AzureWebJobsStorage='(.+?)'\n)?.*--url http://(127\.0\.0\.1:\d+)/.*\n$`)
-	await(t, "make run", func() bool {
+	invitation := regexp.MustCompile(pattern)
+	await(t, "the invitation", func() bool {
 		select {
 		case <-ended:
-			t.Fatal("make run has ended")
+			t.Fatalf("%s has ended", program)
 		default:
 		}
-		found := invitation.FindStringSubmatch(r.output.String())
-		if found != nil {
-			r.export, r.target = found[1], found[2]
-		}
+		found = invitation.FindStringSubmatch(output.String())
 		return found != nil
 	})
-	return r
+	return output, found
 }
 
 // terminal keeps what is printed. It is safe for concurrent use.

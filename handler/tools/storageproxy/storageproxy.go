@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/program/demo/target"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/tools/target"
 )
 
 // Operation is the kind of a request to a queue.
@@ -190,7 +190,7 @@ func (p *Proxy) forward(
 	ctx, cancel := context.WithTimeout(ctx, forwardLimit)
 	defer cancel()
 	out := r.Clone(ctx)
-	out.URL.Scheme, out.URL.Host = p.upstream.Scheme, p.upstream.Host
+	out.URL.Scheme, out.URL.Host, out.Host = p.upstream.Scheme, p.upstream.Host, p.upstream.Host
 	out.RequestURI = ""
 	out.Body, out.ContentLength = http.NoBody, int64(len(body))
 	if len(body) > 0 {

@@ -83,7 +83,7 @@ func checkWritten(root fs.FS, entry fs.DirEntry, queue string) (isComplete bool,
 	if err == nil {
 		content, err = bom.Text(content)
 	}
-	want := routeFile(queue)
+	want := QueueFile(queue)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // another run removes it at this moment
 		return false, nil
@@ -99,7 +99,7 @@ func writeRoute(folder, queue string) error {
 		return err
 	}
 	//nolint:gosec // the same
-	return os.WriteFile(filepath.Join(folder, fileName), []byte(routeFile(queue)), 0o644)
+	return os.WriteFile(filepath.Join(folder, fileName), []byte(QueueFile(queue)), 0o644)
 }
 
 // removeRoute removes no file that has come since the folder was checked. Another run may remove the same.
@@ -113,8 +113,8 @@ func removeRoute(folder string) error {
 	return nil
 }
 
-// routeFile returns the function.json of the function for a route.
-func routeFile(queue string) string {
+// QueueFile returns the function.json of a function that reads a queue, as that of a route.
+func QueueFile(queue string) string {
 	return fmt.Sprintf(`{
   "bindings": [
     {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -325,5 +327,34 @@ func TestDeniedHostHeader(t *testing.T) {
 	}
 	if n := len(server.all()); n != 2 {
 		t.Errorf("%d calls", n)
+	}
+}
+
+// TestLocal: of an address that is not allowed, one port can be, and nothing else by a redirect from there.
+func TestLocal(t *testing.T) {
+	other := newTestServer(t, func(http.ResponseWriter, *http.Request) {})
+	local := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/away" {
+			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+		}
+	})
+	rules := mustRules(t, "*", "")
+	rules.Local = netip.MustParseAddrPort(local.Listener.Addr().String())
+	client := outbound.New(longTimeout, rules, outbound.Proxy{})
+	t.Cleanup(client.Close)
+	port := strconv.Itoa(int(rules.Local.Port()))
+	for url, isAllowed := range map[string]bool{
+		local.URL: true, local.URL + "/away": false, other.URL: false,
+		"http://localhost:" + port: false, "http://127.0.0.2:" + port: false, "http://[::1]:" + port: false,
+	} {
+		o := client.Do(t.Context(), mustEnvelope(t, object{"url": url}))
+		if isAllowed {
+			wantAnswer(t, o, http.StatusOK)
+		} else if o.Failure != decision.FailureTargetRefused {
+			t.Errorf("%s: failure %q, want that the target is refused", url, o.Failure)
+		}
+	}
+	if calls := len(other.all()); calls > 0 {
+		t.Errorf("the other server was called %d times", calls)
 	}
 }

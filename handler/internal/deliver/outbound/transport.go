@@ -244,7 +244,7 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 	dialer.Resolver = resolver
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		target, err := netip.ParseAddrPort(address)
-		if err == nil {
+		if err == nil && !rules.IsLocal(address) {
 			err = judgeAddress(rules, host, target.Addr())
 		}
 		if err == nil {

@@ -188,7 +188,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 		newSend(env), newShow(env), newCalls(env), newRuns(env), newErase(env))
 	addGroup(root, "Targets and apps:",
 		newStatus(env), newConsole(env), newTargets(env), newDoctor(env), newDrill(env))
-	addGroup(root, "Development:", newExplain(env), newLog(env), newRoutes(env))
+	addGroup(root, "Development:", newDemo(env), newExplain(env), newLog(env), newRoutes(env))
 	addGroup(root, "The app itself:", newServe(env), newWork(env))
 	root.AddCommand(newVersion(env))
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)

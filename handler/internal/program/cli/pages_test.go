@@ -150,7 +150,7 @@ func checkUsage(t *testing.T, args []string, mentioned bool) error {
 		return err
 	}
 	name := found.Name()
-	if name == serveName || name == workName || name == "sync" { // they read the app first
+	if name == serveName || name == workName || name == demoName || name == "sync" { // they read the app first
 		found.RunE = func(*cobra.Command, []string) error { return nil }
 		root.SetArgs(args)
 		return root.Execute()

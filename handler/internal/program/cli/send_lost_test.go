@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"asynccaller/handler/internal/storage/emulator"
 	"asynccaller/handler/tools/storageproxy"
-	"asynccaller/handler/tools/storageserver"
 )
 
 // puts interferes with the puts of a proxy, by their numbers from 1.
@@ -37,7 +37,7 @@ func (p *puts) After(r storageproxy.Request, a storageproxy.Answer) storageproxy
 // sending is an app folder with a route, and an account behind a proxy.
 type sending struct {
 	t      *testing.T
-	server *storageserver.Server
+	server *emulator.Server
 	env    Env
 	folder string
 	// stdout and stderr are of the latest command.
@@ -46,12 +46,12 @@ type sending struct {
 
 func startSending(t *testing.T, watcher storageproxy.Watcher) *sending {
 	t.Helper()
-	server, err := storageserver.Start(context.Background())
+	server, err := emulator.Start(context.Background(), emulator.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	proxy, err := storageproxy.Open(context.Background(), server.Endpoint, watcher)
+	proxy, err := storageproxy.Open(context.Background(), server.QueueEndpoint, watcher)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,8 +43,8 @@ const (
 )
 
 const (
-	// busyPolling and idlePolling are the longest times between two polls of a queue. Eleven queues that are idle cost
-	// a million transactions a month.
+	// busyPolling and idlePolling are the usual longest times between two polls of a queue. Eleven queues that are
+	// idle cost a million transactions a month.
 	busyPolling = 2 * time.Second
 	idlePolling = 30 * time.Second
 	// graceMargin is what a stop waits beside the longest call, so that no call is interrupted.
@@ -66,6 +66,14 @@ type Config struct {
 	HealthPort string
 
 	timers []functionapp.Timer
+	// busyPolling and idlePolling are the longest times between two polls of a queue.
+	busyPolling, idlePolling time.Duration
+}
+
+// PollEvery sets the longest time between two polls of a queue, also of an idle one, for an account without a price.
+func (c *Config) PollEvery(longest time.Duration) {
+	c.busyPolling, c.idlePolling = longest, longest
+	c.App.Settings.Rules.Notice = longest + decision.HostNotice
 }
 
 // ReadConfig reads and validates an app folder and the settings. Problems with the settings alone are no error. It
@@ -81,7 +89,10 @@ func ReadConfig(dir string, environ, queues []string) (c Config, err error) {
 		app.SettingsErr = errors.Join(app.SettingsErr, fmt.Errorf("%s is %v: a worker allows at most %v, because its "+
 			"lease on a message of %v is not renewed", source, longest, LongestCall, Lease))
 	}
-	c = Config{Config: instance.Config{App: app, Adapter: heartbeat.Worker}, Grace: longest + graceMargin}
+	c = Config{
+		Config: instance.Config{App: app, Adapter: heartbeat.Worker}, Grace: longest + graceMargin,
+		busyPolling: busyPolling, idlePolling: idlePolling,
+	}
 	c.Functions, c.timers = app.Functions.Running(app.Environ)
 	if len(queues) == 0 {
 		return c, nil
@@ -205,9 +216,9 @@ func waitFor(done <-chan struct{}, limit time.Duration) bool {
 
 func (w *worker) newListener(f functionapp.Function, places *listener.Places) *listener.Listener {
 	queues := w.App.Functions.Host.Queues
-	queues.MaxPollingInterval = busyPolling
+	queues.MaxPollingInterval = w.busyPolling
 	return listener.New(listener.Options{
-		Function: f, Queues: queues, IdlePolling: idlePolling, Store: w.Store,
+		Function: f, Queues: queues, IdlePolling: w.idlePolling, Store: w.Store,
 		Invoke: func(ctx context.Context, msg storage.Message, content []byte) listener.Result {
 			return w.deliver(ctx, f, msg, content)
 		},

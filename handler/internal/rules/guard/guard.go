@@ -28,6 +28,9 @@ const (
 // unless Allow is empty or has the entry "*". The zero value has only the built-in refusals.
 type Rules struct {
 	Allow, Deny List
+	// Local is the address and port of one more target that is allowed, whatever Allow and Deny say; the zero value is
+	// none.
+	Local netip.AddrPort
 	// Own are the addresses of this machine, where more than the handler may listen. They are refused by default.
 	Own []netip.Addr
 	// Profiles are the patterns of targets.json, with names in the form of [Canonical].
@@ -88,12 +91,18 @@ func (r Rules) JudgeCall(target *url.URL, header string) (refusal string) {
 			return refusal
 		}
 	}
+	if r.IsLocal(target.Host) {
+		return ""
+	}
 	refusal = r.Judge(target.Hostname(), netip.Addr{})
 	if refusal == "" && r.Proxy && HasNoDot(target.Hostname()) {
 		return r.JudgeShortName(target.Hostname())
 	}
 	return refusal
 }
+
+// IsLocal reports whether an address with a port is that of Local.
+func (r Rules) IsLocal(address string) bool { return r.Local.IsValid() && address == r.Local.String() }
 
 // JudgeShortName judges a host that a resolver finds only by completing its name with a domain of a search list. The
 // full name is not known, so the host is refused if the full name could be one of Deny, or one with a profile. Names in

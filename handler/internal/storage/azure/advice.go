@@ -66,7 +66,8 @@ func Advice(err error, roles string) string {
 		return "nothing listens at this address: check " + setting +
 			", and the DNS and private endpoints of the network"
 	case socket.IsRefused(err):
-		return "nothing listens at this address: start Azurite with `make azurite`, or check " + setting
+		return "nothing listens at this address: start Azurite with `make azurite`, or `async-caller demo --stay`, " +
+			"whose connection string is new each time; or check " + setting
 	case errors.Is(err, ErrNoBlobs):
 		return "add BlobEndpoint to the connection string, or set " + setting + "__blobServiceUri"
 	}

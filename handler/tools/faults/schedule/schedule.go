@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"asynccaller/handler/tools/target"
+	"asynccaller/handler/internal/program/demo/target"
 )
 
 // Schedule is a batch of messages and the faults that are injected while they are delivered.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/program/demo/target"
 	"asynccaller/handler/tools/faults/schedule"
-	"asynccaller/handler/tools/target"
 )
 
 func TestNewIsReproducible(t *testing.T) {

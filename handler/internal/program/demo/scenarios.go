@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -8,14 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/tools/testbed"
 )
 
 const (
@@ -23,8 +20,6 @@ const (
 	poisonQueue = "async-caller-poison"
 	// malformed is a message that is not an envelope.
 	malformed = "this is not an envelope"
-	// patience limits the time of all scenarios together; the slowest takes about 6 s.
-	patience = 50 * time.Second
 )
 
 // scenario is one message and its expected end.
@@ -39,7 +34,7 @@ type scenario struct {
 	answers, outcome string
 }
 
-func (s system) scenarios() []scenario {
+func (c *Check) scenarios() []scenario {
 	return []scenario{
 		{"delivered at once", "200", []string{"--body", "hello"}, "200", "delivered"},
 		{
@@ -49,7 +44,7 @@ func (s system) scenarios() []scenario {
 		},
 		{
 			"delivered with a callback", "200",
-			[]string{"--callback", s.target.URL("204")},
+			[]string{"--callback", c.Target.URL("204")},
 			"200", "delivered, callback 200",
 		},
 		{
@@ -58,7 +53,7 @@ func (s system) scenarios() []scenario {
 			"503 200", "delivered",
 		},
 		{"rejected", "400", nil, "400", "dead letter: rejected"},
-		{"expired", "503", []string{"--retry", "1s", "--deadline", "4s"}, "503 503 ...", "dead letter: expired"},
+		{"expired", "503", []string{"--retry", "1s", "--deadline", c.Deadline}, "503 503 ...", "dead letter: expired"},
 		{"malformed", "", nil, "", "dead letter: malformed"},
 	}
 }
@@ -75,10 +70,11 @@ type row struct {
 func (r row) asExpected() bool { return r.gotAnswers == r.answers && r.gotOutcome == r.outcome }
 
 // play sends all messages and waits until each has ended as expected, or patience is over.
-func (s system) play(ctx context.Context) ([]row, error) {
+func (c *Check) play(ctx context.Context) ([]row, error) {
+	began := time.Now()
 	var rows []row
-	for _, scenario := range s.scenarios() {
-		id, err := s.send(ctx, scenario)
+	for _, scenario := range c.scenarios() {
+		id, err := c.send(ctx, scenario)
 		if err != nil {
 			return nil, fmt.Errorf("send %q: %w", scenario.name, err)
 		}
@@ -86,39 +82,41 @@ func (s system) play(ctx context.Context) ([]row, error) {
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_ = testbed.Await(waiting, func() bool { // the rows have the result
+	err := c.await(waiting, func() bool {
 		if waiting.Err() != nil {
 			return false // storage cannot be asked any more
 		}
-		reasons := s.deadLetters(waiting)
-		left, err := s.store.Count(waiting, mainQueue)
+		reasons := c.deadLetters(waiting)
+		left, err := c.Store.Count(waiting, mainQueue)
 		done := err == nil && left == 0
 		for i := range rows {
-			rows[i].observe(s, reasons)
-			done = done && rows[i].asExpected()
+			r := &rows[i]
+			wasExpected := r.asExpected()
+			r.observe(c, reasons)
+			done = done && r.asExpected()
+			if r.asExpected() && !wasExpected {
+				fmt.Fprintf(c.Stderr, "  %4.1f s  %s: %s\n", time.Since(began).Seconds(), r.name, r.gotOutcome)
+			}
 		}
-		return done || s.host.Ended()
+		return done
 	})
-	switch {
-	case ctx.Err() != nil:
-		return nil, errors.New("interrupted")
-	case s.host.Ended(): // what would have become of the messages is not known
-		return nil, errHostEnded
+	if errors.Is(err, ErrEnded) { // what would have become of the messages is not known
+		return nil, err
 	}
 	return rows, nil
 }
 
 // send puts a message on the queue, with the command line as a user would.
-func (s system) send(ctx context.Context, scenario scenario) (requestID string, err error) {
+func (c *Check) send(ctx context.Context, scenario scenario) (requestID string, err error) {
 	if scenario.script == "" && scenario.args == nil {
-		_, err := s.store.Put(ctx, mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(malformed))})
+		_, err := c.Store.Put(ctx, mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(malformed))})
 		return malformed, err
 	}
 	args := append([]string{"send"}, scenario.args...)
 	if scenario.script != "" {
-		args = append(args, "--url", s.target.URL(scenario.script))
+		args = append(args, "--url", c.Target.URL(scenario.script))
 	}
-	command := s.command(ctx, args...)
+	command := c.command(ctx, args...)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	stdout, err := command.Output()
@@ -128,21 +126,17 @@ func (s system) send(ctx context.Context, scenario scenario) (requestID string, 
 	return strings.TrimSpace(string(stdout)), nil
 }
 
-// command returns a command line as a user would type it. It runs in the app folder, so that it reads no file of the
-// user, and its journals are in the demo's folder.
-func (s system) command(ctx context.Context, args ...string) *exec.Cmd {
-	command := exec.CommandContext(ctx, filepath.Join(s.app, filepath.Base(executable)), args...)
-	command.Args[0], command.Dir = executable, s.app
-	command.Env = append(slices.Clip(s.environ),
-		"AzureWebJobsStorage="+s.azurite.ConnectionString, testbed.LoopbackAllowed,
-		"XDG_STATE_HOME="+s.state)
+// command returns a command line as a user would type it.
+func (c *Check) command(ctx context.Context, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, c.Executable, args...) //nolint:gosec // it is our own
+	command.Args[0], command.Dir, command.Env = c.Name, c.App, c.Environ
 	return command
 }
 
 // deadLetters returns the reasons of the dead letters by request id; a malformed message is its own id.
-func (s system) deadLetters(ctx context.Context) map[string]string {
+func (c *Check) deadLetters(ctx context.Context) map[string]string {
 	reasons := map[string]string{}
-	messages, _ := s.store.Peek(ctx, poisonQueue, storage.MaxBatch) // at first the queue does not exist
+	messages, _ := c.Store.Peek(ctx, poisonQueue, storage.MaxBatch) // at first the queue does not exist
 	for _, m := range messages {
 		content, err := storage.Base64.Decode(m.Text)
 		if err != nil {
@@ -160,9 +154,9 @@ func (s system) deadLetters(ctx context.Context) map[string]string {
 }
 
 // observe fills in what is known so far.
-func (r *row) observe(s system, reasons map[string]string) {
+func (r *row) observe(c *Check, reasons map[string]string) {
 	var answers []string
-	for _, call := range s.target.Calls(r.requestID) {
+	for _, call := range c.Target.Calls(r.requestID) {
 		answers = append(answers, call.Answer)
 	}
 	r.attempts = len(answers)
@@ -174,7 +168,7 @@ func (r *row) observe(s system, reasons map[string]string) {
 		answers = append(answers[:2], "...")
 	}
 	r.gotAnswers = strings.Join(answers, " ")
-	for _, callback := range s.target.Calls(r.requestID + ".callback") {
+	for _, callback := range c.Target.Calls(r.requestID + ".callback") {
 		var report struct {
 			ID         string `json:"Id"`
 			StatusCode int

@@ -1,16 +1,13 @@
-package main
+package demo
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"strings"
 	"time"
-
-	"asynccaller/handler/tools/testbed"
 )
 
 // exitDone is the exit code of a command that succeeds, also with an empty list.
@@ -21,48 +18,48 @@ var early = scenario{script: "503,200", args: []string{"--retry", "10m", "--requ
 
 // runEarly sends the call, and prints how an operator lists it and makes its next attempt due now. It returns an error
 // unless the call is listed, then delivered, and then not listed any more.
-func (s system) runEarly(ctx context.Context, out io.Writer) error {
+func (c *Check) runEarly(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("gave up after %v", patience))
 	defer cancel()
-	id, err := s.send(ctx, early)
+	id, err := c.send(ctx, early)
 	if err != nil {
 		return fmt.Errorf("send a message that waits: %w", err)
 	}
-	isListed := func(c command) bool { return strings.Contains(c.output, id) }
-	listed, err := s.listUntil(ctx, isListed)
+	isListed := func(list command) bool { return strings.Contains(list.output, id) }
+	listed, err := c.listUntil(ctx, isListed)
 	if err != nil {
 		return fmt.Errorf("%s was not listed as scheduled: %w", id, err)
 	}
-	fmt.Fprintf(out, "The target answered 503 to %s. The next attempt is due in ten minutes. To make it now:\n\n%s",
-		id, listed)
+	fmt.Fprintf(c.Stdout, "The target answered 503 to %s. The next attempt is due in ten minutes. "+
+		"To make it now:\n\n%s", id, listed)
 	began := time.Now()
-	retried := s.execute(ctx, "calls", "retry", id, "--yes")
-	fmt.Fprint(out, retried)
+	retried := c.execute(ctx, "calls", "retry", id, "--yes")
+	fmt.Fprint(c.Stdout, retried)
 	if retried.code != exitDone {
 		return fmt.Errorf("`%s` ended with exit code %d, want %d", retried.typed, retried.code, exitDone)
 	}
-	err = s.await(ctx, func() bool { return s.delivered(ctx, id) })
+	err = c.await(ctx, func() bool { return c.delivered(ctx, id) })
 	if err != nil {
 		return fmt.Errorf("%s was not delivered after `%s`: %w", id, retried.typed, err)
 	}
-	gone, err := s.listUntil(ctx, func(c command) bool { return !isListed(c) })
+	gone, err := c.listUntil(ctx, func(list command) bool { return !isListed(list) })
 	if err != nil {
 		return fmt.Errorf("%s was delivered, but did not leave the list of scheduled calls: %w", id, err)
 	}
-	calls := s.target.Calls(id)
+	calls := c.Target.Calls(id)
 	delivery := calls[len(calls)-1]
-	fmt.Fprintf(out, "%s\nAttempt %s was answered %s, %v after the command started.\n\n",
+	fmt.Fprintf(c.Stdout, "%s\nAttempt %s was answered %s, %v after the command started.\n\n",
 		gone, delivery.Attempt, delivery.Answer, delivery.At.Sub(began).Round(time.Millisecond))
 	return nil
 }
 
 // delivered reports whether the target has answered 200 to a call, and its message is deleted.
-func (s system) delivered(ctx context.Context, id string) bool {
-	calls := s.target.Calls(id)
+func (c *Check) delivered(ctx context.Context, id string) bool {
+	calls := c.Target.Calls(id)
 	if len(calls) == 0 || calls[len(calls)-1].Answer != "200" {
 		return false
 	}
-	left, err := s.store.Count(ctx, mainQueue)
+	left, err := c.Store.Count(ctx, mainQueue)
 	return err == nil && left == 0
 }
 
@@ -83,12 +80,12 @@ func (c command) String() string {
 }
 
 // execute runs the command line as a user would.
-func (s system) execute(ctx context.Context, args ...string) command {
+func (c *Check) execute(ctx context.Context, args ...string) command {
 	var output bytes.Buffer
-	c := s.command(ctx, args...)
-	c.Stdout, c.Stderr = &output, &output
-	result := command{typed: strings.Join(c.Args, " ")}
-	if err := c.Run(); err != nil {
+	process := c.command(ctx, args...)
+	process.Stdout, process.Stderr = &output, &output
+	result := command{typed: strings.Join(process.Args, " ")}
+	if err := process.Run(); err != nil {
 		result.code = -1
 		if exited, ok := errors.AsType[*exec.ExitError](err); ok {
 			result.code = exited.ExitCode()
@@ -102,11 +99,12 @@ func (s system) execute(ctx context.Context, args ...string) command {
 
 // listUntil lists scheduled messages until the result is as wanted, because the record of them is written in the
 // background.
-func (s system) listUntil(ctx context.Context, wanted func(command) bool) (latest command, err error) {
+func (c *Check) listUntil(ctx context.Context, wanted func(command) bool) (latest command, err error) {
 	found := false
-	err = s.await(ctx, func() bool {
-		if c := s.execute(ctx, "calls", "list", "--state", "scheduled"); ctx.Err() == nil { // otherwise it was killed
-			latest = c
+	err = c.await(ctx, func() bool {
+		list := c.execute(ctx, "calls", "list", "--state", "scheduled")
+		if ctx.Err() == nil { // otherwise it was killed
+			latest = list
 		}
 		found = latest.code == exitDone && wanted(latest)
 		return found || latest.code != exitDone
@@ -119,17 +117,4 @@ func (s system) listUntil(ctx context.Context, wanted func(command) bool) (lates
 	}
 	return latest, fmt.Errorf("`%s` ended with exit code %d: %s", latest.typed, latest.code,
 		strings.TrimSpace(latest.output))
-}
-
-// await polls until the condition holds. It returns an error if ctx or the host ends first.
-func (s system) await(ctx context.Context, condition func() bool) error {
-	var held bool
-	err := testbed.Await(ctx, func() bool {
-		held = condition()
-		return held || s.host.Ended()
-	})
-	if err == nil && !held {
-		err = errHostEnded
-	}
-	return err
 }

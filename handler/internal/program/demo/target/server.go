@@ -1,5 +1,5 @@
-// Package target provides HTTP servers for tests and measurements: targets that answer as a script says, well
-// or badly, and record their calls; and the server under them, which can also reset and refuse connections.
+// Package target provides HTTP servers for the demo, for tests and for measurements: targets that answer as a script
+// says, well or badly, and record their calls; and the server under them, which can also reset and refuse connections.
 package target
 
 import (
