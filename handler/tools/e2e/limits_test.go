@@ -117,8 +117,8 @@ func newTables(t *testing.T, endpoint string, loss int) *tables {
 	}
 	s := &tables{loss: loss}
 	proxy := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { // the path and the host are signed
-			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = to.Scheme, to.Host, r.In.Host
+		Rewrite: func(r *httputil.ProxyRequest) { // the path is signed
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = to.Scheme, to.Host, to.Host
 		},
 	}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

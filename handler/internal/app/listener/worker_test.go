@@ -60,22 +60,24 @@ func TestListenerIdlePolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newListenerTest(t, always(Succeeded))
 		b.IdlePolling = 30 * time.Second
+		var polls atomic.Int64
+		b.Polled = func(error) { polls.Add(1) }
 		b.create()
 		b.start()
 		pass(time.Hour)
-		idle := len(b.polls)
+		idle := polls.Load()
 		b.put(hello)
 		pass(30 * time.Second)
 		if got := b.Counts.Read(); got.Succeeded != 1 {
 			t.Errorf("%+v after 30 s", got)
 		}
-		busy := len(b.polls)
+		busy := polls.Load()
 		pass(4 * time.Minute)
 		b.stop()
 		if idle < 310 || idle > 330 { // 210 and some quick ones, then 106
 			t.Errorf("%d polls in an hour", idle)
 		}
-		if got := len(b.polls) - busy; got < 4*29 {
+		if got := polls.Load() - busy; got < 4*29 {
 			t.Errorf("%d polls in 4 minutes after a message", got)
 		}
 	})
