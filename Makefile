@@ -102,7 +102,7 @@ size: ## lines of Go per package that are neither blank nor only a comment, test
 		!/^[ \t]*(\/\/.*)?$$/ { dir = FILENAME; sub("/[^/]*$$", "", dir); lines[dir]++; all++; \
 			if (dir !~ "/tools|/(storagetest|sighttest)$$") product++ } \
 		END { for (dir in lines) printf "%6d %s\n", lines[dir], dir | "sort -k 2"; close("sort -k 2"); \
-			printf "%6d product (without tools and the test doubles of storage)\n%6d all\n", product, all }'
+			printf "%6d product (without tools, and packages for tests alone)\n%6d all\n", product, all }'
 
 vuln: needs-go ## look for known vulnerabilities in what is used (needs vuln.go.dev)
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...

@@ -1,7 +1,7 @@
 // Package storage is a narrow view of a storage account: the operations of Azure Queue Storage and Azure Table Storage
 // that Async Caller needs, the limits of the services, the names that they accept and the encoding of messages.
-// Package azure implements [Queues] and [Table] with the real services, package memory implements them in this process
-// for tests. Package storagetest tests that both behave the same.
+// Package azure implements [Queues] and [Table] with the real services, package memory implements them in this process,
+// for tests and, behind package emulator, for the demo. Package storagetest tests that all behave the same.
 package storage
 
 import (

@@ -68,14 +68,14 @@ func encodeXML(document any) []byte {
 
 // do implements [api].
 func (q *queues) do(r *request) (reply, error) {
-	operation, n := q.operation(r)
-	if operation == nil {
+	operation, n, ok := operationOf(r)
+	if !ok {
 		return reply{}, errUnsupported
 	}
 	if err := r.grant.check(n); err != nil {
 		return reply{}, err
 	}
-	status, document, err := operation(r, n.resource)
+	status, document, err := operation.do(q, r, n.resource)
 	switch {
 	case errors.Is(err, storage.ErrNoQueue):
 		return reply{}, &failure{http.StatusNotFound, "QueueNotFound", "The specified queue does not exist."}
@@ -91,10 +91,28 @@ func (q *queues) do(r *request) (reply, error) {
 	return reply{status, xmlType, encodeXML(document)}, nil
 }
 
-// operation returns the operation of a request, and what it needs; nil if there is none.
-func (q *queues) operation(r *request) (func(*request, string) (int, any, error), need) {
+// operation is an operation on a queue, and the permissions of which a SAS needs one.
+type operation struct {
+	do    func(q *queues, r *request, queue string) (status int, document any, err error)
+	oneOf string
+}
+
+var operations = map[string]operation{
+	"GET list":               {(*queues).names, "l"},
+	"PUT queue":              {(*queues).create, "cw"},
+	"GET queue metadata":     {(*queues).count, "r"},
+	"HEAD queue metadata":    {(*queues).count, "r"},
+	"POST message":           {(*queues).put, "a"},
+	"GET message":            {(*queues).receive, "p"},
+	"GET message peek":       {(*queues).peek, "r"},
+	"PUT message message":    {(*queues).update, "u"},
+	"DELETE message message": {(*queues).remove, "dp"},
+}
+
+// operationOf returns the operation of a request, and what it needs. It reports false if there is none.
+func operationOf(r *request) (o operation, n need, ok bool) {
 	segments := strings.Split(r.path, "/")
-	n := need{service: queueService, resourceType: "o", resource: segments[0]}
+	n = need{service: queueService, resourceType: "o", resource: segments[0]}
 	what := r.Method
 	switch {
 	case r.path == "":
@@ -104,7 +122,7 @@ func (q *queues) operation(r *request) (func(*request, string) (int, any, error)
 	case len(segments) <= 3 && segments[1] == "messages":
 		what += strings.Repeat(" message", len(segments)-1)
 	default:
-		return nil, n
+		return o, n, false
 	}
 	if comp := r.query.Get("comp"); comp != "" {
 		what += " " + comp
@@ -112,33 +130,9 @@ func (q *queues) operation(r *request) (func(*request, string) (int, any, error)
 	if r.query.Get("peekonly") == "true" {
 		what += " peek"
 	}
-	switch what {
-	case "GET list":
-		n.oneOf = "l"
-		return q.names, n
-	case "PUT queue":
-		n.oneOf = "cw"
-		return q.create, n
-	case "GET queue metadata", "HEAD queue metadata":
-		n.oneOf = "r"
-		return q.count, n
-	case "POST message":
-		n.oneOf = "a"
-		return q.put, n
-	case "GET message":
-		n.oneOf = "p"
-		return q.receive, n
-	case "GET message peek":
-		n.oneOf = "r"
-		return q.peek, n
-	case "PUT message message":
-		n.oneOf = "u"
-		return q.update, n
-	case "DELETE message message":
-		n.oneOf = "dp"
-		return q.remove, n
-	}
-	return nil, n
+	o, ok = operations[what]
+	n.oneOf = o.oneOf
+	return o, n, ok
 }
 
 // maxNames is the length of a page of names.
