@@ -51,7 +51,7 @@ func TestTurns(t *testing.T) {
 		"hostile":   {func(t *memory.Table) storage.Table { return hostile{t} }, 30, 30, 90},
 		"old_lie": {func(table *memory.Table) storage.Table {
 			id := functionapp.MonitorTimer + "," + rows.KeyOf("shop")
-			entity := storage.Entity{Key: storage.Key{Partition: heartbeat.Turns, ID: id}}
+			entity := storage.Entity{Key: storage.Key{Partition: heartbeat.TurnsPartition, ID: id}}
 			entity.Values = map[string]any{"due": time.Now().Add(1000 * time.Hour)}
 			if err := table.Put(t.Context(), []storage.Entity{entity}); err != nil {
 				t.Error(err)
@@ -62,16 +62,16 @@ func TestTurns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				table := test.table(&memory.Table{})
-				var clocks []*heartbeat.Clock
+				var clocks []*heartbeat.Turns
 				for range instances {
-					clocks = append(clocks, heartbeat.NewClock("shop", table))
+					clocks = append(clocks, heartbeat.NewTurns("shop", table))
 				}
 				runs, all := map[int]int{}, 0
 				for range minutes {
 					<-time.After(time.Minute)
 					due, ran := time.Now(), 0
 					for n, c := range clocks {
-						if c.Takes(t.Context(), functionapp.MonitorTimer, due, due.Add(time.Minute)) {
+						if c.Take(t.Context(), functionapp.MonitorTimer, due, due.Add(time.Minute)) {
 							runs[n]++
 							ran++
 						}

@@ -53,8 +53,8 @@ type Instance struct {
 	Deliverer *delivery.Deliverer
 	// Tasks are those of the timer functions, by their names.
 	Tasks map[string]ingress.Task
-	// Clock decides whether this instance runs a timer function, where no host does.
-	Clock *heartbeat.Clock
+	// Turns decide whether this instance runs a timer function, where no host does.
+	Turns *heartbeat.Turns
 
 	config      Config
 	client      *outbound.Client
@@ -107,7 +107,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 		Refusals: i.refusals, Log: log,
 	}.Connect(i.Deliverer)
 	i.Tasks = c.timers(i.records).tasks(stopping)
-	i.Clock = heartbeat.NewClock(c.App.Name(), i.records.shared.Table())
+	i.Turns = heartbeat.NewTurns(c.App.Name(), i.records.shared.Table())
 	i.records.settings.Read(stopping, firstRead)
 	return i
 }

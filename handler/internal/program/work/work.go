@@ -285,7 +285,7 @@ func (w *worker) runTask(
 			out = listener.Failed
 		}
 	}()
-	if w.instance.Clock.Takes(ctx, name, due, next) && ingress.RunTask(ctx, task, log) != nil {
+	if w.instance.Turns.Take(ctx, name, due, next) && ingress.RunTask(ctx, task, log) != nil {
 		return listener.Failed
 	}
 	return listener.Succeeded
