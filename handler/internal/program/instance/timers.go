@@ -99,7 +99,9 @@ func (t timers) keep(ctx context.Context) (string, error) {
 			t.beat(ctx, table, functionapp.KeeperTimer))
 	})
 	appErr := t.shared.Use(func(table storage.Table) error {
-		return errors.Join(record.SweepApps(ctx, table, limit.Partition), record.SweepApps(ctx, table, heartbeat.TurnsPartition))
+		return errors.Join(
+			record.SweepApps(ctx, table, limit.Partition),
+			record.SweepApps(ctx, table, heartbeat.TurnsPartition))
 	})
 	sightErr := t.sight.Sweep(ctx)
 	outcomesErr := t.outcomes.Use(func(table storage.Table) error {
