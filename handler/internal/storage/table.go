@@ -58,6 +58,8 @@ type Query struct {
 // tables. They never contain a connection string, a signature or a value of an entity. An operation is made once: the
 // caller retries, and limits its time by the context.
 type Table interface {
+	// Now returns the time by the clock of the table, which is known from its first answer on.
+	Now() time.Time
 	// Put writes entities of one partition, at most 100 with 1 MiB of values. Each replaces an earlier one of the same
 	// ID, whatever its version. If storage refuses one, none is written, and the error is an [ErrRefused].
 	Put(ctx context.Context, entities []Entity) error

@@ -206,7 +206,7 @@ func (t instanceTable) answered(began time.Time) {
 	t.ahead.Store(int64(ahead))
 }
 
-// Now implements [limit.Table].
+// Now implements [storage.Table].
 func (t instanceTable) Now() time.Time {
 	return time.Now().Add(t.skew + time.Duration(t.ahead.Load()))
 }

@@ -77,6 +77,12 @@ func (c *Client) WithProfiles(profiles targets.Profiles) *Client {
 	return c
 }
 
+// ConnectBy makes the client connect to targets by another function, which judges no address. The names of hosts are
+// judged all the same.
+func (c *Client) ConnectBy(connect func(ctx context.Context, network, address string) (net.Conn, error)) {
+	c.transport.connect = connect
+}
+
 // CallBytes is the memory that one call takes at most, with the largest message, by https, and with an answer as long
 // as is kept, beside what [envelope.Envelope.Memory] says of its envelope.
 const CallBytes = 400 << 10

@@ -60,7 +60,7 @@ func newNetwork(t *testing.T, status int, locations []string) *network {
 	w.secure.TLS = serverConfig(certificate)
 	w.secure.StartTLS()
 	w.client.Trust(authority.pool())
-	w.client.Dial(func(ctx context.Context, network, address string) (net.Conn, error) {
+	w.client.ConnectBy(func(ctx context.Context, network, address string) (net.Conn, error) {
 		server := w.plain
 		if _, port, _ := net.SplitHostPort(address); port == "443" || port == "8443" {
 			server = w.secure

@@ -9,11 +9,6 @@ import (
 	"asynccaller/handler/internal/rules/guard"
 )
 
-// Dial replaces the client's dialer, so that a test can invent host names, or a network in a synctest bubble.
-func (c *Client) Dial(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
-	c.transport.connect = dial
-}
-
 // Trust makes the client trust only the certificates of these authorities.
 func (c *Client) Trust(authorities *x509.CertPool) {
 	c.transport.base.TLSClientConfig.RootCAs = authorities

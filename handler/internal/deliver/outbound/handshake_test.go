@@ -116,7 +116,7 @@ func TestRefusedHandshakes(t *testing.T) {
 			server.StartTLS()
 			client := newClient(t, longTimeout)
 			client.Trust(authority.pool())
-			client.Dial(func(ctx context.Context, network, _ string) (net.Conn, error) {
+			client.ConnectBy(func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
 			})
 			o := client.Do(t.Context(), secretCall(t, "https", host))

@@ -175,7 +175,7 @@ func TestRedirectsToRawPaths(t *testing.T) {
 			}
 		})
 		client := newClient(t, longTimeout)
-		client.Dial(dialTo(map[string]*testServer{"one.example": server}))
+		client.ConnectBy(dialTo(map[string]*testServer{"one.example": server}))
 		wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": "http://one.example"})), 200)
 		if all := server.all(); len(all) != 2 || all[1].uri != want {
 			t.Errorf("%s: got %+v, want %s", location, all, want)
@@ -286,7 +286,7 @@ func TestHeadersBehindARedirect(t *testing.T) {
 				}
 			})
 			client := newClient(t, longTimeout)
-			client.Dial(dialTo(map[string]*testServer{"one.example": server, "two.example": server}))
+			client.ConnectBy(dialTo(map[string]*testServer{"one.example": server, "two.example": server}))
 			all := object{}
 			maps.Copy(all, headers)
 			maps.Copy(all, test.more)

@@ -22,7 +22,7 @@ func newPipedClient(t *testing.T, timeout time.Duration, server func(c net.Conn)
 	var servers sync.WaitGroup
 	t.Cleanup(servers.Wait)
 	client := newClient(t, timeout)
-	client.Dial(func(context.Context, string, string) (net.Conn, error) {
+	client.ConnectBy(func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		servers.Go(func() {
 			server(theirs)

@@ -52,7 +52,7 @@ func newSecureNetwork(t *testing.T, answer http.HandlerFunc) (*outbound.Client, 
 	server.StartTLS()
 	client := newClient(t, longTimeout)
 	client.Trust(authority.pool())
-	client.Dial(func(ctx context.Context, network, address string) (net.Conn, error) {
+	client.ConnectBy(func(ctx context.Context, network, address string) (net.Conn, error) {
 		to := server
 		if strings.HasSuffix(address, ":80") {
 			to = plain

@@ -40,7 +40,7 @@ const (
 
 // Limits are the limits of an app. It is safe for concurrent use.
 type Limits struct {
-	table    Table
+	table    storage.Table
 	app      string
 	instance string
 	clock    func() time.Time
@@ -67,17 +67,10 @@ type Limits struct {
 	deniedUntil time.Time
 }
 
-// Table is the table of the app, whose clock all instances count by: their own need not agree.
-type Table interface {
-	storage.Table
-	// Now returns the time by the clock of the table, which is known from its first answer on.
-	Now() time.Time
-}
-
 // Config is what [New] needs.
 type Config struct {
-	// Table is the table of the app; nil for none.
-	Table Table
+	// Table is the table of the app, whose clock all instances count by: their own need not agree. It is nil for none.
+	Table storage.Table
 	// App is the name of the app, Instance that of this process, of which rows have the first [nameBytes].
 	App, Instance string
 	// Now is the time of this machine. Random returns numbers from 0 up to, not including, 1.

@@ -36,22 +36,13 @@ func instance(t *testing.T, table storage.Table, name string, log *bytes.Buffer)
 // instanceOf is like instance, of the named app.
 func instanceOf(t *testing.T, table storage.Table, app, name string, log *bytes.Buffer) *limit.Limits {
 	t.Helper()
-	clocked, hasClock := table.(limit.Table)
-	if table != nil && !hasClock {
-		clocked = withClock{table}
-	}
 	l := limit.New(limit.Config{
-		Table: clocked, App: app, Instance: name, Now: time.Now, Random: func() float64 { return 0.5 },
+		Table: table, App: app, Instance: name, Now: time.Now, Random: func() float64 { return 0.5 },
 		Log: zerolog.New(log),
 	})
 	t.Cleanup(func() { l.Close(time.Second) })
 	return l
 }
-
-// withClock is a table with the clock of this machine.
-type withClock struct{ storage.Table }
-
-func (withClock) Now() time.Time { return time.Now() }
 
 // due returns a call that is due, with a ticket.
 func due(p targets.Profile, ticket int64) *decision.Due {
@@ -159,7 +150,7 @@ func TestTwoAdapters(t *testing.T) {
 func TestPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table memory.Table
-		lost := &cuttable{table: &table}
+		lost := &cuttable{Table: &table}
 		a, b := instance(t, &table, "a", &bytes.Buffer{}), instance(t, lost, "b", &bytes.Buffer{})
 		p := atATime("t.example", 2)
 		end := mustEnter(t, a, due(p, 0))
@@ -187,7 +178,6 @@ func TestPermits(t *testing.T) {
 // cuttable is the table as an instance sees it that can lose its network.
 type cuttable struct {
 	storage.Table
-	table *memory.Table
 	isCut atomic.Bool
 	// err is the error meanwhile, after a while.
 	err   error
@@ -209,14 +199,14 @@ func (c *cuttable) Get(ctx context.Context, partition, id string) (storage.Entit
 	if err := c.lost(ctx); err != nil {
 		return storage.Entity{}, false, err
 	}
-	return c.table.Get(ctx, partition, id)
+	return c.Table.Get(ctx, partition, id)
 }
 
 func (c *cuttable) Replace(ctx context.Context, entity storage.Entity) (string, error) {
 	if err := c.lost(ctx); err != nil {
 		return "", err
 	}
-	return c.table.Replace(ctx, entity)
+	return c.Table.Replace(ctx, entity)
 }
 
 // aheadTable is a table whose clock is ahead, as one instance sees it: from its first answer on.
@@ -322,7 +312,7 @@ func TestStop(t *testing.T) {
 func TestTableAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		table := &cuttable{table: &memory.Table{}, after: time.Hour}
+		table := &cuttable{Table: &memory.Table{}, after: time.Hour}
 		l := instance(t, table, "a", &log)
 		p := targets.Profile{Scope: "t.example", Rate: 1, Burst: 1}
 		table.isCut.Store(true)
@@ -369,7 +359,7 @@ func TestTableAway(t *testing.T) {
 // TestNoTable: without a table each instance counts the whole limit on its own, also if the table refuses access, until
 // it does not any more.
 func TestNoTable(t *testing.T) {
-	denied := &cuttable{table: &memory.Table{}, err: fmt.Errorf("403: %w", storage.ErrDenied)}
+	denied := &cuttable{Table: &memory.Table{}, err: fmt.Errorf("403: %w", storage.ErrDenied)}
 	denied.isCut.Store(true)
 	p := targets.Profile{Scope: "t.example", Concurrency: 1, Rate: rate.Limit(1.0 / 60), Burst: 2}
 	for name, table := range map[string]storage.Table{"none": nil, "denied": denied} {
@@ -476,7 +466,7 @@ func TestManyTargets(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table memory.Table
-		lossy := &cuttable{table: &table, err: errors.New("reset")}
+		lossy := &cuttable{Table: &table, err: errors.New("reset")}
 		all := []*limit.Limits{
 			instance(t, &table, "a", &bytes.Buffer{}), instance(t, &table, "b", &bytes.Buffer{}),
 			instance(t, lossy, "c", &bytes.Buffer{}),

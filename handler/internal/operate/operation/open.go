@@ -27,15 +27,21 @@ func Open(a config.App) (op *Operations, closeAccount func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	tables := OpenTables(a)
-	op = &Operations{
+	var tables storage.Tables
+	opened, noTables := azure.OpenTables(a.Connection)
+	if noTables == nil {
+		tables = opened
+	}
+	return New(a, appQueues, store, tables), store.Close, nil
+}
+
+// New returns the operations on an account, of whose queues apps read some. The tables are nil if there are none.
+func New(a config.App, appQueues []string, store storage.Queues, tables storage.Tables) *Operations {
+	op := &Operations{
 		Account: &account.Account{
 			Store:     store,
 			Name:      a.Connection.Account(),
 			AppQueues: appQueues,
-			Table:     tables.Scheduled,
-			AppTable:  tables.App,
-			Sight:     tables.sightReader(),
 			Reached:   new(atomic.Bool),
 			Rules: message.Rules{
 				Encoding: a.Host.Queues.MessageEncoding,
@@ -44,14 +50,16 @@ func Open(a config.App) (op *Operations, closeAccount func(), err error) {
 				Routed:   a.RoutedQueues(),
 			},
 		},
-		Outcomes:         tables.Outcomes,
+		History:          tables,
 		HistoryRetention: a.Settings.HistoryRetention,
 	}
-	history, noTables := azure.OpenTables(a.Connection)
-	if noTables == nil {
-		op.History = history
+	if tables == nil || a.Settings.Tables == config.Off {
+		return op
 	}
-	return op, store.Close, nil
+	op.Account.Table, op.Account.AppTable = tables.Table(storage.ScheduledTable), tables.Table(storage.AppTable)
+	op.Account.Sight = sight.NewReader(tables.Table(storage.SightTable))
+	op.Outcomes = tables.Table(storage.RunTable)
+	return op
 }
 
 // AppQueues returns the queues that function apps read: those that we ship and those in the app folder, if there is
@@ -65,38 +73,4 @@ func AppQueues(a config.App) ([]string, error) {
 		return nil, a.FunctionsErr
 	}
 	return append(names, a.Functions.QueueNames()...), nil // serve reports the problems of the other functions
-}
-
-// Tables are the tables of an account. They are nil if messages are not recorded, or if the connection names no table
-// service.
-type Tables struct {
-	// Scheduled is the record of scheduled messages, Outcomes has the outcomes of messages of runs and the runs, and
-	// App what the instances of an app share.
-	Scheduled, Outcomes, App storage.Table
-	// Sight has what each instance of an app knows of targets.
-	Sight storage.Table
-}
-
-func (t Tables) sightReader() *sight.Reader {
-	if t.Sight == nil {
-		return nil
-	}
-	return sight.NewReader(t.Sight)
-}
-
-// OpenTables opens the tables of an app's account.
-func OpenTables(a config.App) (t Tables) {
-	if a.ConnectionErr != nil || a.Settings.Tables == config.Off {
-		return t
-	}
-	for name, target := range map[string]*storage.Table{
-		storage.ScheduledTable: &t.Scheduled, storage.RunTable: &t.Outcomes, storage.AppTable: &t.App,
-		storage.SightTable: &t.Sight,
-	} {
-		table, err := azure.OpenTable(a.Connection, name)
-		if err == nil {
-			*target = table
-		}
-	}
-	return t
 }

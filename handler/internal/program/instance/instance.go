@@ -7,6 +7,7 @@ import (
 	"io"
 	stdlog "log"
 	"math/rand/v2"
+	"net"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -38,8 +39,11 @@ import (
 type Config struct {
 	// App is the app folder. If its settings have problems, the instance is in hold mode.
 	App config.App
-	// Store gives access to the queues of the app.
-	Store storage.Queues
+	// Store gives access to the queues of the app, and Tables to its tables; nil means those of its connection.
+	Store  storage.Queues
+	Tables storage.Tables
+	// Connect connects to targets; nil means by the network.
+	Connect func(ctx context.Context, network, address string) (net.Conn, error)
 	// Version is that of the executable.
 	Version string
 	// Adapter is [heartbeat.Host] or [heartbeat.Worker].
@@ -81,6 +85,9 @@ func OpenLog(c Config, output io.Writer) (zerolog.Logger, *logs.Batch) {
 func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Guard, c.App.Settings.Proxy).
 		WithProfiles(c.App.Settings.Rules.Profiles)
+	if c.Connect != nil {
+		client.ConnectBy(c.Connect)
+	}
 	queues := c.App.Functions.Host.Queues
 	i := &Instance{
 		config: c, client: client, refusals: &Refusals{}, log: log,
@@ -152,9 +159,17 @@ type records struct {
 	scheduled, outcomes, shared *background.Writer
 	settings                    *setting.Watcher
 	limits                      *limit.Limits
-	app                         limit.Table
+	app                         storage.Table
 	sight                       *sight.Sight
 	history                     *history.History
+}
+
+// openTables returns the tables of the app.
+func (c Config) openTables() (storage.Tables, error) {
+	if c.Tables != nil {
+		return c.Tables, nil
+	}
+	return azure.OpenTables(c.App.Connection)
 }
 
 // openHistory returns the history, or nil if nothing is kept of any call.
@@ -162,7 +177,7 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 	if !c.App.Settings.KeepsHistory() {
 		return nil
 	}
-	tables, err := azure.OpenTables(c.App.Connection)
+	tables, err := c.openTables()
 	if err != nil {
 		log.Warn().Err(err).Msg("history is off")
 		return nil
@@ -197,23 +212,19 @@ func openRecords(c Config, log zerolog.Logger) (r records) {
 
 // openTables opens the tables of what is recorded.
 func (r *records) openTables(c Config, instance string, log zerolog.Logger) {
-	tables := map[string]*azure.Table{}
-	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable, storage.SightTable} {
-		table, err := azure.OpenTable(c.App.Connection, name)
-		if err != nil {
-			log.Warn().Err(err).Msg("calls that wait are not recorded")
-			return
-		}
-		tables[name] = table
+	tables, err := c.openTables()
+	if err != nil {
+		log.Warn().Err(err).Msg("calls that wait are not recorded")
+		return
 	}
-	r.scheduled = record.NewWriter(tables[storage.ScheduledTable], background.HandlerBytes, log)
-	r.outcomes = record.NewOutcomeWriter(tables[storage.RunTable], background.HandlerBytes, log)
-	r.app = tables[storage.AppTable]
+	r.scheduled = record.NewWriter(tables.Table(storage.ScheduledTable), background.HandlerBytes, log)
+	r.outcomes = record.NewOutcomeWriter(tables.Table(storage.RunTable), background.HandlerBytes, log)
+	r.app = tables.Table(storage.AppTable)
 	r.shared = background.New(background.Config{
 		Table: r.app, Rows: "limits of targets", Bytes: background.HandlerBytes, Log: log,
 	})
 	r.settings = setting.NewWatcher(r.app, log)
-	r.sight = sight.New(tables[storage.SightTable], c.App.Name(), instance, log)
+	r.sight = sight.New(tables.Table(storage.SightTable), c.App.Name(), instance, log)
 }
 
 // hostName returns the name under which Azure serves the app; empty elsewhere.
