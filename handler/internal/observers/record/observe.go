@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"strings"
+	"time"
 
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
@@ -38,7 +39,7 @@ type Observer struct {
 // Observe implements [delivery.Observer]. The row of a dead letter is inserted: a run may have deleted the message, and
 // replaced its row by a mark, before the row is written.
 func (o Observer) Observe(r *delivery.Report) func(context.Context, *delivery.Result) {
-	if wasRecorded(r.Intake.Received, r.Lease) {
+	if o.wasRecorded(r.Intake.Received, r.Lease) {
 		o.Remove(storage.Key{Partition: r.Message.Queue, ID: r.Lease.ID})
 	}
 	switch {
@@ -64,11 +65,13 @@ func (o Observer) Observe(r *delivery.Report) func(context.Context, *delivery.Re
 
 // wasRecorded reports whether the record of scheduled messages may have the message, whose successor was written when
 // it was rescheduled. The clocks of storage and of the handler differ.
-func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
-	if e == nil || lease.ID == "" {
+func (o Observer) wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
+	table := o.Table()
+	if e == nil || lease.ID == "" || table == nil {
 		return false
 	}
-	return e.NextAttemptAt.Sub(lease.InsertedAt) >= decision.MinRecordedDelay-storage.ClockDifference
+	inserted := lease.InsertedAt.Add(-time.Until(table.Now()))
+	return e.NextAttemptAt.Sub(inserted) >= decision.MinRecordedDelay-storage.ClockDifference
 }
 
 // newRow describes the message that replaces another one.

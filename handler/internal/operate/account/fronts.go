@@ -93,12 +93,18 @@ type Fronts struct {
 	names []string
 	slots chan struct{}
 	mu    sync.Mutex
-	known map[string]func() Front
+	known map[string]*knownFront
+}
+
+// knownFront is a front that is read, or is being read until the channel is closed.
+type knownFront struct {
+	Front
+	isRead chan struct{}
 }
 
 func (a *Account) newFronts(names []string) *Fronts {
 	return &Fronts{
-		account: a, names: names, slots: make(chan struct{}, queuesAtOnce), known: map[string]func() Front{},
+		account: a, names: names, slots: make(chan struct{}, queuesAtOnce), known: map[string]*knownFront{},
 	}
 }
 
@@ -110,19 +116,21 @@ func (f *Fronts) Of(ctx context.Context, name string) (front Front, first []stor
 	f.mu.Lock()
 	known, isKnown := f.known[name]
 	if !isKnown {
-		known = sync.OnceValue(func() (read Front) {
-			f.slots <- struct{}{}
-			defer func() { <-f.slots }()
-			ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-			defer cancel()
-			read, first = f.account.Front(ctx, name)
-			return read
-		})
+		known = &knownFront{isRead: make(chan struct{})}
 		f.known[name] = known
 	}
 	f.mu.Unlock()
-	front = known()
-	return front, first
+	if isKnown {
+		<-known.isRead
+		return known.Front, nil
+	}
+	defer close(known.isRead)
+	f.slots <- struct{}{}
+	defer func() { <-f.slots }()
+	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
+	defer cancel()
+	known.Front, first = f.account.Front(ctx, name)
+	return known.Front, first
 }
 
 // each shows the fronts of queues in this order. It reads others meanwhile.

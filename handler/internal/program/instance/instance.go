@@ -42,6 +42,8 @@ type Config struct {
 	// Store gives access to the queues of the app, and Tables to its tables; nil means those of its connection.
 	Store  storage.Queues
 	Tables storage.Tables
+	// Now is the clock of this machine for deliveries and limits; nil means [time.Now].
+	Now func() time.Time
 	// Connect connects to targets; nil means by the network.
 	Connect func(ctx context.Context, network, address string) (net.Conn, error)
 	// Version is that of the executable.
@@ -85,6 +87,9 @@ func OpenLog(c Config, output io.Writer) (zerolog.Logger, *logs.Batch) {
 func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Guard, c.App.Settings.Proxy).
 		WithProfiles(c.App.Settings.Rules.Profiles)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if c.Connect != nil {
 		client.ConnectBy(c.Connect)
 	}
@@ -102,7 +107,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 			Hold:      c.hold(),
 			Forgeable: c.Adapter == heartbeat.Host && c.App.Functions.CheckForgery() != nil,
 			Stopping:  stopping,
-			Now:       time.Now,
+			Now:       c.Now,
 			Jitter:    rand.Float64,
 		},
 	}
@@ -205,7 +210,7 @@ func openRecords(c Config, log zerolog.Logger) (r records) {
 		r.openTables(c, instance, log)
 	}
 	r.limits = limit.New(limit.Config{
-		Table: r.app, App: c.App.Name(), Instance: instance, Now: time.Now, Random: rand.Float64, Log: log,
+		Table: r.app, App: c.App.Name(), Instance: instance, Now: c.Now, Random: rand.Float64, Log: log,
 	})
 	return r
 }

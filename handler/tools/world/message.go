@@ -1,0 +1,244 @@
+package world
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// The queues of the app.
+const (
+	mainQueue     = "async-caller"
+	priorityQueue = "async-caller-1"
+	routedQueue   = "orders-in"
+	poisonSuffix  = "-poison"
+)
+
+// secretMark is in every text of a message that nobody but its target may see.
+const secretMark = "s3cr3t"
+
+// profileSecret is the secret of the profile of the host secured.
+const profileSecret = secretMark + "-of-the-profile"
+
+// message is a message of a sender, and what its target is to do.
+type message struct {
+	token string
+	at    time.Duration
+	queue string
+	// content is what the sender writes to the queue.
+	content []byte
+	isNexus bool
+	// isMalformed says that no call can be made of it, and mayFail that it may be one that the app refuses.
+	isMalformed, isHostile bool
+
+	host     string
+	method   string
+	path     string // with the query
+	header   http.Header
+	body     string
+	hasReply bool // a callback
+	// fails is how many calls fail with a temporary status before the last one, and final its status.
+	fails, final int
+	// replyFails is how many callbacks fail.
+	replyFails int
+	// deadline and notBefore are zero if there are none.
+	deadline, notBefore time.Duration
+	lifetime            time.Duration
+	isDropped           bool
+	took                time.Duration
+	// delays are those of its policy: the last one repeats.
+	delays []time.Duration
+	// retryAfter is what its failures ask for.
+	retryAfter time.Duration
+}
+
+// anyToken is in the path of each call and callback, and in each content of a route.
+var anyToken = regexp.MustCompile(`tok-\d{3}`)
+
+const tokenBytes = len("tok-000")
+
+// tokenIn returns the token of a content: that of a callback has the suffix of one.
+func tokenIn(content []byte) string {
+	for _, place := range []string{"do/tok-", "cb/tok-", "tok-"} {
+		at := bytes.Index(content, []byte(place))
+		if at < 0 {
+			continue
+		}
+		at += len(place) - len("tok-")
+		token := string(content[at:min(len(content), at+tokenBytes)])
+		if place == "cb/tok-" {
+			token += replySuffix
+		}
+		return token
+	}
+	return ""
+}
+
+// replySuffix ends the token of a callback.
+const replySuffix = "/callback"
+
+// decoded returns the content of a text on a queue.
+func decoded(text string) []byte {
+	content, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return []byte(text)
+	}
+	return content
+}
+
+// message returns the nth message.
+func (g *generator) message(n int, calm time.Duration) *message {
+	m := &message{
+		token: fmt.Sprintf("tok-%03d", n), at: g.between(0, calm-time.Minute), queue: pick(g, mainQueue, mainQueue,
+			mainQueue, priorityQueue),
+		host:  pick(g, "a.example", "a.example", "b.example", secured, narrow, narrow, metered, metered, pausing),
+		fails: pick(g, 0, 0, 1, 1, 2, 3, 5), final: pick(g, 200, 200, 200, 202, 400, 410),
+		hasReply: g.chance(0.3), replyFails: pick(g, 0, 0, 1, 2),
+		took:       pick(g, 0, 10*time.Millisecond, 300*time.Millisecond, 2*time.Second, 8*time.Second),
+		retryAfter: pick(g, 0, 0, 0, 7*time.Second, 40*time.Second),
+		delays: pick(g, []time.Duration{time.Second}, []time.Duration{5 * time.Second, 40 * time.Second},
+			[]time.Duration{35 * time.Second}, []time.Duration{time.Second, 10 * time.Second, time.Minute, 2 * time.Minute}),
+	}
+	if g.chance(0.25) {
+		m.at = g.between(0, 3*time.Second) // a burst
+	}
+	if g.chance(0.02) {
+		m.host = denied
+	}
+	if g.chance(0.1) {
+		m.fails = 1 << 20 // it never succeeds
+	}
+	if m.fails > 1000 || g.chance(0.2) {
+		m.lifetime = g.between(2*time.Minute, 12*time.Minute).Truncate(time.Second)
+	}
+	if g.chance(0.1) {
+		m.notBefore = m.at + g.between(10*time.Second, 5*time.Minute).Truncate(time.Second)
+	}
+	m.isDropped = !m.hasReply && g.chance(0.05)
+	m.method = pick(g, http.MethodPost, http.MethodPost, http.MethodPut, http.MethodGet)
+	m.path = "/do/" + m.token + "?key=" + secretMark + "-q-" + m.token
+	m.header = http.Header{"X-Secret": {secretMark + "-h-" + m.token}}
+	if m.method != http.MethodGet {
+		m.header.Set("Content-Type", "text/plain")
+		m.body = secretMark + "-b-" + m.token + strings.Repeat(" æ", pick(g, 0, 0, 0, 10, 10, 10, 10, 10, 100, 100, 1000, 6000))
+	}
+	switch {
+	case g.chance(0.15):
+		m.isNexus = true
+	case g.chance(0.08):
+		m.queue = routedQueue
+		m.hasReply, m.isDropped, m.notBefore, m.lifetime = false, false, 0, 0
+	case g.chance(0.08):
+		m.isMalformed = true
+	}
+	return m
+}
+
+// deadlineAt returns the deadline that a sender who sends it now writes.
+func (m *message) write(now time.Time, begin time.Time) {
+	if m.lifetime > 0 {
+		m.deadline = now.Sub(begin) + m.lifetime
+	}
+	switch {
+	case m.queue == routedQueue:
+		m.host, m.method, m.path = "a.example", http.MethodPost, "/do/route"
+		m.header = http.Header{"Content-Type": {"text/plain"}}
+		m.body = m.token + " " + secretMark + `-b {"asyncCaller":1,"call":{"url":"http://b.example/"}}`
+		m.content, m.delays = []byte(m.body), []time.Duration{5 * time.Second}
+	case m.isMalformed:
+		m.content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s","call":{"url":"ftp://a.example/do/%[1]s"}}`, m.token)
+	case m.isNexus:
+		m.content = m.nexus(now, begin)
+	default:
+		m.content = m.native(begin)
+	}
+}
+
+func (m *message) native(begin time.Time) []byte {
+	call := map[string]any{
+		"url": "http://" + m.host + m.path, "method": m.method, "headers": flat(m.header),
+	}
+	if m.body != "" {
+		call["body"] = m.body
+	}
+	e := map[string]any{"asyncCaller": 1, "requestId": m.token, "call": call, "x-unknown": secretMark}
+	if m.hasReply {
+		e["callback"] = map[string]any{
+			"url":     "http://b.example/cb/" + m.token + "?key=" + secretMark + "-r-" + m.token,
+			"headers": map[string]string{"X-Secret": secretMark + "-r-" + m.token},
+		}
+		e["context"] = map[string]any{"token": m.token, "secret": secretMark}
+	}
+	if m.deadline > 0 {
+		e["deadline"] = begin.Add(m.deadline).Format(time.RFC3339Nano)
+	}
+	if m.notBefore > 0 {
+		e["notBefore"] = begin.Add(m.notBefore).Format(time.RFC3339Nano)
+	}
+	if m.isDropped {
+		e["giveUp"] = "drop"
+	}
+	var delays []string
+	for _, d := range m.delays {
+		delays = append(delays, d.String())
+	}
+	e["retry"] = map[string]any{"schedule": delays}
+	return encoded(e)
+}
+
+// nexus returns the message in the format of the C# system.
+func (m *message) nexus(now, begin time.Time) []byte {
+	const never = "0001-01-01T00:00:00+00:00"
+	const form = "2006-01-02T15:04:05.0000000-07:00"
+	deadline := now.Add(20 * time.Minute)
+	if m.deadline > 0 {
+		deadline = begin.Add(m.deadline)
+	}
+	m.deadline = deadline.Sub(begin)
+	m.notBefore, m.isDropped = 0, false
+	m.delays = []time.Duration{4 * time.Second} // of policy fast
+	httpMessage := func(method, host, path, body string, h http.Header) []byte {
+		text := method + " " + path + " HTTP/1.1\r\nHost: " + host + "\r\n"
+		for name, values := range h {
+			text += name + ": " + values[0] + "\r\n"
+		}
+		return []byte(text + "\r\n" + body)
+	}
+	raw := map[string]any{
+		"Id": m.token, "Title": m.method + " " + m.token, "Context": nil, "Priority": nil,
+		"CallOut":          httpMessage(m.method, m.host, m.path, m.body, m.header),
+		"CallOutUriScheme": "http", "CallBack": nil, "CallBackUriScheme": nil,
+	}
+	if m.hasReply {
+		raw["Context"] = []byte(`{"token":"` + m.token + `"}`)
+		raw["CallBack"] = httpMessage(http.MethodPost, "b.example", "/cb/"+m.token+"?key="+secretMark+"-r-"+m.token, "",
+			http.Header{"X-Secret": {secretMark + "-r-" + m.token}})
+		raw["CallBackUriScheme"] = "http"
+	}
+	return encoded(map[string]any{
+		"Organization": "acme", "Environment": "prod", "OriginalRequestId": m.token, "Attempts": 0,
+		"CreatedAt": now.Format(form), "LatestAttemptAt": never, "DeadlineAt": deadline.Format(form),
+		"NextAttemptAt": now.Add(-time.Second).Format(form), "LatestResponse": nil, "RawRequest": raw,
+	})
+}
+
+func flat(h http.Header) map[string]string {
+	all := map[string]string{}
+	for name, values := range h {
+		all[name] = values[0]
+	}
+	return all
+}
+
+func encoded(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // the values are texts and numbers
+	}
+	return text
+}

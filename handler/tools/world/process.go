@@ -1,0 +1,585 @@
+package world
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/app/functionapp"
+	"asynccaller/handler/internal/app/ingress"
+	"asynccaller/handler/internal/app/listener"
+	programinstance "asynccaller/handler/internal/program/instance"
+	"asynccaller/handler/internal/program/serve"
+	"asynccaller/handler/internal/program/work"
+	"asynccaller/handler/internal/storage"
+)
+
+// process is a process that uses the account. One that was killed does nothing more: its requests to storage never
+// return, its connections are closed, and nobody reads its log.
+type process struct {
+	world *World
+	name  string
+	class class
+	// holder is the process that has received the messages that it handles.
+	holder string
+	// ahead is how far its clock is ahead of the time of the world.
+	ahead time.Duration
+	dead  chan struct{}
+
+	mu          sync.Mutex
+	isDead      bool
+	connections []net.Conn
+}
+
+func (w *World) newProcess(c class, name string, ahead time.Duration) *process {
+	return &process{world: w, name: name, class: c, holder: name, ahead: ahead, dead: make(chan struct{})}
+}
+
+// isGone reports whether the process was killed. Then it returns only at the end of the world.
+func (p *process) isGone() bool {
+	select {
+	case <-p.dead:
+		<-p.world.buried
+		return true
+	default:
+		return false
+	}
+}
+
+// kill kills the process.
+func (p *process) kill(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isDead {
+		return
+	}
+	p.isDead = true
+	close(p.dead)
+	for _, c := range p.connections {
+		_ = c.Close()
+	}
+	p.world.tell(p.name, "killed %s", why)
+	p.world.ended(p.name, p.holder, "killed")
+}
+
+// ended notes that the deliveries of a process ended: those of its messages can be repeated.
+func (w *World) ended(who, holder, how string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kills = append(w.kills, ending{w.now(), who, how})
+	for _, m := range w.messages {
+		if m.by == holder && w.now() < m.until {
+			w.ledger(m.token).unsure++
+		}
+	}
+}
+
+// Write takes lines of the log.
+func (p *process) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	isDead := p.isDead
+	p.mu.Unlock()
+	if isDead {
+		return len(text), nil
+	}
+	for _, l := range bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n")) {
+		p.world.logged(p, string(l))
+	}
+	return len(text), nil
+}
+
+// link and tables are the account as the process sees it.
+func (p *process) queues() link { return link{p, p.world.store} }
+func (p *process) rows() tables { return tables{p, p.world.tables} }
+
+// writeApp writes the app folder.
+func (w *World) writeApp() error {
+	s := w.settings
+	app := filepath.Join(w.folder, "app")
+	hostJSON := fmt.Sprintf(`{"version":"2.0","functionTimeout":"00:05:00","customHandler":{"description":{"defaultExecutablePath":`+
+		`"async-caller","arguments":["serve"]}},"extensionBundle":{"id":"Microsoft.Azure.Functions.ExtensionBundle","version":`+
+		`"[4.*, 5.0.0)"},"extensions":{"queues":{"batchSize":%d,"newBatchThreshold":%d,"maxDequeueCount":5,"visibilityTimeout":`+
+		`"00:00:30","maxPollingInterval":"00:00:%02d","messageEncoding":"base64"}}}`, s.batch, s.threshold, int(s.polling.Seconds()))
+	queue := func(name string) string {
+		return `{"bindings":[{"type":"queueTrigger","direction":"in","name":"message","queueName":"` + name +
+			`","connection":"AzureWebJobsStorage","dataType":"binary"}]}`
+	}
+	timer := func(schedule string) string {
+		return `{"bindings":[{"type":"timerTrigger","direction":"in","name":"timer","schedule":"` + schedule + `"}]}`
+	}
+	for name, content := range map[string]string{
+		"host.json":                        hostJSON,
+		"AC-standard/function.json":        queue(mainQueue),
+		"AC-priority01/function.json":      queue(priorityQueue),
+		"AC-route-orders-in/function.json": queue(routedQueue),
+		"AC-monitor/function.json":         timer("0 * * * * *"),
+		"AC-poison-keeper/function.json":   timer("0 */10 * * * *"),
+		"retry.json":                       `{"fast":{"schedule":["4s","45s","2m"]}}`,
+		"routes.json":                      `{"orders-in":{"url":"http://a.example/do/route","contentType":"text/plain"}}`,
+		"targets.json": fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/s","burst":%d}},%q:{"headers":{"X-Profile":"$PROFILE"}}}`,
+			narrow, narrowConcurrency, metered, meteredRate, meteredBurst, secured),
+	} {
+		path := filepath.Join(app, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// environ is the environment of the app's processes.
+func (w *World) environ() []string {
+	s := w.settings
+	environ := []string{
+		"AzureWebJobsStorage=UseDevelopmentStorage=true", "GOMEMLIMIT=off", "ASYNC_CALLER_APP=shop",
+		"FUNCTIONS_CUSTOMHANDLER_PORT=1", "FUNCTIONS_APP_ROOT_PATH=" + filepath.Join(w.folder, "app"),
+		"PROFILE=" + profileSecret, "ASYNC_CALLER_RETRY=fast", "ASYNC_CALLER_TARGETS_DENY=" + denied,
+		"ASYNC_CALLER_CALL_TIMEOUT=" + s.callTimeout.String(), "ASYNC_CALLER_EXPIRATION=" + s.expiration.String(),
+	}
+	if s.update {
+		environ = append(environ, "ASYNC_CALLER_RESCHEDULE=update")
+	}
+	if s.history {
+		environ = append(environ, "ASYNC_CALLER_HISTORY=check")
+	}
+	if !s.tables {
+		environ = append(environ, "ASYNC_CALLER_TABLES=off")
+	}
+	return environ
+}
+
+// connect gives an instance the world's storage and network.
+func (p *process) connect(c *programinstance.Config) {
+	c.Store, c.Tables, c.Connect, c.Version = p.queues(), p.rows(), p.world.network.connect(p), "world"
+	c.Now = func() time.Time { return time.Now().Add(p.ahead) }
+}
+
+// live runs the nth instance, and those that follow it, until the world is over.
+func (w *World) live(n int, plan instancePlan) {
+	w.until(plan.start)
+	ends := plan.ends
+	for generation := 1; ; generation++ {
+		next := end{at: 1 << 62}
+		if len(ends) > 0 {
+			next, ends = ends[0], ends[1:]
+		}
+		run := w.runHost
+		if plan.isWorker {
+			run = w.runWorker
+		}
+		away := run(fmt.Sprintf("%d.%d", n, generation), next, plan.ahead)
+		if !w.until(w.now() + cmp.Or(away, time.Second)) {
+			return
+		}
+	}
+}
+
+// graves are what the processes that were killed left running.
+type grave struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// runWorker runs a worker until its end, that of the world, or a kill, and returns how long it is away then.
+func (w *World) runWorker(id string, e end, ahead time.Duration) (away time.Duration) {
+	p := w.newProcess(instance, "worker "+id, ahead)
+	c, err := work.ReadConfig(filepath.Join(w.folder, "app"), w.environ(), nil)
+	if err != nil || c.App.SettingsErr != nil {
+		w.broken("settings: %v %v", err, c.App.SettingsErr)
+		<-w.over
+		return 0
+	}
+	p.connect(&c.Config)
+	ctx, cancel := context.WithCancel(context.Background())
+	g := &grave{cancel, make(chan struct{})}
+	w.tell(p.name, "started")
+	go func() {
+		defer close(g.done)
+		err := work.Run(ctx, c, p)
+		if err != nil {
+			w.tell(p.name, "ended: %v", err)
+		}
+	}()
+	return w.await(p, p, g, e)
+}
+
+// await waits for the end of an instance.
+func (w *World) await(p, hosting *process, g *grave, e end) (away time.Duration) {
+	defer g.leave(w, p)
+	select {
+	case <-w.over:
+		w.tell(p.name, "stopped at the end")
+	case <-p.dead:
+		return 5 * time.Second
+	case <-hosting.dead:
+		p.kill("with its host")
+		return 5 * time.Second
+	case <-time.After(e.at - w.now()):
+		if e.how != stopped {
+			p.kill("by the schedule")
+			return e.away
+		}
+		w.tell(p.name, "stopped by the schedule")
+		w.ended(p.name, p.holder, "stopped")
+	}
+	g.cancel()
+	select {
+	case <-g.done:
+	case <-p.dead:
+	}
+	return e.away
+}
+
+// leave lets the world end what a killed process left running.
+func (g *grave) leave(w *World, p *process) {
+	select {
+	case <-g.done:
+	case <-p.dead:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.graves = append(w.graves, g)
+	}
+}
+
+// bury ends what killed processes left running.
+func (w *World) bury() {
+	for _, g := range w.graves {
+		g.cancel()
+		<-g.done
+	}
+}
+
+// hosting is a Functions host with its handler.
+type hosting struct {
+	*process
+	app *functionapp.App
+
+	mu      sync.Mutex
+	handler http.Handler // nil while there is none
+	running *process
+	// stopping tells it to stop.
+	stopping context.CancelFunc
+}
+
+// runHost runs a Functions host and its handlers.
+func (w *World) runHost(id string, e end, ahead time.Duration) (away time.Duration) {
+	h := &hosting{process: w.newProcess(host, "host "+id, ahead)}
+	c, err := serve.ReadConfig(w.environ())
+	if err != nil || c.App.SettingsErr != nil {
+		w.broken("settings: %v %v", err, c.App.SettingsErr)
+		<-w.over
+		return 0
+	}
+	h.app = c.App.Functions
+	w.tell(h.name, "started")
+	ctx, leave := context.WithCancel(context.Background())
+	inFlight, cut := context.WithCancel(context.Background())
+	g := &grave{func() { leave(); cut() }, make(chan struct{})}
+	var listeners sync.WaitGroup
+	functions, timers := h.app.Running(c.App.Environ)
+	for _, f := range functions {
+		l := listener.New(listener.Options{
+			Function: f, Queues: h.app.Host.Queues, Store: h.queues(), Lease: 10 * time.Minute, RenewsLease: true,
+			PoisonTTL: 7 * 24 * time.Hour, Counts: &listener.Counts{}, Log: zerolog.Nop(),
+			Invoke: func(ctx context.Context, m storage.Message, content []byte) listener.Result {
+				return h.invoke(ctx, f.Name, messageBody(f, m, content))
+			},
+		})
+		listeners.Go(func() { l.Run(ctx, inFlight) })
+	}
+	for _, t := range timers {
+		clock, err := listener.NewClock(t, func(ctx context.Context, _, _ time.Time) listener.Result {
+			if !w.isFirst(h.name) {
+				return listener.Succeeded
+			}
+			return h.invoke(ctx, t.Name, encoded(map[string]any{"Data": map[string]any{t.Binding: nil}}))
+		}, zerolog.Nop())
+		if err != nil {
+			w.broken("timer: %v", err)
+		}
+		listeners.Go(func() { clock.Run(ctx, inFlight) })
+	}
+	handlers := make(chan struct{})
+	stopHandler := make(chan struct{})
+	go func() {
+		defer close(handlers)
+		h.runHandlers(id, stopHandler, e)
+	}()
+	go func() {
+		defer close(g.done)
+		<-ctx.Done()
+		listeners.Wait()
+	}()
+	defer func() {
+		close(stopHandler)
+		<-handlers
+		w.leaveHost(h.name)
+	}()
+	if e.how == handlerKilled { // the handlers' own loop does it
+		e.at = 1 << 62
+	}
+	return w.awaitHost(h, g, leave, cut, e)
+}
+
+// awaitHost waits for the end of a host. A stop lets calls of ten seconds end.
+func (w *World) awaitHost(h *hosting, g *grave, leave, cut context.CancelFunc, e end) (away time.Duration) {
+	defer g.leave(w, h.process)
+	select {
+	case <-w.over:
+	case <-h.dead:
+		h.killHandler("with its host")
+		return 5 * time.Second
+	case <-time.After(e.at - w.now()):
+		if e.how == killed {
+			h.kill("by the schedule")
+			h.killHandler("with its host")
+			return e.away
+		}
+		w.tell(h.name, "stopped by the schedule")
+	}
+	leave()
+	select {
+	case <-g.done:
+		return e.away
+	case <-h.dead:
+		h.killHandler("with its host")
+		return e.away
+	case <-time.After(10 * time.Second):
+	}
+	w.ended(h.name, h.holder, "stopped")
+	h.stopHandler()
+	select {
+	case <-g.done:
+	case <-h.dead:
+		h.killHandler("with its host")
+	case <-time.After(70 * time.Second):
+		cut()
+		<-g.done
+	}
+	return e.away
+}
+
+// isFirst reports whether a host runs the timer functions: one of the app does.
+func (w *World) isFirst(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hosts = slices.DeleteFunc(w.hosts, func(h string) bool {
+		return slices.ContainsFunc(w.kills, func(k ending) bool { return k.who == h })
+	})
+	if !slices.Contains(w.hosts, name) {
+		w.hosts = append(w.hosts, name)
+	}
+	return w.hosts[0] == name
+}
+
+func (w *World) leaveHost(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hosts = slices.DeleteFunc(w.hosts, func(h string) bool { return h == name })
+}
+
+// runHandlers runs a handler, and the next one when it was killed, until stop is closed.
+func (h *hosting) runHandlers(id string, stop <-chan struct{}, e end) {
+	w := h.world
+	for generation := 1; ; generation++ {
+		p := w.newProcess(instance, fmt.Sprintf("handler %s.%d", id, generation), h.ahead)
+		p.holder = h.name
+		c, err := serve.ReadConfig(w.environ())
+		if err != nil {
+			w.broken("settings: %v", err)
+			<-stop
+			return
+		}
+		p.connect(&c.Config)
+		ctx, cancel := context.WithCancel(context.Background())
+		g := &grave{cancel, make(chan struct{})}
+		w.tell(p.name, "started")
+		go func() {
+			defer close(g.done)
+			h.serve(ctx, p, c.Config, cancel)
+		}()
+		at := time.Duration(1 << 62)
+		if e.how == handlerKilled {
+			at, e.how = e.at, stopped
+		}
+		isOver := false
+		select {
+		case <-stop:
+			isOver = true
+		case <-time.After(at - w.now()):
+			p.kill("by the schedule")
+		case <-p.dead:
+		}
+		h.mu.Lock()
+		h.handler, h.running = nil, nil
+		h.mu.Unlock()
+		cancel()
+		if isOver {
+			select {
+			case <-g.done:
+			case <-p.dead:
+			}
+		}
+		g.leave(w, p)
+		if isOver {
+			return
+		}
+		select {
+		case <-stop:
+			return
+		case <-time.After(2 * time.Second): // the host starts the next one
+		}
+	}
+}
+
+// serve is a handler: what package serve does, without a port.
+func (h *hosting) serve(ctx context.Context, p *process, c programinstance.Config, stop context.CancelFunc) {
+	log, lines := programinstance.OpenLog(c, p)
+	defer lines.Close()
+	i := programinstance.Open(ctx, c, log)
+	defer i.Close() //nolint:contextcheck // after the last delivery
+	handler := ingress.Handler(c.App.Functions.Functions, i.Tasks, i.Deliverer, log)
+	var serving sync.WaitGroup
+	h.mu.Lock()
+	if ctx.Err() == nil {
+		h.running, h.stopping = p, stop
+		h.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			serving.Add(1)
+			defer serving.Done()
+			handler.ServeHTTP(rw, r)
+		})
+	}
+	h.mu.Unlock()
+	i.Run(ctx)
+	<-ctx.Done()
+	serving.Wait()
+}
+
+func (h *hosting) killHandler(why string) {
+	h.mu.Lock()
+	p := h.running
+	h.mu.Unlock()
+	if p != nil {
+		p.kill(why)
+	}
+}
+
+// stopHandler tells the handler to stop, as SIGTERM does.
+func (h *hosting) stopHandler() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopping != nil {
+		h.stopping()
+	}
+}
+
+// ownAddress is the handler's.
+var ownAddress = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
+
+// invoke posts an invocation to the handler. It fails if the handler is killed meanwhile.
+func (h *hosting) invoke(ctx context.Context, function string, body []byte) listener.Result {
+	var handler http.Handler
+	var p *process
+	for handler == nil {
+		if h.isGone() || ctx.Err() != nil {
+			return listener.Failed
+		}
+		h.mu.Lock()
+		handler, p = h.handler, h.running
+		h.mu.Unlock()
+		if handler == nil {
+			storage.Sleep(ctx, time.Second)
+		}
+	}
+	ctx = context.WithValue(ctx, http.LocalAddrContextKey, net.Addr(ownAddress))
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/"+function, bytes.NewReader(body))
+	r.Host = ownAddress.String()
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Azure-Functions-InvocationId", uuid.NewString())
+	answer := httptest.NewRecorder()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		handler.ServeHTTP(answer, r)
+	}()
+	select {
+	case <-done:
+	case <-p.dead:
+		return listener.Failed
+	case <-ctx.Done():
+		return listener.Failed
+	}
+	if answer.Code/100 != 2 {
+		h.world.tell(h.name, "%s: the handler answered %d", function, answer.Code)
+		return listener.Failed
+	}
+	return listener.Succeeded
+}
+
+// messageBody is the invocation of a queue function.
+func messageBody(f functionapp.Function, m storage.Message, content []byte) []byte {
+	const form = "2006-01-02T15:04:05+00:00"
+	quoted := func(s string) string { text, _ := json.Marshal(s); return string(text) } //nolint:errchkjson // a text
+	return encoded(map[string]any{
+		"Data": map[string]any{f.Binding: base64.StdEncoding.EncodeToString(content)},
+		"Metadata": map[string]any{
+			"DequeueCount": strconv.FormatInt(m.DequeueCount, 10), "Id": quoted(m.ID), "PopReceipt": quoted(m.PopReceipt),
+			"ExpirationTime": m.ExpiresAt.UTC().Format(form), "InsertionTime": m.InsertedAt.UTC().Format(form),
+			"NextVisibleTime": m.NextVisibleAt.UTC().Format(form),
+			"sys":             map[string]string{"MethodName": f.Name, "UtcNow": time.Now().UTC().Format(time.RFC3339Nano)},
+		},
+	})
+}
+
+// logged takes a line of the log of a process.
+func (w *World) logged(p *process, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, line{w.now(), p.name, text})
+	if strings.Contains(text, secretMark) {
+		w.brokenLocked("a line of the log has a secret: %s", text)
+	}
+	if strings.Contains(text, "panic: ") {
+		w.brokenLocked("panic: %s", text)
+	}
+	if strings.Contains(text, `"message":"not settled`) {
+		w.judgeUnsettled(text)
+	}
+}
+
+// judgeUnsettled judges a message that was not settled, so that its call is repeated: settling goes on for a minute.
+func (w *World) judgeUnsettled(text string) {
+	token := anyToken.FindString(text)
+	for _, o := range w.outages {
+		if !o.tables && o.to-o.from > time.Minute && w.now() > o.from && w.now() < o.to+2*time.Minute {
+			w.ledger(token).unsure++
+			return
+		}
+	}
+	for _, f := range w.faults {
+		if f.hasStruck && (f.what == late || f.what == lost || f.what == foreign || f.what == repeated) && f.verb == update {
+			w.ledger(token).unsure++ // its receipt is used
+			return
+		}
+	}
+	w.brokenLocked("docs/reliability.md: %s was not settled: %s", token, text)
+}

@@ -1,0 +1,362 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"asynccaller/handler/internal/storage"
+)
+
+// network has the targets: one server with all hosts, reached by pipes.
+type network struct {
+	world       *World
+	connections chan net.Conn
+	closed      chan struct{}
+	server      http.Server
+	serving     sync.WaitGroup
+}
+
+func newNetwork(w *World) *network {
+	n := &network{world: w, connections: make(chan net.Conn), closed: make(chan struct{})}
+	n.server = http.Server{
+		Handler: n,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, peerKey{}, c.(*peer)) //nolint:forcetypeassert // connect makes no others
+		},
+	}
+	n.serving.Go(func() { _ = n.server.Serve(n) })
+	return n
+}
+
+func (n *network) close() {
+	close(n.closed)
+	_ = n.server.Close()
+	n.serving.Wait()
+}
+
+// peer is the target's end of a connection.
+type peer struct {
+	net.Conn
+	process *process
+	host    string
+}
+
+type peerKey struct{}
+
+// Accept implements [net.Listener].
+func (n *network) Accept() (net.Conn, error) {
+	select {
+	case c := <-n.connections:
+		return c, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (*network) Close() error { return nil }
+
+// Addr implements [net.Listener].
+func (*network) Addr() net.Addr { return ownAddress }
+
+// connect returns what connects a process to targets.
+func (n *network) connect(p *process) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, _, address string) (net.Conn, error) {
+		name, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		if p.isGone() || !storage.Sleep(ctx, 5*time.Millisecond) {
+			return nil, errors.New("no connection")
+		}
+		if name == denied {
+			n.world.broken("docs/settings.md: a connection to %s, which is denied", name)
+		}
+		if n.world.modeOf(name) == refuses {
+			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		}
+		client, server := net.Pipe()
+		p.mu.Lock()
+		isDead := p.isDead
+		if !isDead {
+			p.connections = append(p.connections, client)
+		}
+		p.mu.Unlock()
+		if isDead {
+			_, _ = client.Close(), server.Close()
+			p.isGone()
+			return nil, errKilled
+		}
+		select {
+		case n.connections <- &peer{server, p, name}:
+			return client, nil
+		case <-n.closed:
+			return nil, net.ErrClosed
+		}
+	}
+}
+
+// modeOf returns what a target does now.
+func (w *World) modeOf(name string) mode {
+	now := w.now()
+	for _, t := range w.troubles {
+		if t.host == name && now >= t.from && now < t.to {
+			return t.mode
+		}
+	}
+	return answers
+}
+
+// reply is what a target does with one call.
+type reply struct {
+	mode       mode
+	status     int
+	retryAfter time.Duration
+	after      time.Duration
+	isHop      bool
+}
+
+// ServeHTTP is all targets.
+func (n *network) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w := n.world
+	peer, _ := r.Context().Value(peerKey{}).(*peer)
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	if err != nil {
+		return // its sender was killed
+	}
+	token := tokenIn([]byte(r.URL.Path))
+	if r.URL.Path == "/do/route" {
+		token = tokenIn(body)
+	}
+	answer := w.beginCall(peer, token, r, string(body))
+	inTime := storage.Sleep(r.Context(), answer.after)
+	status := answer.status
+	if !inTime || answer.mode == hangs || answer.mode == resets || answer.mode == refuses || answer.mode == isGarbled {
+		status = 0
+	}
+	w.endCall(peer, token, answer, status)
+	switch answer.mode {
+	case answers, isDown, isLimited, redirects:
+		if answer.mode == redirects {
+			rw.Header().Set("Location", "http://b.example"+r.URL.RequestURI()+"&hop=1")
+		}
+		if answer.retryAfter > 0 {
+			rw.Header().Set("Retry-After", strconv.Itoa(int(answer.retryAfter.Seconds())))
+		}
+		if inTime {
+			rw.WriteHeader(answer.status)
+			_, _ = io.WriteString(rw, "answer of "+peer.host)
+		}
+	case breaks:
+		rw.Header().Set("Content-Length", "1000")
+		rw.WriteHeader(answer.status)
+		_, _ = io.WriteString(rw, "half of an answer")
+		_ = http.NewResponseController(rw).Flush()
+		panic(http.ErrAbortHandler)
+	case hangs, resets, refuses:
+		panic(http.ErrAbortHandler)
+	case isGarbled:
+		connection, _, err := rw.(http.Hijacker).Hijack() //nolint:forcetypeassert // the server's can
+		if err == nil {
+			_, _ = io.WriteString(connection, "this is not HTTP\r\n\r\n")
+			_ = connection.Close()
+		}
+	}
+}
+
+// beginCall judges the beginning of a call, and returns what the target does with it.
+func (w *World) beginCall(p *peer, token string, r *http.Request, body string) reply {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.now()
+	attempt, _ := strconv.Atoi(r.Header.Get("X-Async-Caller-Attempt"))
+	isReply := strings.HasSuffix(token, replySuffix)
+	m := w.byToken[strings.TrimSuffix(token, replySuffix)]
+	a := reply{mode: answers, isHop: strings.HasSuffix(r.URL.RawQuery, "hop=1")}
+	if m == nil {
+		w.brokenLocked("%s: a call to %s that nobody has sent", token, r.URL.Path)
+		return a
+	}
+	if r.Header.Get("X-Profile") != "" && p.host != secured {
+		w.brokenLocked("docs/targets.md: %s: the header of a profile of another host at %s", token, p.host)
+	}
+	l := w.ledger(token)
+	if !a.isHop {
+		w.judgeCall(m, token, p, r, body)
+		w.note(token, fact{kind: called, by: p.process.name, attempt: attempt})
+		w.calls[p.host]++
+		w.begun[p.host] = append(w.begun[p.host], now)
+		w.judgeLimits(p.host)
+	}
+	for _, t := range w.troubles {
+		if t.host == p.host && now >= t.from && now < t.to {
+			a.mode = t.mode
+		}
+	}
+	if a.mode == redirects && (isReply || p.host == "b.example" || m.queue == routedQueue) {
+		a.mode = isDown
+	}
+	a.after = m.took
+	if a.isHop {
+		a.after = 0
+	}
+	switch a.mode {
+	case redirects:
+		a.status = http.StatusTemporaryRedirect
+		return a
+	case isDown:
+		a.status = http.StatusServiceUnavailable
+		return a
+	case isLimited:
+		a.status, a.retryAfter = http.StatusTooManyRequests, 20*time.Second
+		return a
+	case hangs:
+		a.after = 10 * time.Minute
+		return a
+	case resets, refuses, isGarbled:
+		if r.Method == http.MethodGet {
+			l.unsure++ // net/http repeats it if the connection was used before
+		}
+		return a
+	case answers, breaks:
+	}
+	fails, final := m.fails, m.final
+	if isReply {
+		fails, final = m.replyFails, http.StatusOK
+	}
+	l.served++
+	a.status = final
+	if l.served <= fails {
+		a.status = [...]int{503, 429, 500, 408, 404}[l.served%5]
+		if a.mode == answers {
+			a.retryAfter = m.retryAfter
+		}
+	}
+	return a
+}
+
+// endCall notes the end of a call.
+func (w *World) endCall(p *peer, token string, a reply, status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.ledger(token)
+	if !a.isHop {
+		w.calls[p.host]--
+	}
+	if a.mode == redirects && status/100 == 3 {
+		return // it goes on elsewhere
+	}
+	attempt := 0
+	for _, f := range l.facts {
+		if f.kind == called {
+			attempt = f.attempt
+		}
+	}
+	w.note(token, fact{kind: answered, by: p.process.name, attempt: attempt, status: status, asked: a.retryAfter,
+		isCut: a.mode == breaks})
+	m := w.byToken[strings.TrimSuffix(token, replySuffix)]
+	isDone := status/100 == 2 && (strings.HasSuffix(token, replySuffix) || m != nil && !m.hasReply)
+	if isDone {
+		for _, q := range w.messages {
+			if q.token == token && q.by == p.process.holder {
+				q.isSettled = true
+			}
+		}
+	}
+}
+
+// judgeCall compares a call with what its sender wrote.
+func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, body string) {
+	now := w.now()
+	if strings.HasSuffix(token, replySuffix) {
+		w.judgeReply(m, token, r, body)
+		return
+	}
+	l := w.ledger(token)
+	if l.isEdited {
+		return
+	}
+	switch {
+	case p.host != m.host, r.Method != m.method, r.URL.RequestURI() != m.path, body != m.body:
+		w.brokenLocked("docs/envelope.md: %s: another call than was sent: %s %s%s with %d bytes", token, r.Method, p.host,
+			r.URL.Path, len(body))
+	case r.Header.Get("X-Secret") != m.header.Get("X-Secret"):
+		w.brokenLocked("docs/envelope.md: %s: a header of the call is missing", token)
+	case p.host == secured && r.Header.Get("X-Profile") != profileSecret:
+		w.brokenLocked("docs/targets.md: %s: the header of the profile is missing", token)
+	case m.deadline > 0 && now >= m.deadline+w.drift()+time.Second && l.lives == 0:
+		w.brokenLocked("docs/retry.md: %s: called at %v, after its deadline %v", token, now, m.deadline)
+	case m.notBefore > 0 && now < m.notBefore-w.drift() && l.lives == 0:
+		w.brokenLocked("docs/envelope.md: %s: called at %v, before %v", token, now, m.notBefore)
+	case m.isMalformed, m.host == denied:
+		w.brokenLocked("%s: called, and must not be", token)
+	}
+	if p.host == pausing {
+		for _, pause := range w.pauses {
+			if now > pause.from+20*time.Second && now < pause.to {
+				w.brokenLocked("docs/targets.md: %s: called at %v while its target is paused since %v", token, now, pause.from)
+			}
+		}
+	}
+}
+
+// judgeReply compares a callback with the outcome of its call.
+func (w *World) judgeReply(m *message, token string, r *http.Request, body string) {
+	var report struct {
+		ID         string `json:"Id"`
+		StatusCode int
+		Context    any
+	}
+	err := json.Unmarshal([]byte(body), &report)
+	want := []int{}
+	for _, f := range w.ledger(m.token).facts {
+		if f.kind == answered && f.status > 0 {
+			want = append(want, f.status)
+		}
+	}
+	isKnown := report.StatusCode == 504
+	for _, status := range want {
+		isKnown = isKnown || status == report.StatusCode
+	}
+	switch {
+	case err != nil || report.ID != m.token:
+		w.brokenLocked("docs/envelope.md: %s: the callback is for %q, %v", token, report.ID, err)
+	case !isKnown && m.host != denied:
+		w.brokenLocked("docs/envelope.md: %s: the callback says %d, and the target answered %v", token, report.StatusCode, want)
+	case r.Header.Get("X-Secret") != secretMark+"-r-"+m.token:
+		w.brokenLocked("docs/envelope.md: %s: a header of the callback is missing", token)
+	}
+}
+
+// judgeLimits compares the calls to a target with its limits.
+func (w *World) judgeLimits(name string) {
+	if !w.settings.tables {
+		return // each instance counts alone
+	}
+	switch name {
+	case narrow:
+		if w.calls[name] > narrowConcurrency && !w.isLimitChanged {
+			w.brokenLocked("docs/targets.md: %d calls to %s in flight", w.calls[name], name)
+		}
+	case metered:
+		recent := 0
+		for _, at := range w.begun[name] {
+			if at > w.now()-10*time.Second {
+				recent++
+			}
+		}
+		most := 1.1 * (10*meteredRate + meteredBurst)
+		if float64(recent) > most && !w.isLimitChanged {
+			w.brokenLocked("docs/targets.md: %d calls to %s in 10 s", recent, name)
+		}
+	}
+}
