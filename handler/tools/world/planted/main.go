@@ -1,8 +1,8 @@
 // Planted checks that the simulated world notices mistakes. Each file NAME.patch beside it is a planted bug: it breaks
 // one rule, which its first lines name. Planted applies each patch to copies of the files and vets their packages. With
-// -find, it plays the first hundred seeds of the world with each bug, and fails unless all are found. The arguments are
-// names of planted bugs, or files with others; without any, all beside it are meant. It runs in the project's folder,
-// whose files stay as they are, and is not part of the product.
+// -find, it plays the first hundred seeds of the world without a bug and with each of them, and fails unless they find
+// each, and nothing without one. The arguments are names of planted bugs, or files with others; without any, all beside
+// it are meant. It runs in the project's folder, whose files stay as they are, and is not part of the product.
 package main
 
 import (
@@ -59,6 +59,11 @@ func run(ctx context.Context, names []string, find bool, stdout io.Writer) error
 		return err
 	}
 	defer os.RemoveAll(temporary) //nolint:errcheck // nothing depends on it
+	if find {
+		if err := checkWorld(ctx, temporary); err != nil {
+			return err
+		}
+	}
 	bugs := make([]*bug, len(files))
 	for i, file := range files {
 		bugs[i] = newBug(file, filepath.Join(temporary, strconv.Itoa(i)))
@@ -81,6 +86,16 @@ func run(ctx context.Context, names []string, find bool, stdout io.Writer) error
 		return report(stdout, bugs)
 	}
 	return wait(bugs)
+}
+
+// checkWorld plays the world without any bug. One that fails then would find all of them.
+func checkWorld(ctx context.Context, temporary string) error {
+	none := bug{name: "without a planted bug", dir: temporary}
+	err := none.find(ctx)
+	if err == nil && none.seed > 0 {
+		err = fmt.Errorf("%s, seed %d of the world fails: %s", none.name, none.seed, none.finding)
+	}
+	return err
 }
 
 // wait waits for all bugs, and returns what is wrong with them.
@@ -111,7 +126,8 @@ func filesOf(names []string) (files []string, err error) {
 
 // bug is a planted bug.
 type bug struct {
-	// File is its patch. Dir is a new folder for copies, and overlay a file there, for the flag -overlay of go.
+	// File is its patch. Dir is a new folder for copies, and overlay a file there, for the flag -overlay of go; empty
+	// changes nothing.
 	name, file, dir, overlay string
 	// done is closed when what follows is known. Err says why the bug could not be planted or the world not be played.
 	done chan struct{}
@@ -233,7 +249,7 @@ func (b *bug) find(ctx context.Context) error {
 	defer func() { b.took = time.Since(began) }()
 	program := filepath.Join(b.dir, "world.test")
 	//nolint:gosec // paths of our own
-	_, err := output(exec.CommandContext(ctx, "go", "test", "-c", "-overlay", b.overlay, "-o", program, world))
+	_, err := output(exec.CommandContext(ctx, "go", "test", "-c", "-overlay="+b.overlay, "-o", program, world))
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.name, err)
 	}
