@@ -9,8 +9,8 @@ SAMPLES = handler/tools/quickstart/node_modules/.installed
 AXE = handler/tools/browser/node_modules/.installed
 
 .PHONY: help build demo run start test test-plain test-race test-browser test-worker test-long test-func check faults \
-	faults-short faults-long bench size vuln format package release deploy azure-smoke azurite npm needs-go needs-func \
-	needs-node needs-chromium
+	faults-short faults-long planted bench size vuln format package release deploy azure-smoke azurite npm needs-go \
+	needs-func needs-node needs-chromium
 
 # Only test-func and test-worker set it: from the environment, it would leave out scenarios of the other targets.
 unexport E2E_HOST
@@ -76,6 +76,7 @@ check: needs-go needs-chromium ## what CI runs: formatting, tidiness, lint, all 
 	go vet -tags long ./handler/tools/e2e ./handler/tools/simulation
 	GOOS=darwin go vet ./handler ./handler/internal/...
 	GOOS=windows go vet ./handler ./handler/internal/... # the tools need Linux or macOS
+	go run ./handler/tools/world/planted
 	$(GOLANGCI_LINT) config verify
 	$(GOLANGCI_LINT) fmt --diff
 	$(GOLANGCI_LINT) run
@@ -92,6 +93,9 @@ faults-short: $(AZURITE) ## the same in one to two minutes
 
 faults-long: $(AZURITE) ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/tools/faults -long 50000 $(FLAGS)
+
+planted: needs-go ## demand that 100 schedules of the world find each planted bug (FLAGS=NAME for one of them)
+	go run ./handler/tools/world/planted -find $(FLAGS)
 
 bench: needs-go ## measure the processor time and the allocations of a message (FLAGS=-count=5)
 	go test -run '^$$' -bench . $(FLAGS) ./handler/internal/app/ingress
