@@ -23,6 +23,7 @@ func (w *World) wrote(p *process, queue, id, text string, ttl time.Duration) {
 	hasAttempts = hasAttempts && !strings.HasSuffix(token, replySuffix) // the text of a callback has those of its call
 	w.messages[id] = &leasedMessage{token: token, queue: queue, attempts: attempts, writtenAt: w.now()}
 	w.note(token, fact{kind: wasPut, by: p.name, id: id, attempt: attempts, queue: queue})
+	w.touched(p, wasPut, queue, id, text)
 	if p.class == operator {
 		return
 	}
@@ -63,6 +64,7 @@ func (w *World) changed(p *process, queue, id, text string) {
 	if m == nil {
 		return
 	}
+	w.touched(p, wasSet, queue, id, text)
 	content := decoded(text)
 	attempts, hasAttempts := attemptsIn(content)
 	if p.class == instance && hasAttempts && m.hasAttempts && attempts != m.attempts && attempts != m.attempts+1 {
@@ -85,6 +87,7 @@ func (w *World) removed(p *process, queue, id string) {
 	}
 	w.note(m.token, fact{kind: wasGone, by: p.name, id: id, queue: queue})
 	m.until, m.goneAt = 0, w.now()
+	w.touched(p, wasGone, queue, id, "")
 	sent := w.byToken[strings.TrimSuffix(m.token, replySuffix)]
 	isExpected := m.isSettled || p.class == operator || sent == nil || sent.isDropped || w.settings.history
 	if !isExpected {
@@ -101,6 +104,7 @@ func (w *World) leased(p *process, queue string, all []storage.Message, lease ti
 		if m == nil {
 			continue
 		}
+		w.touched(p, wasLed, queue, received.ID, received.Text)
 		content := decoded(received.Text)
 		m.attempts, m.hasAttempts = attemptsIn(content)
 		m.hasAttempts = m.hasAttempts && !strings.HasSuffix(m.token, replySuffix)
@@ -166,6 +170,7 @@ func (w *World) judge() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.problems = append(w.problems, w.differences(letters)...)
+	w.judgeReports()
 	for _, queue := range []string{mainQueue, priorityQueue, routedQueue} {
 		for _, m := range w.store.All(queue) {
 			w.brokenLocked("docs/reliability.md: %s is still on %s, %v after the calm", tokenIn(decoded(m.Text)), queue,
@@ -231,7 +236,7 @@ func (w *World) judgeOrder(m *message, token string, l *ledger) {
 	for _, f := range l.facts {
 		switch f.kind {
 		case called:
-			isGap := f.attempt > latest+1 && !w.refused(m.host)
+			isGap := f.attempt > latest+1 && !w.refused(m.host) && !l.isEdited
 			if f.attempt <= latest || isGap {
 				w.brokenLocked("docs/retry.md: %s: attempt %d after attempt %d", token, f.attempt, latest)
 			}

@@ -282,7 +282,7 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 		return
 	}
 	l := w.ledger(token)
-	if l.isEdited {
+	if l.isEdited && l.unsure > 0 {
 		return
 	}
 	switch {
@@ -291,6 +291,8 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 			r.URL.Path, len(body))
 	case r.Header.Get("X-Secret") != m.header.Get("X-Secret"):
 		w.brokenLocked("docs/envelope.md: %s: a header of the call is missing", token)
+	case r.Header.Get("X-Edited") != m.header.Get("X-Edited"):
+		w.brokenLocked("docs/calls.md: %s: the header of an edit is %q", token, r.Header.Get("X-Edited"))
 	case p.host == secured && r.Header.Get("X-Profile") != profileSecret:
 		w.brokenLocked("docs/targets.md: %s: the header of the profile is missing", token)
 	case m.deadline > 0 && now >= m.deadline+w.drift()+time.Second && l.lives == 0:
@@ -302,7 +304,7 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 	}
 	if p.host == pausing {
 		for _, pause := range w.pauses {
-			if now > pause.from+20*time.Second && now < pause.to {
+			if now > pause.from+20*time.Second && now < pause.to && !w.isBlind(p.process.name) {
 				w.brokenLocked("docs/targets.md: %s: called at %v while its target is paused since %v", token, now, pause.from)
 			}
 		}
