@@ -216,18 +216,15 @@ func (o *operating) do(a act) {
 	w.tell(fmt.Sprintf("operator %d", o.n), "%s of all: %v, %s %v, to %s, edits %s, %+v", a.command, a.all, a.host, j.ids, a.to,
 		a.edit, j.erasure)
 	o.attempt(j, func(ctx context.Context, op *operation.Operations) error { return o.begin(ctx, op, j) })
-	j.run = o.runOf(j)
+	if j.run == "" {
+		j.run = o.runOf(j)
+	}
 	for tries := 0; o.isUnfinished(j); tries++ {
 		if w.now() > w.Calm+15*time.Minute {
 			w.broken("docs/calls.md: the run %s does not end: %v", j.run, j.err)
 			break
 		}
 		<-time.After(a.away)
-		for _, held := range []*job{j, j.undoes} {
-			if held != nil { // the death of a process ends its locks
-				_ = os.Remove(filepath.Join(string(o.folder), held.run+".jsonl.lock"))
-			}
-		}
 		o.attempt(j, func(ctx context.Context, op *operation.Operations) error {
 			result, err := op.Resume(ctx, j.run)
 			o.say(j, "resume", result)
@@ -354,6 +351,10 @@ func (o *operating) attempt(j *job, do func(context.Context, *operation.Operatio
 			return
 		case <-p.dead:
 			j.isKilled = true
+			if j.run == "" {
+				j.run = o.runOf(j)
+			}
+			o.free(j)
 			<-time.After(time.Second) // its last requests end
 			return
 		case <-killed:
@@ -361,6 +362,27 @@ func (o *operating) attempt(j *job, do func(context.Context, *operation.Operatio
 		case <-stopped:
 			cancel()
 			stopped = nil
+		}
+	}
+}
+
+// free takes the journals away from a process that was killed, which would still write to them, and hold their locks.
+func (o *operating) free(j *job) {
+	for _, held := range []*job{j, j.undoes} {
+		if held == nil || held.run == "" {
+			continue
+		}
+		path := filepath.Join(string(o.folder), held.run+".jsonl")
+		_ = os.Remove(path + ".lock")
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path+".copy", text, 0o600)
+		}
+		if err == nil {
+			err = os.Rename(path+".copy", path)
+		}
+		if err != nil {
+			o.world.broken("journal: %v", err)
 		}
 	}
 }
