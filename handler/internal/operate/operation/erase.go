@@ -117,12 +117,12 @@ func (p *ErasedPlace) problem(err error) {
 type letters struct {
 	// selected says of each, by its id, whether it is selected.
 	selected map[string]bool
-	// deleted are the keys of the rows of those that were deleted.
-	deleted []storage.Key
+	// deleted has the keys of the rows of those that were deleted, by their ids.
+	deleted map[string]storage.Key
 }
 
 func (op *Operations) erasePoison(ctx context.Context, e Erasure, remove bool) ErasedPlace {
-	p, found := ErasedPlace{Place: "poison queues"}, letters{selected: map[string]bool{}}
+	p, found := ErasedPlace{Place: "poison queues"}, letters{map[string]bool{}, map[string]storage.Key{}}
 	if !remove {
 		listed, err := op.Account.List(ctx, account.Source{}, func(f account.Found) {
 			found.selected[f.ID] = p.selects(e, f.Message, f.Content)
@@ -142,9 +142,9 @@ func (op *Operations) erasePoison(ctx context.Context, e Erasure, remove bool) E
 	return p
 }
 
-// eraseDeadRows replaces the rows of the selected dead letters by marks, which have no content. Those that were deleted
-// get a mark in any case, which keeps a row that the app writes late from appearing. The rows of messages that were not
-// read are counted. AC-monitor brings the row of a message back that was left on its queue.
+// eraseDeadRows replaces the rows of the dead letters that were deleted by marks, which keep a row that the app writes
+// late from appearing. It removes the rows of the other selected ones, and counts those of messages that were not read.
+// AC-monitor brings the row of a message back that was left on its queue, which a mark would prevent.
 func (op *Operations) eraseDeadRows(
 	ctx context.Context, e Erasure, p *ErasedPlace, found *letters, remove bool,
 ) error {
@@ -152,13 +152,11 @@ func (op *Operations) eraseDeadRows(
 		return nil
 	}
 	writer := newWriter(op.Account.Table) //nolint:contextcheck // Close ends it
-	for _, key := range found.deleted {
-		writer.Put(record.Mark(key.Partition, key.ID))
-	}
 	alone := 0
 	err := record.ListDeadLetters(ctx, op.Account.Table, record.Query{Content: true}, func(row record.Row) error {
 		isErased, isFound := found.selected[row.ID]
-		if isFound && !isErased {
+		_, getsMark := found.deleted[row.ID]
+		if isFound && !isErased || getsMark {
 			return nil
 		}
 		if !isFound {
@@ -168,10 +166,13 @@ func (op *Operations) eraseDeadRows(
 			alone++
 		}
 		if remove {
-			writer.Put(record.Mark(row.Partition, row.ID))
+			writer.Remove(row.Key)
 		}
 		return nil
 	})
+	for _, key := range found.deleted {
+		writer.Put(record.Mark(key.Partition, key.ID))
+	}
 	writer.Close(closeTime)
 	lost, lostErr := writer.Lost()
 	p.Found += alone
@@ -223,7 +224,8 @@ func (op *Operations) eraseQueue(
 		for n, s := range progress {
 			if s.State == journal.Done {
 				p.Deleted++
-				found.deleted = append(found.deleted, storage.Key{Partition: name, ID: steps[n].Take.ID})
+				id := steps[n].Take.ID
+				found.deleted[id] = storage.Key{Partition: name, ID: id}
 			}
 		}
 		return len(steps), ctx.Err() != nil, err
