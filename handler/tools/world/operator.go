@@ -51,6 +51,7 @@ type act struct {
 	// noCopy and callback are those of deletions, and byText that of an erase.
 	noCopy, callback, byText bool
 	rate                     float64
+	canary                   int
 	// until is when a setting ends at the latest, and value that of a limit.
 	until time.Duration
 	value string
@@ -127,6 +128,9 @@ func (g *generator) act(by int, calm time.Duration) act {
 	if g.chance(0.2) {
 		a.rate = 1
 	}
+	if g.chance(0.15) {
+		a.canary = 1
+	}
 	switch g.IntN(6) {
 	case 0, 1:
 		a.killAfter = g.between(10*time.Millisecond, 600*time.Millisecond)
@@ -174,7 +178,16 @@ type job struct {
 	// erasure is what is erased, and places where.
 	erasure operation.Erasure
 	places  []operation.ErasedPlace
-	err     error
+	// before are the dead letters at the beginning, refused how many of them the plan has refused, or could not read, total
+	// how many it changes, and isPlanned says that there was a plan. IsLeft says that its run was left unfinished.
+	before    []letter
+	refused   int
+	total     int
+	isPlanned bool
+	isLeft    bool
+	// copies are the runs whose journals may have what was erased, and had those that there were before.
+	copies, had []string
+	err         error
 }
 
 // operate starts the operators.
@@ -213,6 +226,9 @@ func (o *operating) do(a act) {
 		return
 	}
 	o.jobs = append(o.jobs, j)
+	for _, all := range w.letters() {
+		j.before = append(j.before, all...)
+	}
 	w.tell(fmt.Sprintf("operator %d", o.n), "%s of all: %v, %s %v, to %s, edits %s, %+v", a.command, a.all, a.host, j.ids, a.to,
 		a.edit, j.erasure)
 	o.attempt(j, func(ctx context.Context, op *operation.Operations) error { return o.begin(ctx, op, j) })
@@ -220,6 +236,10 @@ func (o *operating) do(a act) {
 		j.run = o.runOf(j)
 	}
 	for tries := 0; o.isUnfinished(j); tries++ {
+		if j.canary > 0 && tries == mostTries { // its first messages are not delivered
+			j.isLeft = true
+			break
+		}
 		if w.now() > w.Calm+15*time.Minute {
 			w.broken("docs/calls.md: the run %s does not end: %v", j.run, j.err)
 			break
@@ -234,6 +254,9 @@ func (o *operating) do(a act) {
 	j.ended = w.now()
 	w.judgeAtOnce(j)
 }
+
+// mostTries is how often a run is resumed that waits for the delivery of its first messages.
+const mostTries = 4
 
 // prepare chooses what a command is about. It reports false if there is nothing.
 func (o *operating) prepare(j *job) bool {
@@ -256,7 +279,7 @@ func (o *operating) prepare(j *job) bool {
 		token := tokens[w.random(len(tokens))]
 		m := w.byToken[token]
 		j.all = false
-		if j.byText || m == nil {
+		if j.byText || m == nil || m.isMalformed || m.queue == routedQueue {
 			j.erasure.Text = token
 			return true
 		}
@@ -422,7 +445,7 @@ func (o *operating) begin(ctx context.Context, op *operation.Operations, j *job)
 	if j.host != "" {
 		s.Filter.Hosts = []string{j.host}
 	}
-	pace := journal.Pace{Rate: j.rate}
+	pace := journal.Pace{Rate: j.rate, Canary: j.canary}
 	var p *operation.Plan
 	switch j.command {
 	case retryLetters:
@@ -438,8 +461,12 @@ func (o *operating) begin(ctx context.Context, op *operation.Operations, j *job)
 	case undoRun:
 		p, err = op.PlanUndo(ctx, j.undoes.run)
 	case eraseCalls:
+		j.had, _ = o.folder.List()
 		j.places, err = op.Erase(ctx, j.erasure, true)
 		w.tell("operator", "erased %+v", j.places)
+		if err == nil {
+			j.copies, err = op.FindCopies(j.erasure)
+		}
 		return err
 	case pauseTarget, setLimit:
 		return w.set(ctx, op, j)
@@ -450,6 +477,7 @@ func (o *operating) begin(ctx context.Context, op *operation.Operations, j *job)
 		return err
 	}
 	o.say(j, "plan", p.Result)
+	j.refused, j.total, j.isPlanned = p.Refused+p.Hidden+p.Unsearched, p.Total, true
 	if p.Total == 0 {
 		p.Discard(ctx)
 		return nil

@@ -175,6 +175,9 @@ func (w *World) judgeAtOnce(j *job) {
 	if !w.settings.tables || j.isKilled || w.strikesOf(j) > 0 || j.err != nil {
 		return
 	}
+	if j.command == eraseCalls {
+		w.judgeErased(j)
+	}
 	for _, e := range w.effectsOf(j) {
 		if e.kind != wasGone || !strings.HasSuffix(e.queue, poisonSuffix) {
 			continue
@@ -275,6 +278,7 @@ func (w *World) judgeJob(j *job) {
 		w.judgeStep(j, effects, steps, s, progress[n])
 	}
 	w.judgeForeign(j, effects, steps)
+	w.judgeWhole(j, steps)
 	if j.undoes != nil && len(steps) > 0 {
 		w.judgeUndo(j, steps)
 	}
@@ -333,7 +337,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 		isBroken bool
 		is       string
 	}{
-		{p.Unfinished(), "is not finished"},
+		{p.Unfinished() && !j.isLeft, "is not finished"},
 		{isDone && isSure && takes && deleted != 1, "done, but not deleted by the run"},
 		{isDone && isSure && isAlone && s.Put != nil && written != 1 && !w.isRepeated(j),
 			"done, but not written once"},
@@ -346,7 +350,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 		{isSkipped && !p.Unknown && isAlone && isChanged && !w.isRepeated(j), "skipped, but changed"},
 		{p.Unknown && !isSkipped, "not known, but not skipped"},
 		{!isSure && !isExplained, "not sure, without a reason"},
-		{mustBeDone && !isDone, "not done, without a reason"},
+		{mustBeDone && !isDone && !j.isLeft, "not done, without a reason"},
 	} {
 		if rule.isBroken {
 			w.brokenLocked("docs/calls.md: %s: step %d of %s: %s: %s %s; deleted %d, written %d, told %d, set %d", s.RequestID,
@@ -388,6 +392,31 @@ func (w *World) judgeSelected(j *job, s journal.Step) {
 		w.brokenLocked("docs/calls.md: %s: %s of calls to %s was about one to %s", s.RequestID, j.command, j.host, v.host)
 	case len(j.ids) > 0 && !slices.Contains(j.ids, s.RequestID):
 		w.brokenLocked("docs/calls.md: %s: %s was about %v", s.RequestID, j.command, j.ids)
+	}
+}
+
+// judgeWhole judges that a command has selected all dead letters that it should.
+func (w *World) judgeWhole(j *job, steps []journal.Step) {
+	isAboutLetters := j.command == retryLetters || j.command == deleteLetters
+	if !isAboutLetters || !j.isPlanned || j.total != len(steps) || j.isKilled || w.strikesOf(j) > 0 {
+		return
+	}
+	var left []string
+	for _, l := range j.before {
+		content := decoded(l.Text)
+		v := versionOf(content)
+		isVisible := l.NextVisibleAt.Sub(w.begin) <= j.began
+		m := w.byToken[strings.TrimSuffix(tokenIn(content), replySuffix)]
+		hasCall := m != nil && !m.isMalformed && m.queue != routedQueue // so that its host and request id are known
+		isHost := j.host == "" || hasCall && v.host == j.host
+		isNamed := len(j.ids) == 0 || hasCall && slices.Contains(j.ids, tokenIn(content))
+		isTaken := slices.ContainsFunc(steps, func(s journal.Step) bool { return s.Take != nil && s.Take.ID == l.ID })
+		if isVisible && isHost && isNamed && !isTaken && !w.isTouched(j, l.ID) {
+			left = append(left, tokenIn(content)+" "+l.ID)
+		}
+	}
+	if len(left) > j.refused {
+		w.brokenLocked("docs/calls.md: %s by %s has refused %d, and left %v", j.command, j.processes[0], j.refused, left)
 	}
 }
 
@@ -498,7 +527,7 @@ func (j *job) mayChange(name string) bool {
 		return !slices.Contains([]string{"asyncCaller", "call", "callback", "context", "requestId", "retry", "giveUp",
 			"x-unknown", "notBefore", "Organization", "Environment", "OriginalRequestId", "RawRequest"}, name)
 	case retryScheduled:
-		return slices.Contains([]string{"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "ticket", "expires"}, name)
+		return slices.Contains([]string{"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "ticket", "expires", "run", "Run"}, name)
 	case editScheduled:
 		isDeadline := j.edit == editDeadline && (name == "deadline" || name == "DeadlineAt")
 		return isDeadline || name == "ticket"
@@ -588,4 +617,59 @@ func (w *World) judgeErase(j *job, effects []effect) {
 	if said < deleted && j.err == nil && !j.isKilled && w.strikesOf(j) == 0 {
 		w.brokenLocked("docs/commands.md: %s: the erase has deleted %d messages, and says %d", token, deleted, said)
 	}
+}
+
+// judgeErased judges what an erase without problems leaves, when it has ended.
+func (w *World) judgeErased(j *job) {
+	problem := ""
+	for _, p := range j.places {
+		problem += p.Problem
+		if p.Left()+p.Hidden+p.Unsearched > 0 {
+			problem += p.Place
+		}
+	}
+	if problem != "" {
+		return
+	}
+	id := j.erasure.RequestID
+	for token, all := range w.letters() {
+		isOf := id != "" && token == id || id == "" && token != "" && strings.TrimSuffix(token, replySuffix) == j.erasure.Text
+		for _, l := range all {
+			isOld := slices.ContainsFunc(j.before, func(b letter) bool { return b.ID == l.ID })
+			if isOf && isOld && !w.isTouched(j, l.ID) {
+				w.brokenLocked("docs/commands.md: %s: the dead letter %s was not erased", token, l.ID)
+			}
+		}
+	}
+	if id == "" {
+		return
+	}
+	names, _ := w.tables.TableNames(context.Background(), "asynccallerhistory")
+	for _, name := range append(names, storage.RunTable) {
+		_ = w.tables.Open(name).List(context.Background(), storage.Query{}, func(e storage.Entity) error {
+			if e.Values["requestId"] == id && e.WrittenAt.Before(w.begin.Add(j.began)) {
+				w.brokenLocked("docs/commands.md: %s: a row of %s was not erased", id, name)
+			}
+			return nil
+		})
+	}
+	for _, run := range j.had {
+		if !slices.Contains(j.copies, run) && w.hasCopy(j, run) {
+			w.brokenLocked("docs/commands.md: %s: the journal %s has a copy, and the erase names %v", id, run, j.copies)
+		}
+	}
+}
+
+// hasCopy reports whether a journal names the call that was erased.
+func (w *World) hasCopy(j *job, run string) (found bool) {
+	read, err := j.of.folder.Read(run)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = read.Close() }()
+	for n := range read.Steps() {
+		s, err := read.Step(n)
+		found = found || err == nil && s.RequestID == j.erasure.RequestID
+	}
+	return found
 }
