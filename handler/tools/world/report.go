@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/storage"
 )
@@ -30,12 +31,16 @@ type records struct {
 	strikes  map[string]int
 	blind    map[string]time.Duration
 	repeated map[string]bool
+	// lowered are the limits that are lower than those of targets.json, by host.
+	lowered map[string]pause
+	// restored counts what undos restore, by run and what it was.
+	restored map[string]int
 }
 
 func newRecords() records {
 	return records{
 		map[string]*job{}, map[string][]effect{}, map[string]string{}, map[string]int{}, map[string]time.Duration{},
-		map[string]bool{},
+		map[string]bool{}, map[string]pause{}, map[string]int{},
 	}
 }
 
@@ -86,13 +91,13 @@ func (w *World) touched(p *process, kind factKind, queue, id, text string) {
 	isDeletion := j.command == deleteLetters || j.command == deleteScheduled || j.command == eraseCalls
 	switch {
 	case kind == wasGone:
-		l.isRemoved = l.isRemoved || isDeletion
+		l.isRemoved = l.isRemoved || isDeletion || j.undoes != nil && j.undoes.command == importLetters
 		return
 	case kind == wasPut && !isDeletion:
 		l.isRemoved = false
 	}
 	isSent := kind == wasPut && !strings.HasSuffix(queue, poisonSuffix)
-	if isSent || j.command == retryScheduled {
+	if isSent || j.command == retryScheduled || j.command == resumeTarget || j.command == importLetters {
 		l.lives++
 		r.lives++
 	}
@@ -280,7 +285,7 @@ func (w *World) judgeJob(j *job) {
 	w.judgeForeign(j, effects, steps)
 	w.judgeWhole(j, steps)
 	if j.undoes != nil && len(steps) > 0 {
-		w.judgeUndo(j, steps)
+		w.judgeUndo(j, steps, progress)
 	}
 }
 
@@ -357,6 +362,9 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 				s.N, j.run, rule.is, p.State, p.Why, deleted, written, told, set)
 		}
 	}
+	if j.dedupe && j.command == retryLetters {
+		w.judgeDeduped(j, steps, s)
+	}
 	w.judgeText(j, s)
 	base := tokenOfStep(s)
 	if !isSure || w.isRepeated(j) {
@@ -365,6 +373,42 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 	}
 	if isDone && s.Then != nil {
 		w.ledger(base).isRemoved = false // its sender must be told
+	}
+}
+
+// judgeDeduped judges that a retry has sent one message of a call.
+func (w *World) judgeDeduped(j *job, steps []journal.Step, s journal.Step) {
+	for _, other := range steps {
+		if other.N < s.N && other.RequestID == s.RequestID {
+			w.brokenLocked("docs/commands.md: %s: %s has sent a call twice", s.RequestID, j.run)
+		}
+	}
+}
+
+// judgeLowered judges calls while an operator has lowered a limit. It is called with the lock of the world.
+func (w *World) judgeLowered(host string) {
+	lower, isLower := w.lowered[host]
+	now := w.now()
+	from := lower.from + setting.Notice
+	isAnyBlind := false
+	for _, at := range w.blind {
+		isAnyBlind = isAnyBlind || now-at < 2*time.Minute
+	}
+	if !isLower || now > lower.to || isAnyBlind {
+		return
+	}
+	recent := 0
+	for _, at := range w.begun[host] {
+		if at > max(from, now-10*time.Second) {
+			recent++
+		}
+	}
+	switch {
+	case host == metered && recent > 3: // 1.1 times 12 a minute and one
+		w.brokenLocked("docs/targets.md: %d calls to %s in 10 s, and its rate is 12/m since %v", recent, host, lower.from)
+	case host == narrow && w.calls[host] > 1 && now > from+w.settings.callTimeout+time.Minute:
+		w.brokenLocked("docs/targets.md: %d calls to %s in flight, and its concurrency is 1 since %v", w.calls[host], host,
+			lower.from)
 	}
 }
 
@@ -447,31 +491,42 @@ func (w *World) judgeForeign(j *job, effects []effect, steps []journal.Step) {
 }
 
 // judgeUndo judges that an undo restores what its run has changed, as it was, and once.
-func (w *World) judgeUndo(j *job, steps []journal.Step) {
+func (w *World) judgeUndo(j *job, steps []journal.Step, progress []journal.Progress) {
 	read, err := j.of.folder.Read(j.undoes.run)
 	if err != nil {
 		w.brokenLocked("docs/calls.md: %v", err)
 		return
 	}
 	defer func() { _ = read.Close() }()
-	left := map[string]int{}
+	var was []string
 	for n, p := range read.Steps() {
 		s, err := read.Step(n)
 		if err == nil && s.Take != nil && p.State == journal.Done {
-			left[s.Take.Queue+" "+s.Take.Text]++
+			was = append(was, s.Take.Queue+" "+s.Take.Text)
 		}
 	}
-	for _, s := range steps {
+	for n, s := range steps {
 		key := ""
 		switch {
+		case progress[n].State == journal.Skipped && !progress[n].Unknown:
+			continue
 		case s.Put != nil:
 			key = s.Put.Queue + " " + s.Text()
 		case s.Set != nil:
 			key = s.Take.Queue + " " + s.Set.Text
+		default:
+			continue // of an import
 		}
-		left[key]--
-		if left[key] < 0 {
-			w.brokenLocked("docs/calls.md: %s: the undo of %s does not restore what was there", s.RequestID, j.undoes.run)
+		w.restored[j.undoes.run+key]++
+		times := 0
+		for _, text := range was {
+			if text == key {
+				times++
+			}
+		}
+		if w.restored[j.undoes.run+key] > times {
+			w.brokenLocked("docs/calls.md: %s: undos of %s restore %d times what was there %d times", s.RequestID, j.undoes.run,
+				w.restored[j.undoes.run+key], times)
 		}
 	}
 }
@@ -526,7 +581,7 @@ func (j *job) mayChange(name string) bool {
 	case retryLetters:
 		return !slices.Contains([]string{"asyncCaller", "call", "callback", "context", "requestId", "retry", "giveUp",
 			"x-unknown", "notBefore", "Organization", "Environment", "OriginalRequestId", "RawRequest"}, name)
-	case retryScheduled:
+	case retryScheduled, resumeTarget:
 		return slices.Contains([]string{"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "ticket", "expires", "run", "Run"}, name)
 	case editScheduled:
 		isDeadline := j.edit == editDeadline && (name == "deadline" || name == "DeadlineAt")
