@@ -114,7 +114,7 @@ func (l link) Put(ctx context.Context, name string, item storage.Item) (storage.
 		func(ctx context.Context) (storage.Message, error) {
 			m, err := l.store.Put(ctx, name, item)
 			if err == nil {
-				l.world.wrote(l.process, name, m.ID, item.Text, item.TTL)
+				l.world.wrote(l.process, name, m.ID, item)
 			}
 			return m, err
 		})
@@ -130,7 +130,7 @@ func (l link) Update(
 		func(ctx context.Context) (string, error) {
 			next, err := l.store.Update(ctx, name, id, receipt, text, delay)
 			if err == nil {
-				l.world.changed(l.process, name, id, text)
+				l.world.changed(l.process, name, id, text, delay)
 			}
 			return next, err
 		})
@@ -251,8 +251,9 @@ func (t table) change(ctx context.Context, do func(context.Context) error) error
 
 func (t table) Put(ctx context.Context, entities []storage.Entity) error {
 	return t.change(ctx, func(ctx context.Context) error {
+		err := t.store.Put(ctx, entities)
 		t.world.rowsWritten(t.name, entities)
-		return t.store.Put(ctx, entities)
+		return err
 	})
 }
 
