@@ -118,7 +118,7 @@ func (l link) Put(ctx context.Context, name string, item storage.Item) (storage.
 			}
 			return m, err
 		})
-	l.world.answered(l.process, token, times, f, err)
+	l.world.answered(l.process, put, token, times, f, err)
 	return l.shifted(m), err
 }
 
@@ -134,7 +134,7 @@ func (l link) Update(
 			}
 			return next, err
 		})
-	l.world.answered(l.process, token, times, f, err)
+	l.world.answered(l.process, update, token, times, f, err)
 	return next, err
 }
 
@@ -148,7 +148,7 @@ func (l link) Delete(ctx context.Context, name, id, receipt string) error {
 			}
 			return nil, err
 		})
-	l.world.answered(l.process, token, times, f, err)
+	l.world.answered(l.process, remove, token, times, f, err)
 	return err
 }
 
@@ -165,7 +165,7 @@ func (l link) Receive(
 		})
 	if err != nil {
 		for _, m := range received {
-			l.world.answered(l.process, l.world.tokenOf(m.ID), 1, lost, err)
+			l.world.answered(l.process, receive, l.world.tokenOf(m.ID), 1, lost, err)
 		}
 		return nil, err
 	}

@@ -360,6 +360,9 @@ func (w *World) refused(host string) bool {
 	return slices.ContainsFunc(w.troubles, func(t trouble) bool { return t.host == host && t.mode == refuses })
 }
 
+// keeperTime is longer than until the keeper has kept a message from expiring: it may have claimed it for 5 minutes.
+const keeperTime = 8 * time.Minute
+
 // judgeLetter judges a dead letter.
 func (w *World) judgeLetter(m *message, letter letter) {
 	content := string(decoded(letter.Text))
@@ -369,9 +372,9 @@ func (w *World) judgeLetter(m *message, letter letter) {
 		w.brokenLocked("docs/envelope.md: %s: a malformed message was changed", m.token)
 	case !m.isMalformed && isOurs && !m.isNexus && m.body != "" && !strings.Contains(content, string(encoded(m.body))):
 		w.brokenLocked("docs/envelope.md: %s: the dead letter has another body", m.token)
-	case letter.Expires() && (isOurs || w.now()-max(w.writtenAt(letter.ID), w.Calm) > 5*time.Minute):
+	case letter.Expires() && (isOurs || w.now()-max(w.writtenAt(letter.ID), w.Calm) > keeperTime):
 		w.brokenLocked("docs/reliability.md: %s: the dead letter expires at %v", m.token, letter.ExpiresAt)
-	case letter.reason == "expired" && w.hadTime(m):
+	case letter.reason == "expired" && w.ledger(m.token).unsure == 0 && w.hadTime(m):
 		w.brokenLocked("docs/retry.md: %s: expired, and its target had answered in time", m.token)
 	case letter.reason == "expired" && m.deadline > 0 && m.deadline-w.writtenAt(letter.ID) > 2*time.Minute+m.delays[0]:
 		w.brokenLocked("docs/retry.md: %s: given up %v before its deadline", m.token, m.deadline-w.writtenAt(letter.ID))

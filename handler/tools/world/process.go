@@ -85,7 +85,7 @@ func (w *World) ended(who, holder, how string) {
 	w.kills = append(w.kills, ending{w.now(), who, how})
 	for _, m := range w.items {
 		const justNow = 3 * time.Second // its log says nothing of it
-		if m.by == holder && (w.now() < m.until || w.now()-max(m.goneAt, m.writtenAt) < justNow) {
+		if (m.by == holder || m.by == who) && (w.now() < m.until || w.now()-max(m.goneAt, m.writtenAt) < justNow) {
 			w.ledger(m.token).unsure++
 		}
 	}
@@ -130,7 +130,7 @@ func (w *World) writeApp() error {
 		"AC-priority01/function.json":      queue(priorityQueue),
 		"AC-route-orders-in/function.json": queue(routedQueue),
 		"AC-monitor/function.json":         timer("0 * * * * *"),
-		"AC-poison-keeper/function.json":   timer("30 */4 * * * *"),
+		"AC-poison-keeper/function.json":   timer("30 */2 * * * *"),
 		"retry.json":                       `{"fast":{"schedule":["4s","45s","2m"]}}`,
 		"routes.json":                      `{"orders-in":{"url":"http://a.example/do/route","contentType":"text/plain"}}`,
 		"targets.json": fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/s","burst":%d}},%q:{"headers":{"X-Profile":"$PROFILE"}}}`,

@@ -140,11 +140,10 @@ func (n *network) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		token = tokenIn(body)
 	}
 	answer := w.beginCall(peer, token, r, string(body))
-	began := time.Now()
 	inTime := storage.Sleep(r.Context(), answer.after)
 	status := answer.status
 	if !inTime && answer.after > 0 {
-		w.cut(peer, token, time.Since(began))
+		w.cut(peer, token)
 	}
 	if !inTime || answer.mode == hangs || answer.mode == resets || answer.mode == refuses || answer.mode == isGarbled {
 		status = 0
@@ -258,19 +257,19 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 }
 
 // cut notes that a process has cut off a call before it took too long: it stops.
-func (w *World) cut(p *peer, token string, took time.Duration) {
+func (w *World) cut(p *peer, token string) {
 	p.process.mu.Lock()
 	isDead := p.process.isDead
 	p.process.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if isDead || took > w.settings.callTimeout-time.Second {
-		return
-	}
 	l := w.ledger(token)
 	for _, f := range l.facts {
-		if f.kind == called {
+		if f.kind == called && f.by == p.process.name {
 			l.interrupted = f.attempt
+			if isDead || w.now()-f.at > w.settings.callTimeout-time.Second {
+				l.interrupted = 0
+			}
 		}
 	}
 }

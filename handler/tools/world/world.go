@@ -237,7 +237,7 @@ func (w *World) settleDown() {
 	for w.now() < w.Calm+patience {
 		w.until(w.now() + time.Minute)
 		w.compareRows()
-		if w.isDrained() && w.now() > w.Calm+5*time.Minute {
+		if w.isDrained() && w.now() > w.Calm+5*time.Minute && (w.isKept() || w.now() > w.Calm+keeperTime) {
 			break
 		}
 	}
@@ -252,6 +252,16 @@ func (w *World) settleDown() {
 			return
 		}
 	}
+}
+
+// isKept reports whether no message on a poison queue will expire.
+func (w *World) isKept() bool {
+	for _, letters := range w.letters() {
+		if slices.ContainsFunc(letters, func(l letter) bool { return l.Expires() }) {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *World) isDrained() bool {
@@ -338,13 +348,15 @@ func (w *World) strike(p *process, a about) (f what) {
 }
 
 // answered notes whether the sender of a request about a message knows what it has done.
-func (w *World) answered(p *process, token string, times int, f what, err error) {
+func (w *World) answered(p *process, verb verb, token string, times int, f what, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f.isUnsure() || times > 0 && err != nil && f != "" {
+	isLong := slices.ContainsFunc(w.outages, func(o outage) bool { // a delete is given up after half a minute
+		return !o.tables && o.to-o.from > 25*time.Second && w.now() > o.from && w.now() < o.to+time.Minute
+	})
+	if f.isUnsure() || times > 0 && err != nil && f != "" || p.class != operator && verb == remove && err != nil && isLong {
 		w.ledger(token).unsure++
 	}
-	_ = p
 }
 
 // Text returns what happened that has to do with the broken promises, in the words of the log.
