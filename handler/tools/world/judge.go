@@ -73,7 +73,7 @@ func (w *World) judgeSuccessor(p *process, before, next *queueItem) {
 	l := w.ledger(token)
 	attempts, had := next.attempts(), before.attempts()
 	switch {
-	case l.unsure > 0: // a write can come late
+	case w.isDisturbed(token): // a write can come late
 	case attempts != had && attempts != had+1:
 		w.brokenLocked("docs/envelope.md: %s: attempts went from %d to %d", token, had, attempts)
 	case l.interrupted == had+1 && attempts != had && !isLetter:
@@ -96,6 +96,12 @@ func (w *World) judgeSuccessor(p *process, before, next *queueItem) {
 	if next.dueAt > max(dueAt, next.writtenAt)+6*time.Second { // a request can be slow
 		w.brokenLocked("docs/retry.md: %s: due at %v, and invisible until %v", token, dueAt, next.dueAt)
 	}
+}
+
+// isDisturbed reports whether there may be several messages of a call or of its callback.
+func (w *World) isDisturbed(token string) bool {
+	token = strings.TrimSuffix(token, replySuffix)
+	return w.ledger(token).unsure+w.ledger(token+replySuffix).unsure+w.ledger(token).lives > 0
 }
 
 // readEnvelope returns the members of a native envelope; nil for anything else.
@@ -471,7 +477,7 @@ func (w *World) differences(letters map[string][]letter) (all []string) {
 			if m == nil {
 				continue
 			}
-			if m.goneAt > w.Calm+time.Minute {
+			if m.goneAt > w.Calm+time.Minute && w.drift() <= storage.ClockDifference {
 				add("docs/calls.md: %s: a row of %s without a message", m.token, queue)
 			}
 		}

@@ -155,6 +155,9 @@ func (g *generator) message(n int, calm time.Duration) *message {
 	return m
 }
 
+// fastDelays are those of the policy of the app.
+var fastDelays = []time.Duration{4 * time.Second, 45 * time.Second, 2 * time.Minute}
+
 // longest is longer than each call that is answered.
 const longest = 100 * time.Second
 
@@ -182,7 +185,7 @@ func (m *message) write(now time.Time, begin time.Time) {
 		m.host, m.method, m.path = "a.example", http.MethodPost, "/do/route"
 		m.header = http.Header{"Content-Type": {"text/plain"}}
 		m.body = m.token + " " + secretMark + `-b {"asyncCaller":1,"call":{"url":"http://b.example/"}}`
-		m.content, m.delays = []byte(m.body), []time.Duration{5 * time.Second}
+		m.content, m.delays = []byte(m.body), fastDelays
 	case m.isMalformed:
 		m.content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s","call":{"url":"ftp://a.example/do/%[1]s"}}`, m.token)
 	case m.isNexus:
@@ -235,7 +238,7 @@ func (m *message) nexus(now, begin time.Time) []byte {
 	}
 	m.deadline = deadline.Sub(begin)
 	m.notBefore, m.giveUp = 0, ""
-	m.delays = []time.Duration{4 * time.Second} // of policy fast
+	m.delays = fastDelays
 	httpMessage := func(method, host, path, body string, h http.Header) []byte {
 		text := method + " " + path + " HTTP/1.1\r\nHost: " + host + "\r\n"
 		for name, values := range h {

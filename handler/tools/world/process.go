@@ -84,7 +84,7 @@ func (w *World) ended(who, holder, how string) {
 	defer w.mu.Unlock()
 	w.kills = append(w.kills, ending{w.now(), who, how})
 	for _, m := range w.items {
-		const justNow = 3 * time.Second // its log says nothing of it
+		const justNow = 6 * time.Second // its log says nothing of it
 		if (m.by == holder || m.by == who) && (w.now() < m.until || w.now()-max(m.goneAt, m.writtenAt) < justNow) {
 			w.ledger(m.token).unsure++
 		}

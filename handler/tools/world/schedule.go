@@ -198,7 +198,7 @@ func pick[T any](g *generator, of ...T) T { return of[g.IntN(len(of))] }
 
 func (g *generator) instance(n int, calm time.Duration) instancePlan {
 	i := instancePlan{isWorker: g.chance(0.5)}
-	i.ahead = pick(g, 0, 0, 0, time.Second, -time.Second, 4*time.Second, -4*time.Second, 20*time.Second)
+	i.ahead = pick(g, 0, 0, time.Second, -time.Second, 2*time.Second, -2*time.Second, 2*time.Second, 20*time.Second)
 	if n > 0 {
 		i.start = g.between(0, calm/2)
 	}
