@@ -9,7 +9,7 @@ SAMPLES = handler/tools/quickstart/node_modules/.installed
 AXE = handler/tools/browser/node_modules/.installed
 
 .PHONY: help build demo run start test test-plain test-race test-browser test-worker test-long test-func check faults \
-	faults-short faults-long planted bench size vuln format package release deploy azure-smoke azurite npm needs-go \
+	faults-short faults-long world world-long planted bench size vuln format package release deploy azure-smoke azurite npm needs-go \
 	needs-func needs-node needs-chromium
 
 # Only test-func and test-worker set it: from the environment, it would leave out scenarios of the other targets.
@@ -93,6 +93,12 @@ faults-short: $(AZURITE) ## the same in one to two minutes
 
 faults-long: $(AZURITE) ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/tools/faults -long 50000 $(FLAGS)
+
+world: needs-go ## play schedules of faults in the simulated world for a minute
+	go test -count=1 -timeout 10m ./handler/tools/world -run '^TestWorld$$' -schedules 1000000000 -for 1m
+
+world-long: needs-go ## the same until a schedule fails, or Ctrl-C (FLAGS="-first N")
+	go test -count=1 -timeout 0 ./handler/tools/world -run '^TestWorld$$' -schedules 1000000000 -v $(FLAGS)
 
 planted: needs-go ## demand that 100 schedules of the world find each planted bug (FLAGS=NAME for one of them)
 	go run ./handler/tools/world/planted -find $(FLAGS)

@@ -114,11 +114,11 @@ func (l link) Put(ctx context.Context, name string, item storage.Item) (storage.
 		func(ctx context.Context) (storage.Message, error) {
 			m, err := l.store.Put(ctx, name, item)
 			if err == nil {
-				l.world.wrote(l.process, name, m.ID, item.Text, item.TTL)
+				l.world.wrote(l.process, name, m.ID, item)
 			}
 			return m, err
 		})
-	l.world.answered(l.process, token, times, f, err)
+	l.world.answered(l.process, put, token, times, f, err)
 	return l.shifted(m), err
 }
 
@@ -130,11 +130,11 @@ func (l link) Update(
 		func(ctx context.Context) (string, error) {
 			next, err := l.store.Update(ctx, name, id, receipt, text, delay)
 			if err == nil {
-				l.world.changed(l.process, name, id, text)
+				l.world.changed(l.process, name, id, text, delay)
 			}
 			return next, err
 		})
-	l.world.answered(l.process, token, times, f, err)
+	l.world.answered(l.process, update, token, times, f, err)
 	return next, err
 }
 
@@ -148,7 +148,7 @@ func (l link) Delete(ctx context.Context, name, id, receipt string) error {
 			}
 			return nil, err
 		})
-	l.world.answered(l.process, token, times, f, err)
+	l.world.answered(l.process, remove, token, times, f, err)
 	return err
 }
 
@@ -165,7 +165,7 @@ func (l link) Receive(
 		})
 	if err != nil {
 		for _, m := range received {
-			l.world.answered(l.process, l.world.tokenOf(m.ID), 1, lost, err)
+			l.world.answered(l.process, receive, l.world.tokenOf(m.ID), 1, lost, err)
 		}
 		return nil, err
 	}
@@ -251,8 +251,9 @@ func (t table) change(ctx context.Context, do func(context.Context) error) error
 
 func (t table) Put(ctx context.Context, entities []storage.Entity) error {
 	return t.change(ctx, func(ctx context.Context) error {
+		err := t.store.Put(ctx, entities)
 		t.world.rowsWritten(t.name, entities)
-		return t.store.Put(ctx, entities)
+		return err
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"strings"
@@ -33,8 +34,11 @@ type message struct {
 	// content is what the sender writes to the queue.
 	content []byte
 	isNexus bool
-	// isMalformed says that no call can be made of it, and mayFail that it may be one that the app refuses.
-	isMalformed, isHostile bool
+	// isMalformed says that no call can be made of it, and isUndecodable that not even the host can read it.
+	isMalformed, isUndecodable bool
+	// id is its request id: a hostile sender takes that of another message. Extra are members that a sender invents.
+	id    string
+	extra map[string]any
 
 	host     string
 	method   string
@@ -49,8 +53,9 @@ type message struct {
 	// deadline and notBefore are zero if there are none.
 	deadline, notBefore time.Duration
 	lifetime            time.Duration
-	isDropped           bool
-	took                time.Duration
+	// giveUp says what giving up means: empty, drop or fault.
+	giveUp string
+	took   time.Duration
 	// delays are those of its policy: the last one repeats.
 	delays []time.Duration
 	// retryAfter is what its failures ask for.
@@ -96,7 +101,7 @@ func (g *generator) message(n int, calm time.Duration) *message {
 	m := &message{
 		token: fmt.Sprintf("tok-%03d", n), at: g.between(0, calm-time.Minute), queue: pick(g, mainQueue, mainQueue,
 			mainQueue, priorityQueue),
-		host:  pick(g, "a.example", "a.example", "b.example", secured, narrow, narrow, metered, metered, pausing),
+		host:  pick(g, "a.example", "a.example", "b.example", secured, secured, narrow, metered, metered, pausing),
 		fails: pick(g, 0, 0, 1, 1, 2, 3, 5), final: pick(g, 200, 200, 200, 202, 400, 410),
 		hasReply: g.chance(0.3), replyFails: pick(g, 0, 0, 1, 2),
 		took:       pick(g, 0, 10*time.Millisecond, 300*time.Millisecond, 2*time.Second, 8*time.Second),
@@ -114,15 +119,23 @@ func (g *generator) message(n int, calm time.Duration) *message {
 		m.fails = 1 << 20 // it never succeeds
 	}
 	if m.fails > 1000 || g.chance(0.2) {
-		m.lifetime = g.between(2*time.Minute, 12*time.Minute).Truncate(time.Second)
+		m.lifetime = g.between(2*time.Minute, 8*time.Minute).Truncate(time.Second)
 	}
 	if g.chance(0.1) {
 		m.notBefore = m.at + g.between(10*time.Second, 5*time.Minute).Truncate(time.Second)
 	}
-	m.isDropped = !m.hasReply && g.chance(0.05)
+	if !m.hasReply && g.chance(0.1) {
+		m.giveUp = pick(g, "drop", "fault")
+	}
+	if m.host == narrow && g.chance(0.1) {
+		m.took = g.between(65*time.Second, longest)
+	}
+	m.id = m.token
 	m.method = pick(g, http.MethodPost, http.MethodPost, http.MethodPut, http.MethodGet)
 	m.path = "/do/" + m.token + "?key=" + secretMark + "-q-" + m.token
-	m.header = http.Header{"X-Secret": {secretMark + "-h-" + m.token}}
+	m.header = http.Header{
+		"X-Secret": {secretMark + "-h-" + m.token}, "Authorization": {"Bearer " + secretMark + "-a-" + m.token},
+	}
 	if m.method != http.MethodGet {
 		m.header.Set("Content-Type", "text/plain")
 		m.body = secretMark + "-b-" + m.token + strings.Repeat(" æ", pick(g, 0, 0, 0, 10, 10, 10, 10, 10, 100, 100, 1000, 6000))
@@ -132,14 +145,37 @@ func (g *generator) message(n int, calm time.Duration) *message {
 		m.isNexus = true
 	case g.chance(0.08):
 		m.queue = routedQueue
-		m.hasReply, m.isDropped, m.notBefore, m.lifetime = false, false, 0, 0
+		m.hasReply, m.giveUp, m.notBefore, m.lifetime = false, "", 0, 0
 	case g.chance(0.08):
 		m.isMalformed = true
+		m.isUndecodable = g.chance(0.3)
+	case g.chance(0.1):
+		m.beHostile(g, n)
 	}
 	return m
 }
 
-// deadlineAt returns the deadline that a sender who sends it now writes.
+// fastDelays are those of the policy of the app.
+var fastDelays = []time.Duration{4 * time.Second, 45 * time.Second, 2 * time.Minute}
+
+// longest is longer than each call that is answered.
+const longest = 100 * time.Second
+
+// beHostile gives a message what a sender may invent.
+func (m *message) beHostile(g *generator, n int) {
+	switch g.IntN(4) {
+	case 0:
+		m.id = fmt.Sprintf("tok-%03d", max(n-1, 0)) // that of another message
+	case 1:
+		m.extra = map[string]any{"reserved": pick(g, int64(0), -1e15, 1e15, 1<<47)}
+	case 2:
+		m.extra = map[string]any{"run": "invented", "trail": []any{map[string]any{"status": -1}}}
+	case 3:
+		m.extra = map[string]any{"trace": map[string]any{"traceparent": "00-" + secretMark}}
+	}
+}
+
+// write makes the content that a sender sends now.
 func (m *message) write(now time.Time, begin time.Time) {
 	if m.lifetime > 0 {
 		m.deadline = now.Sub(begin) + m.lifetime
@@ -149,7 +185,7 @@ func (m *message) write(now time.Time, begin time.Time) {
 		m.host, m.method, m.path = "a.example", http.MethodPost, "/do/route"
 		m.header = http.Header{"Content-Type": {"text/plain"}}
 		m.body = m.token + " " + secretMark + `-b {"asyncCaller":1,"call":{"url":"http://b.example/"}}`
-		m.content, m.delays = []byte(m.body), []time.Duration{5 * time.Second}
+		m.content, m.delays = []byte(m.body), fastDelays
 	case m.isMalformed:
 		m.content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s","call":{"url":"ftp://a.example/do/%[1]s"}}`, m.token)
 	case m.isNexus:
@@ -166,7 +202,7 @@ func (m *message) native(begin time.Time) []byte {
 	if m.body != "" {
 		call["body"] = m.body
 	}
-	e := map[string]any{"asyncCaller": 1, "requestId": m.token, "call": call, "x-unknown": secretMark}
+	e := map[string]any{"asyncCaller": 1, "requestId": m.id, "call": call, "x-unknown": secretMark}
 	if m.hasReply {
 		e["callback"] = map[string]any{
 			"url":     "http://b.example/cb/" + m.token + "?key=" + secretMark + "-r-" + m.token,
@@ -180,9 +216,10 @@ func (m *message) native(begin time.Time) []byte {
 	if m.notBefore > 0 {
 		e["notBefore"] = begin.Add(m.notBefore).Format(time.RFC3339Nano)
 	}
-	if m.isDropped {
-		e["giveUp"] = "drop"
+	if m.giveUp != "" {
+		e["giveUp"] = m.giveUp
 	}
+	maps.Copy(e, m.extra)
 	var delays []string
 	for _, d := range m.delays {
 		delays = append(delays, d.String())
@@ -195,13 +232,13 @@ func (m *message) native(begin time.Time) []byte {
 func (m *message) nexus(now, begin time.Time) []byte {
 	const never = "0001-01-01T00:00:00+00:00"
 	const form = "2006-01-02T15:04:05.0000000-07:00"
-	deadline := now.Add(20 * time.Minute)
+	deadline := now.Add(12 * time.Minute)
 	if m.deadline > 0 {
 		deadline = begin.Add(m.deadline)
 	}
 	m.deadline = deadline.Sub(begin)
-	m.notBefore, m.isDropped = 0, false
-	m.delays = []time.Duration{4 * time.Second} // of policy fast
+	m.notBefore, m.giveUp = 0, ""
+	m.delays = fastDelays
 	httpMessage := func(method, host, path, body string, h http.Header) []byte {
 		text := method + " " + path + " HTTP/1.1\r\nHost: " + host + "\r\n"
 		for name, values := range h {

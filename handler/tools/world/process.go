@@ -83,8 +83,9 @@ func (w *World) ended(who, holder, how string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.kills = append(w.kills, ending{w.now(), who, how})
-	for _, m := range w.messages {
-		if m.by == holder && w.now() < m.until {
+	for _, m := range w.items {
+		const justNow = 6 * time.Second // its log says nothing of it
+		if (m.by == holder || m.by == who) && (w.now() < m.until || w.now()-max(m.goneAt, m.writtenAt) < justNow) {
 			w.ledger(m.token).unsure++
 		}
 	}
@@ -129,7 +130,7 @@ func (w *World) writeApp() error {
 		"AC-priority01/function.json":      queue(priorityQueue),
 		"AC-route-orders-in/function.json": queue(routedQueue),
 		"AC-monitor/function.json":         timer("0 * * * * *"),
-		"AC-poison-keeper/function.json":   timer("0 */10 * * * *"),
+		"AC-poison-keeper/function.json":   timer("30 */2 * * * *"),
 		"retry.json":                       `{"fast":{"schedule":["4s","45s","2m"]}}`,
 		"routes.json":                      `{"orders-in":{"url":"http://a.example/do/route","contentType":"text/plain"}}`,
 		"targets.json": fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/s","burst":%d}},%q:{"headers":{"X-Profile":"$PROFILE"}}}`,
@@ -558,6 +559,9 @@ func (w *World) logged(p *process, text string) {
 	if strings.Contains(text, secretMark) {
 		w.brokenLocked("a line of the log has a secret: %s", text)
 	}
+	if strings.Contains(text, `"message":"alive"`) {
+		w.aliveAt = w.now()
+	}
 	if strings.Contains(text, "panic: ") {
 		w.brokenLocked("panic: %s", text)
 	}
@@ -568,7 +572,14 @@ func (w *World) logged(p *process, text string) {
 
 // judgeUnsettled judges a message that was not settled, so that its call is repeated: settling goes on for a minute.
 func (w *World) judgeUnsettled(text string) {
-	token := anyToken.FindString(text)
+	var about struct {
+		ID string `json:"message_id"`
+	}
+	_ = json.Unmarshal([]byte(text), &about)
+	token := w.tokenOfLocked(about.ID)
+	if m := w.byToken[token]; m != nil && m.giveUp == "fault" {
+		return
+	}
 	for _, o := range w.outages {
 		if !o.tables && o.to-o.from > time.Minute && w.now() > o.from && w.now() < o.to+2*time.Minute {
 			w.ledger(token).unsure++

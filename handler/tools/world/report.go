@@ -235,8 +235,8 @@ func (w *World) strikesOf(j *job) (n int) {
 	return n
 }
 
-// isRepeated reports whether a request of a command was repeated on its way.
-func (w *World) isRepeated(j *job) bool {
+// knowsSecond reports whether a request of a command was repeated on its way.
+func (w *World) knowsSecond(j *job) bool {
 	return slices.ContainsFunc(j.processes, func(name string) bool { return w.repeated[name] })
 }
 
@@ -344,7 +344,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 	}{
 		{p.Unfinished() && !j.isLeft, "is not finished"},
 		{isDone && isSure && takes && deleted != 1, "done, but not deleted by the run"},
-		{isDone && isSure && isAlone && s.Put != nil && written != 1 && !w.isRepeated(j),
+		{isDone && isSure && isAlone && s.Put != nil && written != 1 && !w.knowsSecond(j),
 			"done, but not written once"},
 		{isDone && s.Put != nil && written == 0, "done, but not written"},
 		{isDone && s.Then != nil && told == 0, "done, but without the callback"},
@@ -352,7 +352,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 		{told > 0 && deleted == 0, "the callback tells of a deletion that was none"},
 		{told > 0 && !isDone, "the callback was sent, but this is not reported"},
 		{isDone && s.Set != nil && set == 0, "done, but not changed"},
-		{isSkipped && !p.Unknown && isAlone && isChanged && !w.isRepeated(j), "skipped, but changed"},
+		{isSkipped && !p.Unknown && isAlone && isChanged && !w.knowsSecond(j), "skipped, but changed"},
 		{p.Unknown && !isSkipped, "not known, but not skipped"},
 		{!isSure && !isExplained, "not sure, without a reason"},
 		{mustBeDone && !isDone && !j.isLeft, "not done, without a reason"},
@@ -367,7 +367,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 	}
 	w.judgeText(j, s)
 	base := tokenOfStep(s)
-	if !isSure || w.isRepeated(j) {
+	if !isSure || w.knowsSecond(j) {
 		w.ledger(base).unsure++
 		w.ledger(base+replySuffix).unsure++
 	}

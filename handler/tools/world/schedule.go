@@ -129,7 +129,8 @@ const (
 	resets    mode = "resets the connection"
 	refuses   mode = "refuses connections"
 	isLimited mode = "answers 429"
-	redirects mode = "redirects"
+	redirects mode = "answers 307"
+	moves     mode = "answers 302"
 	breaks    mode = "breaks off its answer"
 	isGarbled mode = "answers with what is not HTTP"
 )
@@ -155,13 +156,13 @@ const (
 // NewSchedule returns the schedule of a seed.
 func NewSchedule(seed uint64) Schedule {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 71))}
-	s := Schedule{Seed: seed, Calm: g.between(6*time.Minute, 12*time.Minute)}
+	s := Schedule{Seed: seed, Calm: g.between(4*time.Minute, 9*time.Minute)}
 	s.Ahead = pick(g, 0, 0, 0, 0, 3*time.Second, -3*time.Second, 40*time.Second, -40*time.Second, 4*time.Minute,
 		-4*time.Minute)
 	s.settings = settings{
 		update: g.chance(0.3), history: g.chance(0.3), tables: !g.chance(0.05),
 		callTimeout: pick(g, 10*time.Second, 30*time.Second, 2*time.Minute),
-		expiration:  g.between(20*time.Minute, 30*time.Minute).Truncate(time.Second),
+		expiration:  g.between(12*time.Minute, 16*time.Minute).Truncate(time.Second),
 		batch:       pick(g, 1, 4, 16, 32), threshold: pick(g, 8, 32, 224),
 		polling: pick(g, 2*time.Second, 5*time.Second, 10*time.Second),
 	}
@@ -171,7 +172,7 @@ func NewSchedule(seed uint64) Schedule {
 	if len(s.instances) == 1 {
 		s.instances = append(s.instances, g.instance(1, s.Calm))
 	}
-	for n := range 20 + g.IntN(25) {
+	for n := range 20 + g.IntN(15) {
 		s.messages = append(s.messages, g.message(n, s.Calm))
 	}
 	for range 4 + g.IntN(8) {
@@ -200,7 +201,7 @@ func pick[T any](g *generator, of ...T) T { return of[g.IntN(len(of))] }
 
 func (g *generator) instance(n int, calm time.Duration) instancePlan {
 	i := instancePlan{isWorker: g.chance(0.5)}
-	i.ahead = pick(g, 0, 0, 0, time.Second, -time.Second, 4*time.Second, -4*time.Second, 20*time.Second)
+	i.ahead = pick(g, 0, 0, time.Second, -time.Second, 2*time.Second, -2*time.Second, 2*time.Second, 20*time.Second)
 	if n > 0 {
 		i.start = g.between(0, calm/2)
 	}
@@ -234,7 +235,7 @@ func (g *generator) fault(calm time.Duration) *fault {
 
 func (g *generator) outage(calm time.Duration) outage {
 	o := outage{tables: g.chance(0.5), what: pick(g, fails, busy, notSent, slow)}
-	o.from = g.between(0, calm-3*time.Minute)
+	o.from = g.between(0, calm-160*time.Second)
 	o.to = o.from + pick(g, 5*time.Second, 20*time.Second, 70*time.Second, 150*time.Second)
 	return o
 }
@@ -242,7 +243,7 @@ func (g *generator) outage(calm time.Duration) outage {
 func (g *generator) trouble(calm time.Duration) trouble {
 	t := trouble{
 		host: pick(g, "a.example", "a.example", "b.example", secured, narrow, metered, pausing),
-		mode: pick(g, isDown, isDown, hangs, resets, refuses, isLimited, redirects, breaks, isGarbled),
+		mode: pick(g, isDown, isDown, hangs, resets, refuses, isLimited, redirects, moves, breaks, isGarbled),
 	}
 	t.from = g.between(0, calm-2*time.Minute)
 	t.to = min(calm, t.from+g.between(10*time.Second, 5*time.Minute))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,6 +119,7 @@ func (w *World) modeOf(name string) mode {
 
 // reply is what a target does with one call.
 type reply struct {
+	method     string
 	mode       mode
 	status     int
 	retryAfter time.Duration
@@ -140,13 +142,16 @@ func (n *network) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	answer := w.beginCall(peer, token, r, string(body))
 	inTime := storage.Sleep(r.Context(), answer.after)
 	status := answer.status
+	if !inTime && answer.after > 0 {
+		w.cut(peer, token)
+	}
 	if !inTime || answer.mode == hangs || answer.mode == resets || answer.mode == refuses || answer.mode == isGarbled {
 		status = 0
 	}
 	w.endCall(peer, token, answer, status)
 	switch answer.mode {
-	case answers, isDown, isLimited, redirects:
-		if answer.mode == redirects {
+	case answers, isDown, isLimited, redirects, moves:
+		if answer.status/100 == 3 {
 			rw.Header().Set("Location", "http://b.example"+r.URL.RequestURI()+"&hop=1")
 		}
 		if answer.retryAfter > 0 {
@@ -181,13 +186,16 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 	attempt, _ := strconv.Atoi(r.Header.Get("X-Async-Caller-Attempt"))
 	isReply := strings.HasSuffix(token, replySuffix)
 	m := w.byToken[strings.TrimSuffix(token, replySuffix)]
-	a := reply{mode: answers, isHop: strings.HasSuffix(r.URL.RawQuery, "hop=1")}
+	a := reply{mode: answers, method: r.Method, isHop: strings.HasSuffix(r.URL.RawQuery, "hop=1")}
 	if m == nil {
 		w.brokenLocked("%s: a call to %s that nobody has sent", token, r.URL.Path)
 		return a
 	}
 	if r.Header.Get("X-Profile") != "" && p.host != secured {
 		w.brokenLocked("docs/targets.md: %s: the header of a profile of another host at %s", token, p.host)
+	}
+	if a.isHop && r.Header.Get("Authorization") != "" {
+		w.brokenLocked("docs/envelope.md: %s: credentials behind a redirect to %s", token, p.host)
 	}
 	l := w.ledger(token)
 	if !a.isHop {
@@ -202,16 +210,20 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 			a.mode = t.mode
 		}
 	}
-	if a.mode == redirects && (isReply || p.host == "b.example" || m.queue == routedQueue) {
+	isRedirect := a.mode == redirects || a.mode == moves
+	if isRedirect && (isReply || p.host == "b.example" || m.queue == routedQueue) {
 		a.mode = isDown
 	}
 	a.after = m.took
-	if a.isHop {
-		a.after = 0
+	if a.isHop || isReply {
+		a.after = min(a.after, time.Second)
 	}
 	switch a.mode {
 	case redirects:
 		a.status = http.StatusTemporaryRedirect
+		return a
+	case moves:
+		a.status = http.StatusFound
 		return a
 	case isDown:
 		a.status = http.StatusServiceUnavailable
@@ -244,6 +256,24 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 	return a
 }
 
+// cut notes that a process has cut off a call before it took too long: it stops.
+func (w *World) cut(p *peer, token string) {
+	p.process.mu.Lock()
+	isDead := p.process.isDead
+	p.process.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.ledger(token)
+	for _, f := range l.facts {
+		if f.kind == called && f.by == p.process.name {
+			l.interrupted = f.attempt
+			if isDead || w.now()-f.at > w.settings.callTimeout-time.Second {
+				l.interrupted = 0
+			}
+		}
+	}
+}
+
 // endCall notes the end of a call.
 func (w *World) endCall(p *peer, token string, a reply, status int) {
 	w.mu.Lock()
@@ -252,7 +282,8 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 	if !a.isHop {
 		w.calls[p.host]--
 	}
-	if a.mode == redirects && status/100 == 3 {
+	isFollowed := a.mode == redirects || a.method != http.MethodPost
+	if status/100 == 3 && isFollowed {
 		return // it goes on elsewhere
 	}
 	attempt := 0
@@ -261,12 +292,15 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 			attempt = f.attempt
 		}
 	}
+	if status == 0 {
+		a.retryAfter = 0
+	}
 	w.note(token, fact{kind: answered, by: p.process.name, attempt: attempt, status: status, asked: a.retryAfter,
 		isCut: a.mode == breaks})
 	m := w.byToken[strings.TrimSuffix(token, replySuffix)]
 	isDone := status/100 == 2 && (strings.HasSuffix(token, replySuffix) || m != nil && !m.hasReply)
 	if isDone {
-		for _, q := range w.messages {
+		for _, q := range w.items {
 			if q.token == token && q.by == p.process.holder {
 				q.isSettled = true
 			}
@@ -289,7 +323,7 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 	case p.host != m.host, r.Method != m.method, r.URL.RequestURI() != m.path, body != m.body:
 		w.brokenLocked("docs/envelope.md: %s: another call than was sent: %s %s%s with %d bytes", token, r.Method, p.host,
 			r.URL.Path, len(body))
-	case r.Header.Get("X-Secret") != m.header.Get("X-Secret"):
+	case r.Header.Get("X-Secret") != m.header.Get("X-Secret"), r.Header.Get("Authorization") != m.header.Get("Authorization"):
 		w.brokenLocked("docs/envelope.md: %s: a header of the call is missing", token)
 	case r.Header.Get("X-Edited") != m.header.Get("X-Edited"):
 		w.brokenLocked("docs/calls.md: %s: the header of an edit is %q", token, r.Header.Get("X-Edited"))
@@ -300,7 +334,11 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 	case m.notBefore > 0 && now < m.notBefore-w.drift() && l.lives == 0:
 		w.brokenLocked("docs/envelope.md: %s: called at %v, before %v", token, now, m.notBefore)
 	case m.isMalformed, m.host == denied:
-		w.brokenLocked("%s: called, and must not be", token)
+		w.brokenLocked("docs/envelope.md: %s: called, and must not be", token)
+	case !m.isNexus && m.queue != routedQueue && r.Header.Get("Idempotency-Key") != m.id:
+		w.brokenLocked("docs/envelope.md: %s: the key is %q", token, r.Header.Get("Idempotency-Key"))
+	case w.isRepeated(token):
+		w.brokenLocked("docs/history.md: %s: called at %v, though the history has its delivery at %v", token, now, w.kept[token])
 	}
 	if p.host == pausing {
 		for _, pause := range w.pauses {
@@ -311,6 +349,16 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 	}
 }
 
+// isRepeated reports whether the history has had a call as delivered for some seconds, and can be asked.
+func (w *World) isRepeated(token string) bool {
+	at, isKept := w.kept[token]
+	const notAsked = 8 * time.Second // after a request without an answer
+	isAway := slices.ContainsFunc(w.outages, func(o outage) bool {
+		return o.tables && w.now() > o.from && w.now() < o.to+notAsked
+	}) || w.tableFaultAt > w.now()-notAsked
+	return isKept && w.settings.history && w.now() > at+5*time.Second && !isAway && w.ledger(token).lives == 0
+}
+
 // judgeReply compares a callback with the outcome of its call.
 func (w *World) judgeReply(m *message, token string, r *http.Request, body string) {
 	var report struct {
@@ -319,18 +367,20 @@ func (w *World) judgeReply(m *message, token string, r *http.Request, body strin
 		Context    any
 	}
 	err := json.Unmarshal([]byte(body), &report)
-	want := []int{}
-	for _, f := range w.ledger(m.token).facts {
-		if f.kind == answered && f.status > 0 {
+	l := w.ledger(m.token)
+	want := []int{504} // without any answer
+	for _, f := range l.facts {
+		switch {
+		case f.kind != answered || f.status == 0:
+		case l.unsure > 0 || l.lives > 0 || f.isCut:
 			want = append(want, f.status)
+		default:
+			want = []int{f.status}
 		}
 	}
-	isKnown := report.StatusCode == 504
-	for _, status := range want {
-		isKnown = isKnown || status == report.StatusCode
-	}
+	isKnown := slices.Contains(want, report.StatusCode)
 	switch {
-	case err != nil || report.ID != m.token:
+	case err != nil || report.ID != m.id:
 		w.brokenLocked("docs/envelope.md: %s: the callback is for %q, %v", token, report.ID, err)
 	case !isKnown && m.host != denied:
 		w.brokenLocked("docs/envelope.md: %s: the callback says %d, and the target answered %v", token, report.StatusCode, want)

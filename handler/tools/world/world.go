@@ -44,7 +44,7 @@ type World struct {
 	problems []string
 	byToken  map[string]*message
 	ledgers  map[string]*ledger
-	messages map[string]*leasedMessage // by their ids
+	items    map[string]*queueItem // the messages on queues, by their ids
 	// kills and stops are when processes ended.
 	kills []ending
 	// graves are what killed processes left running, and hosts the hosts that run, the oldest first.
@@ -58,6 +58,8 @@ type World struct {
 	// kept are the tokens that the history has as delivered, and when.
 	kept           map[string]time.Duration
 	isLimitChanged bool
+	// tableFaultAt is when a request to a table failed latest, and aliveAt when the log said so.
+	tableFaultAt, aliveAt time.Duration
 	records
 }
 
@@ -77,6 +79,8 @@ type ledger struct {
 	// unsure is how often a request got no answer that says what has happened, and lives how often an operator has sent
 	// it again.
 	unsure, lives int
+	// interrupted is the attempt of a call that a stop has interrupted, which is made again; 0 for none.
+	interrupted int
 	// served is how many calls got an answer of the script.
 	served    int
 	isEdited  bool
@@ -109,17 +113,16 @@ const (
 	answered factKind = "answered"
 )
 
-// leasedMessage is a message on a queue.
-type leasedMessage struct {
+// queueItem is a message on a queue.
+type queueItem struct {
 	token, queue string
-	attempts     int
-	hasAttempts  bool
+	// envelope has the members of a native envelope; nil for anything else.
+	envelope map[string]any
 	// by is the process that has received it latest, until when; isSettled says that something was written since.
-	by        string
-	at, until time.Duration
-	writtenAt time.Duration
-	goneAt    time.Duration
-	isSettled bool
+	by                       string
+	at, until                time.Duration
+	writtenAt, dueAt, goneAt time.Duration
+	isSettled                bool
 }
 
 // line is a line of what happened.
@@ -134,7 +137,7 @@ func New(s Schedule, folder string) *World {
 	w := &World{
 		Schedule: s, folder: folder, store: memory.New(), tables: &memory.Tables{}, begin: time.Now(),
 		over: make(chan struct{}), buried: make(chan struct{}), rand: rand.New(rand.NewPCG(s.Seed, 72)),
-		byToken: map[string]*message{}, ledgers: map[string]*ledger{}, messages: map[string]*leasedMessage{},
+		byToken: map[string]*message{}, ledgers: map[string]*ledger{}, items: map[string]*queueItem{},
 		calls: map[string]int{}, begun: map[string][]time.Duration{}, kept: map[string]time.Duration{},
 		records: newRecords(),
 	}
@@ -206,7 +209,7 @@ func (w *World) Play() (problems []string, err error) {
 	for n, plan := range w.instances {
 		w.running.Go(func() { w.live(n, plan) })
 	}
-	for _, m := range w.sentMessages() {
+	for _, m := range w.messages {
 		w.running.Go(func() { w.send(m) })
 	}
 	w.operate()
@@ -224,11 +227,9 @@ func (w *World) Play() (problems []string, err error) {
 	return w.problems, nil
 }
 
-func (w *World) sentMessages() []*message { return w.Schedule.messages }
-
 const (
 	// patience is how long the world waits after the calm until nothing is left to do.
-	patience = 50 * time.Minute
+	patience = 40 * time.Minute
 	// quiet is how long it waits then, so that rows and queues agree: a poison queue whose rows differ is read once in
 	// ten minutes.
 	quiet = 23 * time.Minute
@@ -239,7 +240,7 @@ func (w *World) settleDown() {
 	for w.now() < w.Calm+patience {
 		w.until(w.now() + time.Minute)
 		w.compareRows()
-		if w.isDrained() && w.now() > w.lastSent() {
+		if w.isDrained() && w.now() > w.Calm+5*time.Minute && (w.isKept() || w.now() > w.Calm+keeperTime) {
 			break
 		}
 	}
@@ -256,6 +257,16 @@ func (w *World) settleDown() {
 	}
 }
 
+// isKept reports whether no message on a poison queue will expire.
+func (w *World) isKept() bool {
+	for _, letters := range w.letters() {
+		if slices.ContainsFunc(letters, func(l letter) bool { return l.Expires() }) {
+			return false
+		}
+	}
+	return true
+}
+
 func (w *World) isDrained() bool {
 	for _, name := range []string{mainQueue, priorityQueue, routedQueue} {
 		if len(w.store.All(name)) > 0 {
@@ -265,18 +276,15 @@ func (w *World) isDrained() bool {
 	return true
 }
 
-func (w *World) lastSent() (last time.Duration) {
-	for _, m := range w.sentMessages() {
-		last = max(last, m.at)
-	}
-	return last
-}
-
 // send puts a message on its queue.
 func (w *World) send(m *message) {
 	w.until(m.at)
 	m.write(time.Now(), w.begin)
 	text := storage.Base64.Encode(m.content)
+	if m.isUndecodable {
+		text = "this is no base64: " + m.token
+		m.content = []byte(text)
+	}
 	put, err := w.store.Put(context.Background(), m.queue, storage.Item{Text: text, TTL: 7 * 24 * time.Hour})
 	if err != nil {
 		w.broken("%s was not sent: %v", m.token, err)
@@ -284,7 +292,7 @@ func (w *World) send(m *message) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.messages[put.ID] = &leasedMessage{token: m.token, queue: m.queue, attempts: 0}
+	w.items[put.ID] = &queueItem{token: m.token, queue: m.queue}
 	w.note(m.token, fact{kind: sent, by: "sender", id: put.ID, queue: m.queue})
 }
 
@@ -306,7 +314,7 @@ func (w *World) ledger(token string) *ledger {
 func (w *World) tokenOf(id string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if m := w.messages[id]; m != nil {
+	if m := w.items[id]; m != nil {
 		return m.token
 	}
 	return "?"
@@ -334,6 +342,9 @@ func (w *World) strike(p *process, a about) (f what) {
 		}
 	}
 	w.struck(p, a, f)
+	if f != "" && a.tables {
+		w.tableFaultAt = now
+	}
 	if f != "" && !isOutage {
 		w.lines = append(w.lines, line{now, p.name, fmt.Sprintf("%s %s: %s", a.verb, a.text, f)})
 	}
@@ -341,13 +352,15 @@ func (w *World) strike(p *process, a about) (f what) {
 }
 
 // answered notes whether the sender of a request about a message knows what it has done.
-func (w *World) answered(p *process, token string, times int, f what, err error) {
+func (w *World) answered(p *process, verb verb, token string, times int, f what, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f.isUnsure() || times > 0 && err != nil && f != "" {
+	isLong := slices.ContainsFunc(w.outages, func(o outage) bool { // a delete is given up after half a minute
+		return !o.tables && o.to-o.from > 25*time.Second && w.now() > o.from && w.now() < o.to+time.Minute
+	})
+	if f.isUnsure() || times > 0 && err != nil && f != "" || p.class != operator && verb == remove && err != nil && isLong {
 		w.ledger(token).unsure++
 	}
-	_ = p
 }
 
 // Text returns what happened that has to do with the broken promises, in the words of the log.

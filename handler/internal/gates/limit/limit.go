@@ -127,7 +127,7 @@ func (l *Limits) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *
 		return nil, nil
 	}
 	e := due.Intake.Envelope
-	m := &waiter{deadline: due.Deadline, since: l.now(), ticket: e.Ticket, answer: make(chan answer, 1)}
+	m := &waiter{expires: due.Deadline, since: l.now(), ticket: e.Ticket, answer: make(chan answer, 1)}
 	if e.Ticket > 0 {
 		m.age = max(0, due.Arrived.Sub(bounds.Later(e.BeginsAt(), e.LatestAttemptAt)))
 	}

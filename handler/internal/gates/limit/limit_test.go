@@ -107,6 +107,31 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// skewed is a table whose clock differs from that of this machine.
+type skewed struct {
+	memory.Table
+	ahead time.Duration
+}
+
+func (s *skewed) Now() time.Time { return time.Now().Add(s.ahead) }
+
+// TestDeadlineByTheClockOfTheTable: a call is made until shortly before its deadline, whatever the clocks.
+func TestDeadlineByTheClockOfTheTable(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			l := instance(t, &skewed{ahead: ahead}, "a", &bytes.Buffer{})
+			d := due(perMinute("t.example"), 0)
+			d.Deadline = time.Now().Add(time.Minute)
+			mustEnter(t, l, d)()
+			d.Deadline = time.Now().Add(10 * time.Second) // its turn would come later
+			refusal := mustRefuse(t, l, d)
+			if refusal.Delay > 10*time.Second || refusal.Ticket != 0 {
+				t.Errorf("clocks differ by %v: refused %+v", ahead, refusal)
+			}
+		})
+	}
+}
+
 // TestTwoAdapters: a handler and a worker that serve the same queues share the limits of targets if they have one name,
 // and only then.
 func TestTwoAdapters(t *testing.T) {

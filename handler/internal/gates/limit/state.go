@@ -157,7 +157,8 @@ func (s *state) doubt(q question) {
 
 // waiter is a message that asks to be called.
 type waiter struct {
-	deadline time.Time
+	// expires is its deadline by the clock of this machine, and deadline by that of the row.
+	expires, deadline time.Time
 	// since is when it came, by the clock of this machine, and waited how long ago that was when it asks.
 	since  time.Time
 	waited time.Duration

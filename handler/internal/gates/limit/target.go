@@ -366,6 +366,7 @@ func (t *target) plan() (next []byte, done func()) {
 	for _, m := range t.waiting {
 		t.limits.takePlace(m)
 		m.waited = t.limits.now().Sub(m.since)
+		m.deadline = t.now().Add(m.expires.Sub(t.limits.now()))
 	}
 	state := parse(t.row.Content)
 	q := question{

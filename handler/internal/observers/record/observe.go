@@ -52,9 +52,11 @@ func (o Observer) Observe(r *delivery.Report) func(context.Context, *delivery.Re
 			}
 		}
 	case r.Action == decision.Reschedule && r.Delay >= decision.MinRecordedDelay && !r.Write.InPlace:
-		row := o.scheduled(r)
+		row, decided, delay := o.scheduled(r), time.Now(), r.Delay
 		return func(_ context.Context, result *delivery.Result) {
-			if result.Err == nil {
+			// Otherwise the write took so long that wasRecorded will say no.
+			isLong := delay-time.Since(decided) >= decision.MinRecordedDelay-storage.ClockDifference
+			if result.Err == nil && isLong {
 				row.ID, row.PopReceipt, row.Repeated = result.ID, result.PopReceipt, result.Repeated
 				o.Put(row)
 			}

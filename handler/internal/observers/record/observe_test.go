@@ -139,3 +139,55 @@ func all[T any](t *testing.T, table storage.Table) (found []T) {
 	}
 	return found
 }
+
+// TestRowOfEachWait: a message that is received has no row afterwards, although its write was slow or the clocks of
+// storage and of the handler differ.
+func TestRowOfEachWait(t *testing.T) {
+	const delay = 40 * time.Second
+	for name, test := range map[string]struct{ slow, ahead time.Duration }{
+		"slow":   {slow: 35 * time.Second},
+		"ahead":  {ahead: time.Hour},
+		"behind": {ahead: -time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				table := &skewed{ahead: test.ahead}
+				o := record.Observer{Writer: record.NewWriter(table, 1<<20, zerolog.Nop())}
+				e := &envelope.Envelope{RequestID: "r1"}
+				e.Call.Target = &url.URL{Scheme: "https", Host: "t.example"}
+				e.NextAttemptAt = time.Now().Add(delay)
+				then := o.Observe(&delivery.Report{
+					Result: delivery.Result{
+						Decision: decision.Decision{
+							Action: decision.Reschedule, Delay: delay, State: envelope.State{NextAttemptAt: e.NextAttemptAt},
+						},
+						Message: decision.Message{Queue: "main", ID: "old"},
+					},
+					Intake: &decision.Intake{Envelope: e, Received: e},
+					Write:  decision.Write{Queue: "main"},
+				})
+				<-time.After(test.slow)
+				inserted := table.Now()
+				then(t.Context(), &delivery.Result{Settled: settle.Settled{ID: "new"}})
+				<-time.After(delay)
+				o.Observe(&delivery.Report{
+					Result: delivery.Result{Message: decision.Message{Queue: "main", ID: "new"}},
+					Lease:  settle.Lease{ID: "new", InsertedAt: inserted},
+					Intake: &decision.Intake{Envelope: e, Received: e},
+				})
+				o.Close(time.Second)
+				if left := all[record.Row](t, table); len(left) > 0 {
+					t.Errorf("left: %+v", left)
+				}
+			})
+		})
+	}
+}
+
+// skewed is a table whose clock differs from that of this machine.
+type skewed struct {
+	memory.Table
+	ahead time.Duration
+}
+
+func (s *skewed) Now() time.Time { return time.Now().Add(s.ahead) }
