@@ -273,29 +273,28 @@ const mostTries = 4
 // prepare chooses what a command is about. It reports false if there is nothing.
 func (o *operating) prepare(j *job) bool {
 	w := o.world
-	isOne := !j.all && j.host == ""
+	isOne, one := !j.all && j.host == "", ""
 	switch j.command {
 	case retryLetters, deleteLetters:
 		if isOne {
-			j.ids = w.someOf(poisonSuffix)
+			one = w.someOf(poisonSuffix)
 		}
 	case retryScheduled, editScheduled, deleteScheduled:
 		if isOne {
-			j.ids = w.someOf("")
+			one = w.someOf("")
 		}
 	case eraseCalls:
-		tokens := append(w.someOf(poisonSuffix), w.someOf("")...)
-		if len(tokens) == 0 {
+		token := cmp.Or(w.someOf(poisonSuffix), w.someOf(""))
+		if token == "" {
 			return false
 		}
-		token := tokens[w.random(len(tokens))]
 		m := w.byToken[token]
 		j.all = false
-		if j.byText || m == nil || m.isMalformed || m.queue == routedQueue {
+		if j.byText || m.isMalformed || m.queue == routedQueue {
 			j.erasure.Text = token
 			return true
 		}
-		j.erasure.RequestID = token
+		j.erasure.RequestID = m.id
 		if m.isNexus {
 			j.erasure.Tenant = envelope.Tenant{Organization: "acme", Environment: "prod"}
 		}
@@ -310,8 +309,11 @@ func (o *operating) prepare(j *job) bool {
 	case pauseTarget, resumeTarget, setLimit, clearLimit:
 		return w.settings.tables
 	}
-	if isOne && len(j.ids) == 0 {
-		return false
+	if isOne {
+		if one == "" {
+			return false
+		}
+		j.ids = []string{w.byToken[one].id}
 	}
 	var err error
 	var change edit.Edit
@@ -333,8 +335,8 @@ func (o *operating) prepare(j *job) bool {
 	return true
 }
 
-// someOf returns the request id of a message on the queues of the app, or on those with a suffix.
-func (w *World) someOf(suffix string) []string {
+// someOf returns the token of a message on the queues of the app, or on those with a suffix.
+func (w *World) someOf(suffix string) string {
 	var tokens []string
 	for _, queue := range []string{mainQueue, priorityQueue, routedQueue} {
 		for _, m := range w.store.All(queue + suffix) {
@@ -345,9 +347,9 @@ func (w *World) someOf(suffix string) []string {
 		}
 	}
 	if len(tokens) == 0 {
-		return nil
+		return ""
 	}
-	return []string{tokens[w.random(len(tokens))]}
+	return tokens[w.random(len(tokens))]
 }
 
 // attempt lets a new process carry out a command, until it has ended or was killed.

@@ -301,9 +301,13 @@ func count(effects []effect, isMeant func(effect) bool) (n int) {
 
 // isTouched reports whether others have done something to a message while a command was carried out.
 func (w *World) isTouched(j *job, id string) bool {
-	return count(w.effects[id], func(e effect) bool {
-		return e.at >= j.began && e.at <= j.ended && !slices.Contains(j.processes, e.by.name)
-	}) > 0
+	began, own := j.began, j.processes
+	if j.undoes != nil { // its receipts are as old as its run
+		began, own = j.undoes.began, slices.Concat(own, j.undoes.processes)
+	}
+	return slices.ContainsFunc(w.effects[id], func(e effect) bool {
+		return e.at >= began && e.at <= j.ended && !slices.Contains(own, e.by.name)
+	})
 }
 
 // judgeStep compares the report on a step with what has happened.
@@ -366,7 +370,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 		w.judgeDeduped(j, steps, s)
 	}
 	w.judgeText(j, s)
-	base := tokenOfStep(s)
+	base := w.tokenOfStep(s)
 	if !isSure || w.knowsSecond(j) {
 		w.ledger(base).unsure++
 		w.ledger(base+replySuffix).unsure++
@@ -413,8 +417,25 @@ func (w *World) judgeLowered(host string) {
 }
 
 // tokenOfStep returns the token of a call, also for its callback.
-func tokenOfStep(s journal.Step) string {
-	return strings.TrimSuffix(anyToken.FindString(s.RequestID), replySuffix)
+func (w *World) tokenOfStep(s journal.Step) string {
+	text := ""
+	switch {
+	case s.Put != nil:
+		text = s.Text()
+	case s.Take.NoText:
+		text = w.texts[s.Take.ID]
+	default:
+		text = s.Take.Text
+	}
+	return strings.TrimSuffix(tokenIn(decoded(text)), replySuffix)
+}
+
+// idOf returns the request id of the call that a content is about.
+func (w *World) idOf(content []byte) string {
+	if m := w.byToken[strings.TrimSuffix(tokenIn(content), replySuffix)]; m != nil {
+		return m.id
+	}
+	return ""
 }
 
 // judgeSelected judges that a command has selected a message.
@@ -451,9 +472,9 @@ func (w *World) judgeWhole(j *job, steps []journal.Step) {
 		v := versionOf(content)
 		isVisible := l.NextVisibleAt.Sub(w.begin) <= j.began
 		m := w.byToken[strings.TrimSuffix(tokenIn(content), replySuffix)]
-		hasCall := m != nil && !m.isMalformed && m.queue != routedQueue // so that its host and request id are known
+		hasCall := m != nil && l.reason != "" && m.queue != routedQueue // so that its host and request id are known
 		isHost := j.host == "" || hasCall && v.host == j.host
-		isNamed := len(j.ids) == 0 || hasCall && slices.Contains(j.ids, tokenIn(content))
+		isNamed := len(j.ids) == 0 || hasCall && slices.Contains(j.ids, m.id) && !strings.HasSuffix(tokenIn(content), replySuffix)
 		isTaken := slices.ContainsFunc(steps, func(s journal.Step) bool { return s.Take != nil && s.Take.ID == l.ID })
 		if isVisible && isHost && isNamed && !isTaken && !w.isTouched(j, l.ID) {
 			left = append(left, tokenIn(content)+" "+l.ID)
@@ -582,10 +603,10 @@ func (j *job) mayChange(name string) bool {
 		return !slices.Contains([]string{"asyncCaller", "call", "callback", "context", "requestId", "retry", "giveUp",
 			"x-unknown", "notBefore", "Organization", "Environment", "OriginalRequestId", "RawRequest"}, name)
 	case retryScheduled, resumeTarget:
-		return slices.Contains([]string{"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "ticket", "expires", "run", "Run"}, name)
+		return slices.Contains([]string{"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "reserved", "run", "Run"}, name)
 	case editScheduled:
 		isDeadline := j.edit == editDeadline && (name == "deadline" || name == "DeadlineAt")
-		return isDeadline || name == "ticket"
+		return isDeadline || name == "reserved"
 	}
 	return false
 }
@@ -649,7 +670,8 @@ func (w *World) judgeErase(j *job, effects []effect) {
 		hasProblem = hasProblem || p.Problem != ""
 	}
 	for _, e := range effects {
-		isOf := strings.Contains(string(decoded(e.before)), token)
+		isOf := j.erasure.RequestID == w.idOf(decoded(e.before)) ||
+			j.erasure.RequestID == "" && strings.Contains(string(decoded(e.before)), token)
 		switch {
 		case e.kind == wasGone && !isOf:
 			w.brokenLocked("docs/commands.md: %s: deleted by the erase of %s", tokenIn(decoded(e.before)), token)
@@ -688,7 +710,10 @@ func (w *World) judgeErased(j *job) {
 	}
 	id := j.erasure.RequestID
 	for token, all := range w.letters() {
-		isOf := id != "" && token == id || id == "" && token != "" && strings.TrimSuffix(token, replySuffix) == j.erasure.Text
+		m := w.byToken[strings.TrimSuffix(token, replySuffix)]
+		isNamed := m != nil && token == m.token && m.id == id && m.isNexus == (j.erasure.Tenant.Organization != "") &&
+			!m.isMalformed && !m.isHostile && m.queue != routedQueue
+		isOf := id != "" && isNamed || id == "" && m != nil && m.token == j.erasure.Text
 		for _, l := range all {
 			isOld := slices.ContainsFunc(j.before, func(b letter) bool { return b.ID == l.ID })
 			if isOf && isOld && !w.isTouched(j, l.ID) {
@@ -702,7 +727,9 @@ func (w *World) judgeErased(j *job) {
 	names, _ := w.tables.TableNames(context.Background(), "asynccallerhistory")
 	for _, name := range append(names, storage.RunTable) {
 		_ = w.tables.Open(name).List(context.Background(), storage.Query{}, func(e storage.Entity) error {
-			if e.Values["requestId"] == id && e.WrittenAt.Before(w.begin.Add(j.began)) {
+			organization, _ := e.Values["organization"].(string)
+			isOf := e.Values["requestId"] == id && (name == storage.RunTable || organization == j.erasure.Tenant.Organization)
+			if isOf && e.WrittenAt.Before(w.begin.Add(j.began)) {
 				w.brokenLocked("docs/commands.md: %s: a row of %s was not erased", id, name)
 			}
 			return nil
