@@ -712,7 +712,7 @@ func (w *World) judgeErased(j *job) {
 	for token, all := range w.letters() {
 		m := w.byToken[strings.TrimSuffix(token, replySuffix)]
 		isNamed := m != nil && token == m.token && m.id == id && m.isNexus == (j.erasure.Tenant.Organization != "") &&
-			!m.isMalformed && !m.isHostile && m.queue != routedQueue
+			!m.isMalformed && m.queue != routedQueue
 		isOf := id != "" && isNamed || id == "" && m != nil && m.token == j.erasure.Text
 		for _, l := range all {
 			isOld := slices.ContainsFunc(j.before, func(b letter) bool { return b.ID == l.ID })
