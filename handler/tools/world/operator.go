@@ -222,7 +222,7 @@ func (w *World) operate() {
 		w.running.Go(func() {
 			defer w.acting.Done()
 			for _, a := range w.acts {
-				if a.by == o.n && w.until(a.at) {
+				if a.by == o.n && w.until(a.at) && w.now() < w.Calm {
 					o.do(a)
 				}
 			}
@@ -252,7 +252,7 @@ func (o *operating) do(a act) {
 			j.isLeft = true
 			break
 		}
-		if w.now() > w.Calm+15*time.Minute {
+		if w.now() > max(w.Calm, j.began)+15*time.Minute {
 			w.broken("docs/calls.md: the run %s does not end: %v", j.run, j.err)
 			break
 		}
@@ -384,7 +384,7 @@ func (o *operating) attempt(j *job, do func(context.Context, *operation.Operatio
 		case j.err = <-result:
 			cancel()
 			w.tell(p.name, "%s: %v", j.command, cmp.Or(j.err, errors.New("ended")))
-			w.judgeSaid(p, fmt.Sprint(j.err))
+			w.judgeSaid(fmt.Sprint(j.err))
 			return
 		case <-p.dead:
 			j.isKilled = true
@@ -442,14 +442,14 @@ func (observer) Advanced(int, int) {}
 // Note implements [run.Observer].
 func (o observer) Note(text string) {
 	o.world.tell(o.name, "note: %s", text)
-	o.world.judgeSaid(o.process, text)
+	o.world.judgeSaid(text)
 }
 
 // say tells a result.
 func (o *operating) say(j *job, what string, r operation.Result) {
 	text := fmt.Sprintf("%s: %+v", what, r)
 	o.world.tell(fmt.Sprintf("operator %d", o.n), "%s: %s", j.command, text)
-	o.world.judgeSaid(nil, text)
+	o.world.judgeSaid(text)
 }
 
 // begin gives a command.

@@ -131,46 +131,42 @@ type version struct {
 }
 
 func versionOf(content []byte) (v version) {
-	var e struct {
-		Call struct {
-			URL     string
-			Headers map[string]any
+	all := members(content)
+	call := callOf(all)
+	if call == nil {
+		return v
+	}
+	v.isKnown = true
+	for _, name := range []string{"deadline", "DeadlineAt"} {
+		if at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(all[name])); err == nil {
+			v.deadline = at
 		}
-		Deadline, DeadlineAt time.Time
-		RawRequest           struct{ CallOut []byte }
 	}
-	err := json.Unmarshal(content, &e)
-	if err != nil {
-		return v
+	v.host, _ = call["host"].(string)
+	if text, isNative := call["url"].(string); isNative {
+		_, rest, _ := strings.Cut(text, "://")
+		v.host, _, _ = strings.Cut(rest, "/")
 	}
-	v.isKnown, v.deadline = true, e.Deadline
-	if !e.DeadlineAt.IsZero() {
-		v.deadline = e.DeadlineAt
-	}
-	if r := requestIn(e.RawRequest.CallOut); r != nil {
-		v.host, v.edited = r.Host, r.Header.Get("X-Edited")
-		return v
-	}
-	_, rest, _ := strings.Cut(e.Call.URL, "://")
-	v.host, _, _ = strings.Cut(rest, "/")
-	v.edited, _ = e.Call.Headers["X-Edited"].(string)
+	headers, _ := call["headers"].(map[string]any)
+	v.edited, _ = headers["X-Edited"].(string)
 	return v
 }
 
-func requestIn(text []byte) *http.Request {
-	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(text)))
-	if err != nil {
-		return nil
+// callOf returns the call of an envelope with such members, or nil.
+func callOf(all map[string]any) map[string]any {
+	call, isNative := all["call"].(map[string]any)
+	if !isNative {
+		raw, _ := all["RawRequest"].(map[string]any)
+		call, _ = raw["CallOut"].(map[string]any)
 	}
-	return r
+	return call
 }
 
 // judgeSaid judges what operators read.
-func (w *World) judgeSaid(p *process, text string) {
+func (w *World) judgeSaid(text string) {
 	if strings.Contains(text, secretMark) {
 		w.broken("SECURITY.md: an operator reads a secret: %s", text)
 	}
-	_ = p
 }
 
 // judgeAtOnce judges what must hold when a command has ended.
@@ -371,7 +367,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 	}
 	w.judgeText(j, s)
 	base := w.tokenOfStep(s)
-	if !isSure || w.knowsSecond(j) {
+	if !isSure || w.knowsSecond(j) || p.Unfinished() {
 		w.ledger(base).unsure++
 		w.ledger(base+replySuffix).unsure++
 	}
@@ -613,11 +609,7 @@ func (j *job) mayChange(name string) bool {
 
 // apply makes the change of an edit.
 func (j *job) apply(of map[string]any) {
-	call, isNative := of["call"].(map[string]any)
-	if !isNative {
-		raw, _ := of["RawRequest"].(map[string]any)
-		call, _ = raw["CallOut"].(map[string]any)
-	}
+	call := callOf(of)
 	if call == nil {
 		return
 	}
@@ -648,7 +640,8 @@ func members(content []byte) (all map[string]any) {
 	raw, _ := all["RawRequest"].(map[string]any)
 	text, _ := raw["CallOut"].(string)
 	out, _ := base64.StdEncoding.DecodeString(text)
-	if r := requestIn(out); r != nil {
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(out)))
+	if err == nil {
 		body, _ := io.ReadAll(r.Body)
 		headers := map[string]any{}
 		for name, values := range r.Header {
@@ -691,7 +684,7 @@ func (w *World) judgeErase(j *job, effects []effect) {
 			said += p.Deleted
 		}
 	}
-	if said < deleted && j.err == nil && !j.isKilled && w.strikesOf(j) == 0 {
+	if said < deleted && !hasProblem {
 		w.brokenLocked("docs/commands.md: %s: the erase has deleted %d messages, and says %d", token, deleted, said)
 	}
 }
