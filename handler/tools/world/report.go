@@ -676,7 +676,7 @@ func members(content []byte) (all map[string]any) {
 func (w *World) judgeErase(j *job, effects []effect) {
 	token := j.erasure.RequestID + j.erasure.Text
 	deleted := 0
-	hasProblem := j.isKilled || j.err != nil
+	hasProblem := j.isKilled || j.err != nil || w.knowsSecond(j)
 	for _, p := range j.places {
 		hasProblem = hasProblem || p.Problem != ""
 	}
