@@ -24,6 +24,7 @@ func (w *World) wrote(p *process, queue, id string, item storage.Item) {
 	before := w.heldBy(p, strings.TrimSuffix(token, replySuffix), token)
 	w.items[id] = next
 	w.note(token, fact{kind: wasPut, by: p.name, id: id, attempt: next.attempts(), queue: queue})
+	w.touched(p, wasPut, queue, id, item.Text)
 	if p.class == operator {
 		return
 	}
@@ -128,6 +129,7 @@ func (w *World) changed(p *process, queue, id, text string, delay time.Duration)
 	if m == nil {
 		return
 	}
+	w.touched(p, wasSet, queue, id, text)
 	next := &queueItem{token: m.token, queue: queue, writtenAt: w.now(), dueAt: w.now() + delay}
 	next.envelope = readEnvelope(decoded(text))
 	if p.class == instance {
@@ -150,6 +152,7 @@ func (w *World) removed(p *process, queue, id string) {
 	}
 	w.note(m.token, fact{kind: wasGone, by: p.name, id: id, queue: queue})
 	m.until, m.goneAt = 0, w.now()
+	w.touched(p, wasGone, queue, id, "")
 	sent := w.byToken[strings.TrimSuffix(m.token, replySuffix)]
 	isExpected := m.isSettled || p.class == operator || sent == nil || sent.giveUp != "" || w.settings.history
 	if !isExpected {
@@ -166,6 +169,7 @@ func (w *World) leased(p *process, queue string, all []storage.Message, lease ti
 		if m == nil {
 			continue
 		}
+		w.touched(p, wasLed, queue, received.ID, received.Text)
 		m.envelope = readEnvelope(decoded(received.Text))
 		m.by, m.at, m.until, m.isSettled = p.name, w.now(), w.now()+lease, false
 		w.note(m.token, fact{kind: wasLed, by: p.name, id: received.ID, attempt: m.attempts(), queue: queue})
@@ -240,6 +244,7 @@ func (w *World) judge() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.problems = append(w.problems, w.differences(letters)...)
+	w.judgeReports()
 	for _, queue := range []string{mainQueue, priorityQueue, routedQueue} {
 		for _, m := range w.store.All(queue) {
 			w.brokenLocked("docs/reliability.md: %s is still on %s, %v after the calm", tokenIn(decoded(m.Text)), queue,
@@ -331,7 +336,7 @@ func (w *World) judgeOrder(m *message, token string, l *ledger) {
 	for _, f := range l.facts {
 		switch f.kind {
 		case called:
-			isGap := f.attempt > latest+1 && !w.refused(m.host)
+			isGap := f.attempt > latest+1 && !w.refused(m.host) && !l.isEdited
 			if f.attempt <= latest || isGap {
 				w.brokenLocked("docs/retry.md: %s: attempt %d after attempt %d", token, f.attempt, latest)
 			}
@@ -488,23 +493,29 @@ func (w *World) differences(letters map[string][]letter) (all []string) {
 				continue
 			}
 			recorded[queue+poisonSuffix+" "+id] = true
-			if onQueue[queue+poisonSuffix+" "+id] == "" && !w.wasCut(w.items[id]) {
+			if onQueue[queue+poisonSuffix+" "+id] == "" && !w.isUnnoticed(letters, queue+poisonSuffix, id) {
 				add("docs/calls.md: a row of %s without a message: %s %s", queue+poisonSuffix, id, w.tokenOfLocked(id))
 			}
 		}
 	}
 	for key, token := range onQueue {
-		if !recorded[key] && !w.wasCut(w.items[key[strings.Index(key, " ")+1:]]) {
+		queue, id, _ := strings.Cut(key, " ")
+		if !recorded[key] && !w.isUnnoticed(letters, queue, id) {
 			add("docs/calls.md: %s: a dead letter without a row: %s", token, key)
 		}
 	}
 	return all
 }
 
-// wasCut reports whether a process was killed while a message was moved. Its row then stays, or is missing, until a
-// poison queue is read: the numbers of rows and messages are the same.
+// isUnnoticed reports whether the record cannot know that it differs from a poison queue: the numbers of rows and
+// messages are the same, because a process was killed, or got no answer, while it moved a message.
+func (w *World) isUnnoticed(letters map[string][]letter, queue, id string) bool {
+	m := w.items[id]
+	return w.isNumberRight(letters, queue) && (m == nil || w.isDisturbed(m.token) || w.wasCut(m))
+}
+
 func (w *World) wasCut(m *queueItem) bool {
-	return m == nil || slices.ContainsFunc(w.kills, func(k ending) bool {
+	return slices.ContainsFunc(w.kills, func(k ending) bool {
 		return (k.at - max(m.goneAt, m.writtenAt)).Abs() < 5*time.Second
 	})
 }

@@ -22,6 +22,9 @@ type Schedule struct {
 	outages   []outage
 	troubles  []trouble
 	acts      []act
+	operators int
+	// sharesJournals says that the operators use the same folder.
+	sharesJournals bool
 }
 
 // settings are those of the app.
@@ -181,7 +184,7 @@ func NewSchedule(seed uint64) Schedule {
 	for range g.IntN(5) {
 		s.troubles = append(s.troubles, g.trouble(s.Calm))
 	}
-	s.acts = g.acts(s)
+	s.acts = g.acts(&s)
 	return s
 }
 

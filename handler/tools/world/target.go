@@ -316,7 +316,7 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 		return
 	}
 	l := w.ledger(token)
-	if l.isEdited {
+	if l.isEdited && l.unsure > 0 {
 		return
 	}
 	switch {
@@ -325,6 +325,8 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 			r.URL.Path, len(body))
 	case r.Header.Get("X-Secret") != m.header.Get("X-Secret"), r.Header.Get("Authorization") != m.header.Get("Authorization"):
 		w.brokenLocked("docs/envelope.md: %s: a header of the call is missing", token)
+	case r.Header.Get("X-Edited") != m.header.Get("X-Edited"):
+		w.brokenLocked("docs/calls.md: %s: the header of an edit is %q", token, r.Header.Get("X-Edited"))
 	case p.host == secured && r.Header.Get("X-Profile") != profileSecret:
 		w.brokenLocked("docs/targets.md: %s: the header of the profile is missing", token)
 	case m.deadline > 0 && now >= m.deadline+w.drift()+time.Second && l.lives == 0:
@@ -335,20 +337,20 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 		w.brokenLocked("docs/envelope.md: %s: called, and must not be", token)
 	case !m.isNexus && m.queue != routedQueue && r.Header.Get("Idempotency-Key") != m.id:
 		w.brokenLocked("docs/envelope.md: %s: the key is %q", token, r.Header.Get("Idempotency-Key"))
-	case w.isRepeated(token):
+	case w.isKeptAlready(token):
 		w.brokenLocked("docs/history.md: %s: called at %v, though the history has its delivery at %v", token, now, w.kept[token])
 	}
 	if p.host == pausing {
 		for _, pause := range w.pauses {
-			if now > pause.from+20*time.Second && now < pause.to {
+			if now > pause.from+20*time.Second && now < pause.to && !w.isBlind(p.process.name) {
 				w.brokenLocked("docs/targets.md: %s: called at %v while its target is paused since %v", token, now, pause.from)
 			}
 		}
 	}
 }
 
-// isRepeated reports whether the history has had a call as delivered for some seconds, and can be asked.
-func (w *World) isRepeated(token string) bool {
+// isKeptAlready reports whether the history has had a call as delivered for some seconds, and can be asked.
+func (w *World) isKeptAlready(token string) bool {
 	at, isKept := w.kept[token]
 	const notAsked = 8 * time.Second // after a request without an answer
 	isAway := slices.ContainsFunc(w.outages, func(o outage) bool {

@@ -35,8 +35,8 @@ type World struct {
 	over   chan struct{}
 	buried chan struct{}
 	// running are the processes and the senders, pending the requests that are carried out late.
-	running, pending sync.WaitGroup
-	network          *network
+	running, pending, acting sync.WaitGroup
+	network                  *network
 
 	mu       sync.Mutex
 	rand     *rand.Rand
@@ -60,6 +60,7 @@ type World struct {
 	isLimitChanged bool
 	// tableFaultAt is when a request to a table failed latest, and aliveAt when the log said so.
 	tableFaultAt, aliveAt time.Duration
+	records
 }
 
 // ending is the end of a process.
@@ -138,6 +139,7 @@ func New(s Schedule, folder string) *World {
 		over: make(chan struct{}), buried: make(chan struct{}), rand: rand.New(rand.NewPCG(s.Seed, 72)),
 		byToken: map[string]*message{}, ledgers: map[string]*ledger{}, items: map[string]*queueItem{},
 		calls: map[string]int{}, begun: map[string][]time.Duration{}, kept: map[string]time.Duration{},
+		records: newRecords(),
 	}
 	for _, m := range s.messages {
 		w.byToken[m.token] = m
@@ -213,6 +215,7 @@ func (w *World) Play() (problems []string, err error) {
 	w.operate()
 	w.until(w.Calm)
 	w.tell("world", "calm")
+	w.acting.Wait()
 	w.settleDown()
 	close(w.over)
 	w.running.Wait()
@@ -341,6 +344,7 @@ func (w *World) strike(p *process, a about) (f what) {
 	if f != "" && a.tables {
 		w.tableFaultAt = now
 	}
+	w.struck(p, a, f)
 	if f != "" && !isOutage {
 		w.lines = append(w.lines, line{now, p.name, fmt.Sprintf("%s %s: %s", a.verb, a.text, f)})
 	}

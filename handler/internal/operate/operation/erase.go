@@ -113,32 +113,40 @@ func (p *ErasedPlace) problem(err error) {
 	}
 }
 
+// letters are the dead letters that an erase has read.
+type letters struct {
+	// selected says of each, by its id, whether it is selected.
+	selected map[string]bool
+	// deleted has the keys of the rows of those that were deleted, by their ids.
+	deleted map[string]storage.Key
+}
+
 func (op *Operations) erasePoison(ctx context.Context, e Erasure, remove bool) ErasedPlace {
-	p, found := ErasedPlace{Place: "poison queues"}, map[string]bool{}
+	p, found := ErasedPlace{Place: "poison queues"}, letters{map[string]bool{}, map[string]storage.Key{}}
 	if !remove {
 		listed, err := op.Account.List(ctx, account.Source{}, func(f account.Found) {
-			found[f.ID] = p.selects(e, f.Message, f.Content)
-			if found[f.ID] {
+			found.selected[f.ID] = p.selects(e, f.Message, f.Content)
+			if found.selected[f.ID] {
 				p.Found++
 			}
 		})
 		p.Hidden = listed.Hidden
-		p.problem(errors.Join(err, op.eraseDeadRows(ctx, e, &p, found, false)))
+		p.problem(errors.Join(err, op.eraseDeadRows(ctx, e, &p, &found, false)))
 		return p
 	}
 	names, err := op.Account.QueuesOf(ctx, account.Source{})
 	for _, name := range names {
-		err = errors.Join(err, op.eraseQueue(ctx, name, e, &p, found))
+		err = errors.Join(err, op.eraseQueue(ctx, name, e, &p, &found))
 	}
-	p.problem(errors.Join(err, op.eraseDeadRows(ctx, e, &p, found, true)))
+	p.problem(errors.Join(err, op.eraseDeadRows(ctx, e, &p, &found, true)))
 	return p
 }
 
-// eraseDeadRows replaces the rows of the selected dead letters by marks, which have no content. Found says of each
-// message that was read whether it is selected; the rows of others are counted. AC-monitor brings the row of a message
-// back that was left on its queue.
+// eraseDeadRows replaces the rows of the dead letters that were deleted by marks, which keep a row that the app writes
+// late from appearing. It removes the rows of the other selected ones, and counts those of messages that were not read.
+// AC-monitor brings the row of a message back that was left on its queue, which a mark would prevent.
 func (op *Operations) eraseDeadRows(
-	ctx context.Context, e Erasure, p *ErasedPlace, found map[string]bool, remove bool,
+	ctx context.Context, e Erasure, p *ErasedPlace, found *letters, remove bool,
 ) error {
 	if op.Account.Table == nil {
 		return nil
@@ -146,8 +154,9 @@ func (op *Operations) eraseDeadRows(
 	writer := newWriter(op.Account.Table) //nolint:contextcheck // Close ends it
 	alone := 0
 	err := record.ListDeadLetters(ctx, op.Account.Table, record.Query{Content: true}, func(row record.Row) error {
-		isErased, isFound := found[row.ID]
-		if isFound && !isErased {
+		isErased, isFound := found.selected[row.ID]
+		_, getsMark := found.deleted[row.ID]
+		if isFound && !isErased || getsMark {
 			return nil
 		}
 		if !isFound {
@@ -157,10 +166,13 @@ func (op *Operations) eraseDeadRows(
 			alone++
 		}
 		if remove {
-			writer.Put(record.Mark(row.Partition, row.ID))
+			writer.Remove(row.Key)
 		}
 		return nil
 	})
+	for _, key := range found.deleted {
+		writer.Put(record.Mark(key.Partition, key.ID))
+	}
 	writer.Close(closeTime)
 	lost, lostErr := writer.Lost()
 	p.Found += alone
@@ -181,7 +193,7 @@ func (op *Operations) eraser() *run.Engine {
 // eraseQueue reads a poison queue, and deletes the selected messages. A message that another client receives meanwhile
 // is left.
 func (op *Operations) eraseQueue(
-	ctx context.Context, name string, e Erasure, p *ErasedPlace, erased map[string]bool,
+	ctx context.Context, name string, e Erasure, p *ErasedPlace, found *letters,
 ) error {
 	total, err := op.Account.Count(ctx, name)
 	if err != nil {
@@ -196,22 +208,24 @@ func (op *Operations) eraseQueue(
 				continue
 			}
 			seen++
-			found, _ := op.Account.Read(account.Source{}, name, m.Message)
-			erased[m.ID] = p.selects(e, found.Message, found.Content)
-			if !erased[m.ID] {
+			letter, _ := op.Account.Read(account.Source{}, name, m.Message)
+			found.selected[m.ID] = p.selects(e, letter.Message, letter.Content)
+			if !found.selected[m.ID] {
 				continue
 			}
 			take := &journal.Take{Queue: name, ID: m.ID, Receipt: m.PopReceipt, Until: b.Until, Text: m.Text}
 			if m.Expires() {
 				take.Expires = m.ExpiresAt
 			}
-			steps = append(steps, journal.Step{RequestID: requestID(found.Message), Take: take})
+			steps = append(steps, journal.Step{RequestID: requestID(letter.Message), Take: take})
 		}
 		p.Found += len(steps)
 		progress, err := op.eraser().Do(ctx, steps)
-		for _, s := range progress {
+		for n, s := range progress {
 			if s.State == journal.Done {
 				p.Deleted++
+				id := steps[n].Take.ID
+				found.deleted[id] = storage.Key{Partition: name, ID: id}
 			}
 		}
 		return len(steps), ctx.Err() != nil, err

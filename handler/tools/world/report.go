@@ -1,0 +1,675 @@
+package world
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/storage"
+)
+
+// records are what the judge of reports knows.
+type records struct {
+	// jobs are those of processes, by their names.
+	jobs map[string]*job
+	// effects are what was done to each message, by its id, and texts the latest text of each.
+	effects map[string][]effect
+	texts   map[string]string
+	// strikes is how often something happened to a request of a process, and blind when that was a request to a table.
+	// Repeated has the processes of which a request was repeated on its way, so that they know the second answer only.
+	strikes  map[string]int
+	blind    map[string]time.Duration
+	repeated map[string]bool
+}
+
+func newRecords() records {
+	return records{
+		map[string]*job{}, map[string][]effect{}, map[string]string{}, map[string]int{}, map[string]time.Duration{},
+		map[string]bool{},
+	}
+}
+
+// effect is what a process has done to a message. The text before is that of a message that was changed or deleted.
+type effect struct {
+	at           time.Duration
+	kind         factKind
+	by           *process
+	queue, id    string
+	text, before string
+}
+
+// struck notes that something has happened to a request. It is called with the lock of the world.
+func (w *World) struck(p *process, a about, f what) {
+	if f == "" {
+		return
+	}
+	w.strikes[p.name]++
+	w.repeated[p.name] = w.repeated[p.name] || f == repeated
+	if a.tables {
+		w.blind[p.name] = w.now()
+	}
+}
+
+// isBlind reports whether an instance may not know the settings of targets. It is called with the lock of the world.
+func (w *World) isBlind(name string) bool {
+	at, wasStruck := w.blind[name]
+	return wasStruck && w.now()-at < 45*time.Second
+}
+
+// touched notes what a process has done to a message, and what an operator changes of what is expected of it. It is called
+// with the lock of the world.
+func (w *World) touched(p *process, kind factKind, queue, id, text string) {
+	e := effect{w.now(), kind, p, queue, id, text, w.texts[id]}
+	w.effects[id] = append(w.effects[id], e)
+	if kind != wasGone {
+		w.texts[id] = text
+	}
+	j := w.jobs[p.name]
+	if p.class != operator || j == nil || kind == wasLed || kind == wasSet && text == e.before {
+		return
+	}
+	base := strings.TrimSuffix(tokenIn(decoded(e.text+e.before)), replySuffix)
+	if kind != wasGone {
+		base = strings.TrimSuffix(tokenIn(decoded(text)), replySuffix)
+	}
+	l, r := w.ledger(base), w.ledger(base+replySuffix)
+	isDeletion := j.command == deleteLetters || j.command == deleteScheduled || j.command == eraseCalls
+	switch {
+	case kind == wasGone:
+		l.isRemoved = l.isRemoved || isDeletion
+		return
+	case kind == wasPut && !isDeletion:
+		l.isRemoved = false
+	}
+	isSent := kind == wasPut && !strings.HasSuffix(queue, poisonSuffix)
+	if isSent || j.command == retryScheduled {
+		l.lives++
+		r.lives++
+	}
+	w.expect(base, decoded(text), l)
+}
+
+// expect makes a content that an operator has written what is expected of the call.
+func (w *World) expect(token string, content []byte, l *ledger) {
+	m := w.byToken[token]
+	v := versionOf(content)
+	if m == nil || m.isMalformed || !v.isKnown || strings.HasSuffix(tokenIn(content), replySuffix) {
+		return
+	}
+	isChanged := m.host != v.host || m.header.Get("X-Edited") != v.edited
+	l.isEdited = l.isEdited || isChanged
+	m.host = v.host
+	m.header.Set("X-Edited", v.edited)
+	switch {
+	case v.deadline.IsZero(), l.unsure > 0: // another message of the call may have another one
+		m.deadline = 0
+	default:
+		m.deadline = v.deadline.Sub(w.begin)
+	}
+}
+
+// version is what an edit can change of a call.
+type version struct {
+	host, edited string
+	deadline     time.Time
+	isKnown      bool
+}
+
+func versionOf(content []byte) (v version) {
+	var e struct {
+		Call struct {
+			URL     string
+			Headers map[string]any
+		}
+		Deadline, DeadlineAt time.Time
+		RawRequest           struct{ CallOut []byte }
+	}
+	err := json.Unmarshal(content, &e)
+	if err != nil {
+		return v
+	}
+	v.isKnown, v.deadline = true, e.Deadline
+	if !e.DeadlineAt.IsZero() {
+		v.deadline = e.DeadlineAt
+	}
+	if r := requestIn(e.RawRequest.CallOut); r != nil {
+		v.host, v.edited = r.Host, r.Header.Get("X-Edited")
+		return v
+	}
+	_, rest, _ := strings.Cut(e.Call.URL, "://")
+	v.host, _, _ = strings.Cut(rest, "/")
+	v.edited, _ = e.Call.Headers["X-Edited"].(string)
+	return v
+}
+
+func requestIn(text []byte) *http.Request {
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(text)))
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// judgeSaid judges what operators read.
+func (w *World) judgeSaid(p *process, text string) {
+	if strings.Contains(text, secretMark) {
+		w.broken("SECURITY.md: an operator reads a secret: %s", text)
+	}
+	_ = p
+}
+
+// judgeAtOnce judges what must hold when a command has ended.
+func (w *World) judgeAtOnce(j *job) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.settings.tables || j.isKilled || w.strikesOf(j) > 0 || j.err != nil {
+		return
+	}
+	if j.command == eraseCalls {
+		w.judgeErased(j)
+	}
+	for _, e := range w.effectsOf(j) {
+		if e.kind != wasGone || !strings.HasSuffix(e.queue, poisonSuffix) {
+			continue
+		}
+		row, found, _ := w.tables.Open(storage.ScheduledTable).Get(context.Background(), e.queue, e.id)
+		_, isMark := row.Values["deletedAt"]
+		if !found || !isMark {
+			w.brokenLocked("docs/calls.md: %s: no mark in place of the row of %s, which %s has deleted",
+				tokenIn(decoded(e.before)), e.id, e.by.name)
+		}
+	}
+}
+
+// isNumberRight reports whether the record has as many dead letters of a queue as the queue. Then AC-monitor, which
+// compares the numbers, does not see that a row is missing and another one is left.
+func (w *World) isNumberRight(letters map[string][]letter, queue string) bool {
+	n := 0
+	for _, all := range letters {
+		for _, l := range all {
+			if l.queue == queue {
+				n++
+			}
+		}
+	}
+	for _, row := range w.rowsOf(queue) {
+		since, _ := row.Values["since"].(time.Time)
+		if _, isMark := row.Values["deletedAt"]; !isMark && !since.IsZero() {
+			n--
+		}
+	}
+	return n == 0
+}
+
+// effectsOf returns what the processes of a job have done, in any order.
+func (w *World) effectsOf(j *job) (all []effect) {
+	for _, of := range w.effects {
+		for _, e := range of {
+			if slices.Contains(j.processes, e.by.name) {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
+func (w *World) strikesOf(j *job) (n int) {
+	for _, name := range j.processes {
+		n += w.strikes[name]
+	}
+	return n
+}
+
+// isRepeated reports whether a request of a command was repeated on its way.
+func (w *World) isRepeated(j *job) bool {
+	return slices.ContainsFunc(j.processes, func(name string) bool { return w.repeated[name] })
+}
+
+// judgeReports compares the reports of operators with what has happened. It is called with the lock of the world.
+func (w *World) judgeReports() {
+	seen := map[*job]bool{}
+	for _, j := range w.jobs {
+		if !seen[j] {
+			seen[j] = true
+			w.judgeJob(j)
+		}
+	}
+}
+
+// judgeJob judges a command.
+func (w *World) judgeJob(j *job) {
+	effects := w.effectsOf(j)
+	if j.command == eraseCalls {
+		w.judgeErase(j, effects)
+		return
+	}
+	var steps []journal.Step // of a run that was confirmed
+	var progress []journal.Progress
+	if j.run != "" {
+		read, err := j.of.folder.Read(j.run)
+		if err != nil {
+			w.brokenLocked("docs/calls.md: %v", err)
+			return
+		}
+		defer func() { _ = read.Close() }()
+		if read.Agreed {
+			progress = read.Steps()
+		}
+		for n := range progress {
+			s, err := read.Step(n)
+			if err != nil {
+				w.brokenLocked("docs/calls.md: %v", err)
+			}
+			steps = append(steps, s)
+		}
+	}
+	for n, s := range steps {
+		w.judgeSelected(j, s)
+		w.judgeStep(j, effects, steps, s, progress[n])
+	}
+	w.judgeForeign(j, effects, steps)
+	w.judgeWhole(j, steps)
+	if j.undoes != nil && len(steps) > 0 {
+		w.judgeUndo(j, steps)
+	}
+}
+
+// count counts the effects that are meant.
+func count(effects []effect, isMeant func(effect) bool) (n int) {
+	for _, e := range effects {
+		if isMeant(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// isTouched reports whether others have done something to a message while a command was carried out.
+func (w *World) isTouched(j *job, id string) bool {
+	return count(w.effects[id], func(e effect) bool {
+		return e.at >= j.began && e.at <= j.ended && !slices.Contains(j.processes, e.by.name)
+	}) > 0
+}
+
+// judgeStep compares the report on a step with what has happened.
+func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s journal.Step, p journal.Progress) {
+	var deleted, written, told, set int
+	isPut := func(p *journal.Put, text string) func(effect) bool {
+		return func(e effect) bool { return e.kind == wasPut && e.queue == p.Queue && e.text == text }
+	}
+	isUntouched := true
+	if s.Take != nil {
+		isUntouched = !w.isTouched(j, s.Take.ID)
+		deleted = count(effects, func(e effect) bool { return e.kind == wasGone && e.id == s.Take.ID })
+	}
+	same := 0
+	if s.Put != nil {
+		written = count(effects, isPut(s.Put, s.Text()))
+		for _, other := range steps {
+			if other.Put != nil && other.Put.Queue == s.Put.Queue && other.Text() == s.Text() {
+				same++
+			}
+		}
+	}
+	if s.Then != nil {
+		told = count(effects, isPut(s.Then, s.Then.Text))
+	}
+	if s.Set != nil {
+		set = count(effects, func(e effect) bool { return e.kind == wasSet && e.id == s.Take.ID && e.text == s.Set.Text })
+	}
+	takes := s.Take != nil && s.Set == nil
+	isDone, isSkipped := p.State == journal.Done, p.State == journal.Skipped
+	isSure := !p.Unknown && !p.PossibleDuplicate
+	isExplained := j.isKilled || w.strikesOf(j) > 0 || !isUntouched
+	mustBeDone := !isExplained && (s.Take == nil || !s.Take.ByReceipt)
+	isAlone, isChanged := same <= 1, deleted+written+told+set > 0
+	for _, rule := range []struct {
+		isBroken bool
+		is       string
+	}{
+		{p.Unfinished() && !j.isLeft, "is not finished"},
+		{isDone && isSure && takes && deleted != 1, "done, but not deleted by the run"},
+		{isDone && isSure && isAlone && s.Put != nil && written != 1 && !w.isRepeated(j),
+			"done, but not written once"},
+		{isDone && s.Put != nil && written == 0, "done, but not written"},
+		{isDone && s.Then != nil && told == 0, "done, but without the callback"},
+		{told > 1 && !isExplained, "the callback was sent again"},
+		{told > 0 && deleted == 0, "the callback tells of a deletion that was none"},
+		{told > 0 && !isDone, "the callback was sent, but this is not reported"},
+		{isDone && s.Set != nil && set == 0, "done, but not changed"},
+		{isSkipped && !p.Unknown && isAlone && isChanged && !w.isRepeated(j), "skipped, but changed"},
+		{p.Unknown && !isSkipped, "not known, but not skipped"},
+		{!isSure && !isExplained, "not sure, without a reason"},
+		{mustBeDone && !isDone && !j.isLeft, "not done, without a reason"},
+	} {
+		if rule.isBroken {
+			w.brokenLocked("docs/calls.md: %s: step %d of %s: %s: %s %s; deleted %d, written %d, told %d, set %d", s.RequestID,
+				s.N, j.run, rule.is, p.State, p.Why, deleted, written, told, set)
+		}
+	}
+	w.judgeText(j, s)
+	base := tokenOfStep(s)
+	if !isSure || w.isRepeated(j) {
+		w.ledger(base).unsure++
+		w.ledger(base+replySuffix).unsure++
+	}
+	if isDone && s.Then != nil {
+		w.ledger(base).isRemoved = false // its sender must be told
+	}
+}
+
+// tokenOfStep returns the token of a call, also for its callback.
+func tokenOfStep(s journal.Step) string {
+	return strings.TrimSuffix(anyToken.FindString(s.RequestID), replySuffix)
+}
+
+// judgeSelected judges that a command has selected a message.
+func (w *World) judgeSelected(j *job, s journal.Step) {
+	if s.Take == nil || j.undoes != nil {
+		return
+	}
+	text := s.Take.Text
+	if s.Take.NoText {
+		text = w.texts[s.Take.ID]
+	}
+	isPoison := strings.HasSuffix(s.Take.Queue, poisonSuffix)
+	wantsPoison := j.command == retryLetters || j.command == deleteLetters
+	v := versionOf(decoded(text))
+	switch {
+	case isPoison != wantsPoison:
+		w.brokenLocked("docs/calls.md: %s: %s was about a message on %s", s.RequestID, j.command, s.Take.Queue)
+	case j.host != "" && v.isKnown && v.host != j.host && s.Take.Queue != routedQueue+poisonSuffix:
+		w.brokenLocked("docs/calls.md: %s: %s of calls to %s was about one to %s", s.RequestID, j.command, j.host, v.host)
+	case len(j.ids) > 0 && !slices.Contains(j.ids, s.RequestID):
+		w.brokenLocked("docs/calls.md: %s: %s was about %v", s.RequestID, j.command, j.ids)
+	}
+}
+
+// judgeWhole judges that a command has selected all dead letters that it should.
+func (w *World) judgeWhole(j *job, steps []journal.Step) {
+	isAboutLetters := j.command == retryLetters || j.command == deleteLetters
+	if !isAboutLetters || !j.isPlanned || j.total != len(steps) || j.isKilled || w.strikesOf(j) > 0 {
+		return
+	}
+	var left []string
+	for _, l := range j.before {
+		content := decoded(l.Text)
+		v := versionOf(content)
+		isVisible := l.NextVisibleAt.Sub(w.begin) <= j.began
+		m := w.byToken[strings.TrimSuffix(tokenIn(content), replySuffix)]
+		hasCall := m != nil && !m.isMalformed && m.queue != routedQueue // so that its host and request id are known
+		isHost := j.host == "" || hasCall && v.host == j.host
+		isNamed := len(j.ids) == 0 || hasCall && slices.Contains(j.ids, tokenIn(content))
+		isTaken := slices.ContainsFunc(steps, func(s journal.Step) bool { return s.Take != nil && s.Take.ID == l.ID })
+		if isVisible && isHost && isNamed && !isTaken && !w.isTouched(j, l.ID) {
+			left = append(left, tokenIn(content)+" "+l.ID)
+		}
+	}
+	if len(left) > j.refused {
+		w.brokenLocked("docs/calls.md: %s by %s has refused %d, and left %v", j.command, j.processes[0], j.refused, left)
+	}
+}
+
+// judgeForeign judges that a command has changed nothing but what its journal names.
+func (w *World) judgeForeign(j *job, effects []effect, steps []journal.Step) {
+	for _, e := range effects {
+		isNamed := slices.ContainsFunc(steps, func(s journal.Step) bool {
+			isTaken := s.Take != nil && s.Take.ID == e.id && s.Take.Queue == e.queue
+			isPut := s.Put != nil && s.Put.Queue == e.queue && s.Text() == e.text
+			isThen := s.Then != nil && s.Then.Queue == e.queue && s.Then.Text == e.text
+			switch e.kind {
+			case wasGone:
+				return isTaken && s.Set == nil
+			case wasPut:
+				return isPut || isThen
+			case wasSet:
+				return isTaken && s.Set != nil && s.Set.Text == e.text
+			case sent, wasLed, called, answered:
+			}
+			return false
+		})
+		isChange := e.kind != wasLed && (e.kind != wasSet || e.text != e.before)
+		if isChange && !isNamed {
+			w.brokenLocked("docs/calls.md: %s: %s on %s by %s, which its run does not name",
+				tokenIn(decoded(e.text+e.before)), e.kind, e.queue, e.by.name)
+		}
+	}
+}
+
+// judgeUndo judges that an undo restores what its run has changed, as it was, and once.
+func (w *World) judgeUndo(j *job, steps []journal.Step) {
+	read, err := j.of.folder.Read(j.undoes.run)
+	if err != nil {
+		w.brokenLocked("docs/calls.md: %v", err)
+		return
+	}
+	defer func() { _ = read.Close() }()
+	left := map[string]int{}
+	for n, p := range read.Steps() {
+		s, err := read.Step(n)
+		if err == nil && s.Take != nil && p.State == journal.Done {
+			left[s.Take.Queue+" "+s.Take.Text]++
+		}
+	}
+	for _, s := range steps {
+		key := ""
+		switch {
+		case s.Put != nil:
+			key = s.Put.Queue + " " + s.Text()
+		case s.Set != nil:
+			key = s.Take.Queue + " " + s.Set.Text
+		}
+		left[key]--
+		if left[key] < 0 {
+			w.brokenLocked("docs/calls.md: %s: the undo of %s does not restore what was there", s.RequestID, j.undoes.run)
+		}
+	}
+}
+
+// judgeText judges that a command changes of a message only what it is asked to.
+func (w *World) judgeText(j *job, s journal.Step) {
+	after := ""
+	switch {
+	case s.Take == nil, s.Take.NoText, j.undoes != nil:
+		return
+	case s.Set != nil:
+		after = s.Set.Text
+	case s.Put != nil:
+		after = s.Text()
+	default:
+		return
+	}
+	b, a := decoded(s.Take.Text), decoded(after)
+	old, changed := members(b), members(a)
+	if old == nil || changed == nil {
+		if !bytes.Equal(a, b) {
+			w.brokenLocked("docs/calls.md: %s: a content that is no envelope was changed", s.RequestID)
+		}
+		return
+	}
+	j.apply(old)
+	for name, value := range old {
+		isCorrected := name == "createdAt" && w.isFuture(j, value) // its writer's clock is ahead
+		if !j.mayChange(name) && !isCorrected && !reflect.DeepEqual(value, changed[name]) {
+			w.brokenLocked("docs/calls.md: %s: %s has changed %s from %v to %v", s.RequestID, j.command, name, value, changed[name])
+		}
+	}
+	for name, value := range changed {
+		if _, was := old[name]; !was && !j.mayChange(name) {
+			w.brokenLocked("docs/calls.md: %s: %s has added %s: %v", s.RequestID, j.command, name, value)
+		}
+	}
+	if j.edit == editDeadline && !versionOf(a).deadline.Equal(j.deadline) {
+		w.brokenLocked("docs/calls.md: %s: the deadline is %v, not %v", s.RequestID, versionOf(a).deadline, j.deadline)
+	}
+}
+
+// isFuture reports whether a time is later than the beginning of a command.
+func (w *World) isFuture(j *job, value any) bool {
+	at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(value))
+	return err == nil && at.After(w.begin.Add(j.began))
+}
+
+// mayChange reports whether a command changes a member of an envelope by itself.
+func (j *job) mayChange(name string) bool {
+	switch j.command {
+	case retryLetters:
+		return !slices.Contains([]string{"asyncCaller", "call", "callback", "context", "requestId", "retry", "giveUp",
+			"x-unknown", "notBefore", "Organization", "Environment", "OriginalRequestId", "RawRequest"}, name)
+	case retryScheduled:
+		return slices.Contains([]string{"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "ticket", "expires", "run", "Run"}, name)
+	case editScheduled:
+		isDeadline := j.edit == editDeadline && (name == "deadline" || name == "DeadlineAt")
+		return isDeadline || name == "ticket"
+	}
+	return false
+}
+
+// apply makes the change of an edit.
+func (j *job) apply(of map[string]any) {
+	call, isNative := of["call"].(map[string]any)
+	if !isNative {
+		raw, _ := of["RawRequest"].(map[string]any)
+		call, _ = raw["CallOut"].(map[string]any)
+	}
+	if call == nil {
+		return
+	}
+	switch j.edit {
+	case editHeader:
+		headers, _ := call["headers"].(map[string]any)
+		if headers == nil {
+			headers = map[string]any{}
+			call["headers"] = headers
+		}
+		headers["X-Edited"] = j.edited
+	case editHost:
+		for _, name := range []string{"url", "host"} {
+			text, _ := call[name].(string)
+			if text != "" {
+				call[name] = strings.Replace(text, "a.example", "b.example", 1)
+			}
+		}
+	}
+}
+
+// members returns the members of an envelope. The call of a Nexus message is an object with its parts.
+func members(content []byte) (all map[string]any) {
+	err := json.Unmarshal(content, &all)
+	if err != nil {
+		return nil
+	}
+	raw, _ := all["RawRequest"].(map[string]any)
+	text, _ := raw["CallOut"].(string)
+	out, _ := base64.StdEncoding.DecodeString(text)
+	if r := requestIn(out); r != nil {
+		body, _ := io.ReadAll(r.Body)
+		headers := map[string]any{}
+		for name, values := range r.Header {
+			headers[name] = values[0]
+		}
+		raw["CallOut"] = map[string]any{
+			"method": r.Method, "path": r.RequestURI, "host": r.Host, "headers": headers, "body": string(body),
+		}
+	}
+	return all
+}
+
+// judgeErase judges an erase.
+func (w *World) judgeErase(j *job, effects []effect) {
+	token := j.erasure.RequestID + j.erasure.Text
+	deleted := 0
+	hasProblem := j.isKilled || j.err != nil
+	for _, p := range j.places {
+		hasProblem = hasProblem || p.Problem != ""
+	}
+	for _, e := range effects {
+		isOf := strings.Contains(string(decoded(e.before)), token)
+		switch {
+		case e.kind == wasGone && !isOf:
+			w.brokenLocked("docs/commands.md: %s: deleted by the erase of %s", tokenIn(decoded(e.before)), token)
+		case e.kind == wasGone:
+			deleted++
+			row, _, _ := w.tables.Open(storage.ScheduledTable).Get(context.Background(), e.queue, e.id)
+			if content, hasContent := row.Values["content"]; hasContent && !hasProblem {
+				w.brokenLocked("docs/commands.md: %s: a row of %s has its content, which was erased: %.40v", token, e.queue, content)
+			}
+		case e.kind == wasPut, e.kind == wasSet && e.text != e.before:
+			w.brokenLocked("docs/commands.md: %s: %s by an erase", tokenIn(decoded(e.text)), e.kind)
+		}
+	}
+	said := 0
+	for _, p := range j.places {
+		if p.Place == "poison queues" || p.Place == "scheduled calls" {
+			said += p.Deleted
+		}
+	}
+	if said < deleted && j.err == nil && !j.isKilled && w.strikesOf(j) == 0 {
+		w.brokenLocked("docs/commands.md: %s: the erase has deleted %d messages, and says %d", token, deleted, said)
+	}
+}
+
+// judgeErased judges what an erase without problems leaves, when it has ended.
+func (w *World) judgeErased(j *job) {
+	problem := ""
+	for _, p := range j.places {
+		problem += p.Problem
+		if p.Left()+p.Hidden+p.Unsearched > 0 {
+			problem += p.Place
+		}
+	}
+	if problem != "" {
+		return
+	}
+	id := j.erasure.RequestID
+	for token, all := range w.letters() {
+		isOf := id != "" && token == id || id == "" && token != "" && strings.TrimSuffix(token, replySuffix) == j.erasure.Text
+		for _, l := range all {
+			isOld := slices.ContainsFunc(j.before, func(b letter) bool { return b.ID == l.ID })
+			if isOf && isOld && !w.isTouched(j, l.ID) {
+				w.brokenLocked("docs/commands.md: %s: the dead letter %s was not erased", token, l.ID)
+			}
+		}
+	}
+	if id == "" {
+		return
+	}
+	names, _ := w.tables.TableNames(context.Background(), "asynccallerhistory")
+	for _, name := range append(names, storage.RunTable) {
+		_ = w.tables.Open(name).List(context.Background(), storage.Query{}, func(e storage.Entity) error {
+			if e.Values["requestId"] == id && e.WrittenAt.Before(w.begin.Add(j.began)) {
+				w.brokenLocked("docs/commands.md: %s: a row of %s was not erased", id, name)
+			}
+			return nil
+		})
+	}
+	for _, run := range j.had {
+		if !slices.Contains(j.copies, run) && w.hasCopy(j, run) {
+			w.brokenLocked("docs/commands.md: %s: the journal %s has a copy, and the erase names %v", id, run, j.copies)
+		}
+	}
+}
+
+// hasCopy reports whether a journal names the call that was erased.
+func (w *World) hasCopy(j *job, run string) (found bool) {
+	read, err := j.of.folder.Read(run)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = read.Close() }()
+	for n := range read.Steps() {
+		s, err := read.Step(n)
+		found = found || err == nil && s.RequestID == j.erasure.RequestID
+	}
+	return found
+}
