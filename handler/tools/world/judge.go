@@ -493,31 +493,17 @@ func (w *World) differences(letters map[string][]letter) (all []string) {
 				continue
 			}
 			recorded[queue+poisonSuffix+" "+id] = true
-			if onQueue[queue+poisonSuffix+" "+id] == "" && !w.isUnnoticed(letters, queue+poisonSuffix, id) {
+			if onQueue[queue+poisonSuffix+" "+id] == "" {
 				add("docs/calls.md: a row of %s without a message: %s %s", queue+poisonSuffix, id, w.tokenOfLocked(id))
 			}
 		}
 	}
 	for key, token := range onQueue {
-		queue, id, _ := strings.Cut(key, " ")
-		if !recorded[key] && !w.isUnnoticed(letters, queue, id) {
+		if !recorded[key] {
 			add("docs/calls.md: %s: a dead letter without a row: %s", token, key)
 		}
 	}
 	return all
-}
-
-// isUnnoticed reports whether the record cannot know that it differs from a poison queue: the numbers of rows and
-// messages are the same, because a process was killed, or got no answer, while it moved a message.
-func (w *World) isUnnoticed(letters map[string][]letter, queue, id string) bool {
-	m := w.items[id]
-	return w.isNumberRight(letters, queue) && (m == nil || w.isDisturbed(m.token) || w.wasCut(m))
-}
-
-func (w *World) wasCut(m *queueItem) bool {
-	return slices.ContainsFunc(w.kills, func(k ending) bool {
-		return (k.at - max(m.goneAt, m.writtenAt)).Abs() < 5*time.Second
-	})
 }
 
 func (w *World) tokenOfLocked(id string) string {
