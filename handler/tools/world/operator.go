@@ -1,6 +1,7 @@
 package world
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/storage"
 )
 
 // command is what an operator does.
@@ -32,6 +34,7 @@ const (
 	deleteScheduled command = "delete scheduled calls"
 	undoRun         command = "undo"
 	eraseCalls      command = "erase"
+	importLetters   command = "import what was exported"
 	pauseTarget     command = "pause"
 	resumeTarget    command = "resume"
 	setLimit        command = "set a limit"
@@ -50,8 +53,10 @@ type act struct {
 	to, edit string
 	// noCopy and callback are those of deletions, and byText that of an erase.
 	noCopy, callback, byText bool
-	rate                     float64
-	canary                   int
+	// dedupe sends one dead letter of each call.
+	dedupe bool
+	rate   float64
+	canary int
 	// until is when a setting ends at the latest, and value that of a limit.
 	until time.Duration
 	value string
@@ -88,6 +93,12 @@ func (g *generator) acts(s *Schedule) (acts []act) {
 			s.faults = append(s.faults, f)
 		}
 	}
+	for range s.operators { // a run that sends is hit more often
+		s.faults = append(s.faults, &fault{
+			from: g.between(0, s.Calm-time.Minute), by: operator, verb: put,
+			what: pick(g, killBefore, killAfter, killAfter, lost, late),
+		})
+	}
 	if g.chance(0.6) {
 		acts = append(acts, g.setting(s.Calm, act{command: pauseTarget, host: pausing}, resumeTarget)...)
 	}
@@ -104,7 +115,7 @@ func (g *generator) acts(s *Schedule) (acts []act) {
 func (g *generator) act(by int, calm time.Duration) act {
 	a := act{by: by, at: g.between(30*time.Second, calm-30*time.Second), away: pick(g, time.Second, 20*time.Second, 6*time.Minute)}
 	a.command = pick(g, retryLetters, retryLetters, retryLetters, deleteLetters, retryScheduled, editScheduled, editScheduled,
-		deleteScheduled, undoRun, undoRun, eraseCalls)
+		deleteScheduled, undoRun, undoRun, eraseCalls, importLetters)
 	switch g.IntN(3) {
 	case 0:
 		a.all = true
@@ -131,6 +142,7 @@ func (g *generator) act(by int, calm time.Duration) act {
 	if g.chance(0.15) {
 		a.canary = 1
 	}
+	a.dedupe = g.chance(0.2)
 	switch g.IntN(6) {
 	case 0, 1:
 		a.killAfter = g.between(10*time.Millisecond, 600*time.Millisecond)
@@ -261,29 +273,28 @@ const mostTries = 4
 // prepare chooses what a command is about. It reports false if there is nothing.
 func (o *operating) prepare(j *job) bool {
 	w := o.world
-	isOne := !j.all && j.host == ""
+	isOne, one := !j.all && j.host == "", ""
 	switch j.command {
 	case retryLetters, deleteLetters:
 		if isOne {
-			j.ids = w.someOf(poisonSuffix)
+			one = w.someOf(poisonSuffix)
 		}
 	case retryScheduled, editScheduled, deleteScheduled:
 		if isOne {
-			j.ids = w.someOf("")
+			one = w.someOf("")
 		}
 	case eraseCalls:
-		tokens := append(w.someOf(poisonSuffix), w.someOf("")...)
-		if len(tokens) == 0 {
+		token := cmp.Or(w.someOf(poisonSuffix), w.someOf(""))
+		if token == "" {
 			return false
 		}
-		token := tokens[w.random(len(tokens))]
 		m := w.byToken[token]
 		j.all = false
-		if j.byText || m == nil || m.isMalformed || m.queue == routedQueue {
+		if j.byText || m.isMalformed || m.queue == routedQueue {
 			j.erasure.Text = token
 			return true
 		}
-		j.erasure.RequestID = token
+		j.erasure.RequestID = m.id
 		if m.isNexus {
 			j.erasure.Tenant = envelope.Tenant{Organization: "acme", Environment: "prod"}
 		}
@@ -298,8 +309,11 @@ func (o *operating) prepare(j *job) bool {
 	case pauseTarget, resumeTarget, setLimit, clearLimit:
 		return w.settings.tables
 	}
-	if isOne && len(j.ids) == 0 {
-		return false
+	if isOne {
+		if one == "" {
+			return false
+		}
+		j.ids = []string{w.byToken[one].id}
 	}
 	var err error
 	var change edit.Edit
@@ -321,8 +335,8 @@ func (o *operating) prepare(j *job) bool {
 	return true
 }
 
-// someOf returns the request id of a message on the queues of the app, or on those with a suffix.
-func (w *World) someOf(suffix string) []string {
+// someOf returns the token of a message on the queues of the app, or on those with a suffix.
+func (w *World) someOf(suffix string) string {
 	var tokens []string
 	for _, queue := range []string{mainQueue, priorityQueue, routedQueue} {
 		for _, m := range w.store.All(queue + suffix) {
@@ -333,9 +347,9 @@ func (w *World) someOf(suffix string) []string {
 		}
 	}
 	if len(tokens) == 0 {
-		return nil
+		return ""
 	}
-	return []string{tokens[w.random(len(tokens))]}
+	return tokens[w.random(len(tokens))]
 }
 
 // attempt lets a new process carry out a command, until it has ended or was killed.
@@ -449,7 +463,9 @@ func (o *operating) begin(ctx context.Context, op *operation.Operations, j *job)
 	var p *operation.Plan
 	switch j.command {
 	case retryLetters:
-		p, err = op.PlanRetryPoison(ctx, s, operation.Retry{To: j.to, Pace: pace, Edit: edit.Options{Edits: j.edits}})
+		p, err = op.PlanRetryPoison(ctx, s, operation.Retry{
+			To: j.to, Pace: pace, Edit: edit.Options{Edits: j.edits}, Dedupe: j.dedupe,
+		})
 	case deleteLetters:
 		p, err = op.PlanDeletePoison(ctx, s, operation.Delete{NoCopy: j.noCopy})
 	case retryScheduled:
@@ -468,10 +484,16 @@ func (o *operating) begin(ctx context.Context, op *operation.Operations, j *job)
 			j.copies, err = op.FindCopies(j.erasure)
 		}
 		return err
+	case importLetters:
+		p, err = importExported(ctx, op)
 	case pauseTarget, setLimit:
 		return w.set(ctx, op, j)
 	case resumeTarget, clearLimit:
-		return w.unset(ctx, op, j)
+		err = w.unset(ctx, op, j)
+		if err != nil || j.command == clearLimit || !storage.Sleep(ctx, setting.Notice) {
+			return err
+		}
+		p, err = op.PlanResume(ctx, j.host, pace)
 	}
 	if err != nil {
 		return err
@@ -487,6 +509,19 @@ func (o *operating) begin(ctx context.Context, op *operation.Operations, j *job)
 	return err
 }
 
+// importExported exports all dead letters, and imports them.
+func importExported(ctx context.Context, op *operation.Operations) (*operation.Plan, error) {
+	var file bytes.Buffer
+	var failed error
+	_, err := op.Account.List(ctx, account.Source{Limit: 3, ReadQueues: true}, func(f account.Found) {
+		failed = cmp.Or(failed, operation.WriteRecord(&file, f))
+	})
+	if err = cmp.Or(err, failed); err != nil {
+		return nil, err
+	}
+	return op.PlanImport(ctx, &file, operation.Import{})
+}
+
 // set sets a pause or a limit.
 func (w *World) set(ctx context.Context, op *operation.Operations, j *job) error {
 	s := setting.Setting{Host: j.host, Member: setting.Pause, Value: j.value, Since: time.Now().UTC(), By: "operator"}
@@ -496,30 +531,40 @@ func (w *World) set(ctx context.Context, op *operation.Operations, j *job) error
 			s.Member = setting.Concurrency
 		}
 		w.mu.Lock()
-		w.isLimitChanged = w.isLimitChanged || j.value == "3" || j.value == "3/s"
+		w.isLimitChanged = w.isLimitChanged || !j.isLower()
 		w.mu.Unlock()
 	}
 	s.Until = w.begin.Add(j.until).UTC()
 	err := op.Set(ctx, string(j.command), s)
-	if err == nil && j.command == pauseTarget {
-		w.mu.Lock()
-		w.pauses = append(w.pauses, pause{w.now(), j.until - w.drift()})
-		w.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	inForce := pause{w.now(), j.until - w.drift()}
+	switch {
+	case err != nil: // it is perhaps set
+	case j.command == pauseTarget:
+		w.pauses = append(w.pauses, inForce)
+	case j.isLower():
+		w.lowered[j.host] = inForce
 	}
 	return err
 }
 
+// isLower reports whether a limit is lower than that of targets.json.
+func (j *job) isLower() bool { return j.value == "1" || j.value == "12/m" }
+
 // unset ends a pause or a limit.
 func (w *World) unset(ctx context.Context, op *operation.Operations, j *job) error {
 	members := []string{setting.Rate, setting.Concurrency}
+	w.mu.Lock()
 	if j.command == resumeTarget {
 		members = []string{setting.Pause}
-		w.mu.Lock()
 		for n := range w.pauses {
 			w.pauses[n].to = min(w.pauses[n].to, w.now())
 		}
-		w.mu.Unlock()
+	} else {
+		delete(w.lowered, j.host)
 	}
+	w.mu.Unlock()
 	_, err := op.Unset(ctx, string(j.command), j.host, members...)
 	return err
 }

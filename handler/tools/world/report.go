@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/storage"
 )
@@ -30,12 +31,16 @@ type records struct {
 	strikes  map[string]int
 	blind    map[string]time.Duration
 	repeated map[string]bool
+	// lowered are the limits that are lower than those of targets.json, by host.
+	lowered map[string]pause
+	// restored counts what undos restore, by run and what it was.
+	restored map[string]int
 }
 
 func newRecords() records {
 	return records{
 		map[string]*job{}, map[string][]effect{}, map[string]string{}, map[string]int{}, map[string]time.Duration{},
-		map[string]bool{},
+		map[string]bool{}, map[string]pause{}, map[string]int{},
 	}
 }
 
@@ -86,13 +91,13 @@ func (w *World) touched(p *process, kind factKind, queue, id, text string) {
 	isDeletion := j.command == deleteLetters || j.command == deleteScheduled || j.command == eraseCalls
 	switch {
 	case kind == wasGone:
-		l.isRemoved = l.isRemoved || isDeletion
+		l.isRemoved = l.isRemoved || isDeletion || j.undoes != nil && j.undoes.command == importLetters
 		return
 	case kind == wasPut && !isDeletion:
 		l.isRemoved = false
 	}
 	isSent := kind == wasPut && !strings.HasSuffix(queue, poisonSuffix)
-	if isSent || j.command == retryScheduled {
+	if isSent || j.command == retryScheduled || j.command == resumeTarget || j.command == importLetters {
 		l.lives++
 		r.lives++
 	}
@@ -210,8 +215,8 @@ func (w *World) strikesOf(j *job) (n int) {
 	return n
 }
 
-// isRepeated reports whether a request of a command was repeated on its way.
-func (w *World) isRepeated(j *job) bool {
+// knowsSecond reports whether a request of a command was repeated on its way.
+func (w *World) knowsSecond(j *job) bool {
 	return slices.ContainsFunc(j.processes, func(name string) bool { return w.repeated[name] })
 }
 
@@ -260,7 +265,7 @@ func (w *World) judgeJob(j *job) {
 	w.judgeForeign(j, effects, steps)
 	w.judgeWhole(j, steps)
 	if j.undoes != nil && len(steps) > 0 {
-		w.judgeUndo(j, steps)
+		w.judgeUndo(j, steps, progress)
 	}
 }
 
@@ -276,9 +281,13 @@ func count(effects []effect, isMeant func(effect) bool) (n int) {
 
 // isTouched reports whether others have done something to a message while a command was carried out.
 func (w *World) isTouched(j *job, id string) bool {
-	return count(w.effects[id], func(e effect) bool {
-		return e.at >= j.began && e.at <= j.ended && !slices.Contains(j.processes, e.by.name)
-	}) > 0
+	began, own := j.began, j.processes
+	if j.undoes != nil { // its receipts are as old as its run
+		began, own = j.undoes.began, slices.Concat(own, j.undoes.processes)
+	}
+	return slices.ContainsFunc(w.effects[id], func(e effect) bool {
+		return e.at >= began && e.at <= j.ended && !slices.Contains(own, e.by.name)
+	})
 }
 
 // judgeStep compares the report on a step with what has happened.
@@ -319,7 +328,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 	}{
 		{p.Unfinished() && !j.isLeft, "is not finished"},
 		{isDone && isSure && takes && deleted != 1, "done, but not deleted by the run"},
-		{isDone && isSure && isAlone && s.Put != nil && written != 1 && !w.isRepeated(j),
+		{isDone && isSure && isAlone && s.Put != nil && written != 1 && !w.knowsSecond(j),
 			"done, but not written once"},
 		{isDone && s.Put != nil && written == 0, "done, but not written"},
 		{isDone && s.Then != nil && told == 0, "done, but without the callback"},
@@ -327,7 +336,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 		{told > 0 && deleted == 0, "the callback tells of a deletion that was none"},
 		{told > 0 && !isDone, "the callback was sent, but this is not reported"},
 		{isDone && s.Set != nil && set == 0, "done, but not changed"},
-		{isSkipped && !p.Unknown && isAlone && isChanged && !w.isRepeated(j), "skipped, but changed"},
+		{isSkipped && !p.Unknown && isAlone && isChanged && !w.knowsSecond(j), "skipped, but changed"},
 		{p.Unknown && !isSkipped, "not known, but not skipped"},
 		{!isSure && !isExplained, "not sure, without a reason"},
 		{mustBeDone && !isDone && !j.isLeft, "not done, without a reason"},
@@ -337,9 +346,12 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 				s.N, j.run, rule.is, p.State, p.Why, deleted, written, told, set)
 		}
 	}
+	if j.dedupe && j.command == retryLetters {
+		w.judgeDeduped(j, steps, s)
+	}
 	w.judgeText(j, s)
-	base := tokenOfStep(s)
-	if !isSure || w.isRepeated(j) {
+	base := w.tokenOfStep(s)
+	if !isSure || w.knowsSecond(j) {
 		w.ledger(base).unsure++
 		w.ledger(base+replySuffix).unsure++
 	}
@@ -348,9 +360,62 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 	}
 }
 
+// judgeDeduped judges that a retry has sent one message of a call.
+func (w *World) judgeDeduped(j *job, steps []journal.Step, s journal.Step) {
+	for _, other := range steps {
+		if other.N < s.N && other.RequestID == s.RequestID {
+			w.brokenLocked("docs/commands.md: %s: %s has sent a call twice", s.RequestID, j.run)
+		}
+	}
+}
+
+// judgeLowered judges calls while an operator has lowered a limit. It is called with the lock of the world.
+func (w *World) judgeLowered(host string) {
+	lower, isLower := w.lowered[host]
+	now := w.now()
+	from := lower.from + setting.Notice
+	isAnyBlind := false
+	for _, at := range w.blind {
+		isAnyBlind = isAnyBlind || now-at < 2*time.Minute
+	}
+	if !isLower || now > lower.to || isAnyBlind {
+		return
+	}
+	recent := 0
+	for _, at := range w.begun[host] {
+		if at > max(from, now-10*time.Second) {
+			recent++
+		}
+	}
+	switch {
+	case host == metered && recent > 3: // 1.1 times 12 a minute and one
+		w.brokenLocked("docs/targets.md: %d calls to %s in 10 s, and its rate is 12/m since %v", recent, host, lower.from)
+	case host == narrow && w.calls[host] > 1 && now > from+w.settings.callTimeout+time.Minute:
+		w.brokenLocked("docs/targets.md: %d calls to %s in flight, and its concurrency is 1 since %v", w.calls[host], host,
+			lower.from)
+	}
+}
+
 // tokenOfStep returns the token of a call, also for its callback.
-func tokenOfStep(s journal.Step) string {
-	return strings.TrimSuffix(anyToken.FindString(s.RequestID), replySuffix)
+func (w *World) tokenOfStep(s journal.Step) string {
+	text := ""
+	switch {
+	case s.Put != nil:
+		text = s.Text()
+	case s.Take.NoText:
+		text = w.texts[s.Take.ID]
+	default:
+		text = s.Take.Text
+	}
+	return strings.TrimSuffix(tokenIn(decoded(text)), replySuffix)
+}
+
+// idOf returns the request id of the call that a content is about.
+func (w *World) idOf(content []byte) string {
+	if m := w.byToken[strings.TrimSuffix(tokenIn(content), replySuffix)]; m != nil {
+		return m.id
+	}
+	return ""
 }
 
 // judgeSelected judges that a command has selected a message.
@@ -387,9 +452,9 @@ func (w *World) judgeWhole(j *job, steps []journal.Step) {
 		v := versionOf(content)
 		isVisible := l.NextVisibleAt.Sub(w.begin) <= j.began
 		m := w.byToken[strings.TrimSuffix(tokenIn(content), replySuffix)]
-		hasCall := m != nil && !m.isMalformed && m.queue != routedQueue // so that its host and request id are known
+		hasCall := m != nil && l.reason != "" && m.queue != routedQueue // so that its host and request id are known
 		isHost := j.host == "" || hasCall && v.host == j.host
-		isNamed := len(j.ids) == 0 || hasCall && slices.Contains(j.ids, tokenIn(content))
+		isNamed := len(j.ids) == 0 || hasCall && slices.Contains(j.ids, m.id) && !strings.HasSuffix(tokenIn(content), replySuffix)
 		isTaken := slices.ContainsFunc(steps, func(s journal.Step) bool { return s.Take != nil && s.Take.ID == l.ID })
 		if isVisible && isHost && isNamed && !isTaken && !w.isTouched(j, l.ID) {
 			left = append(left, tokenIn(content)+" "+l.ID)
@@ -427,31 +492,42 @@ func (w *World) judgeForeign(j *job, effects []effect, steps []journal.Step) {
 }
 
 // judgeUndo judges that an undo restores what its run has changed, as it was, and once.
-func (w *World) judgeUndo(j *job, steps []journal.Step) {
+func (w *World) judgeUndo(j *job, steps []journal.Step, progress []journal.Progress) {
 	read, err := j.of.folder.Read(j.undoes.run)
 	if err != nil {
 		w.brokenLocked("docs/calls.md: %v", err)
 		return
 	}
 	defer func() { _ = read.Close() }()
-	left := map[string]int{}
+	var was []string
 	for n, p := range read.Steps() {
 		s, err := read.Step(n)
 		if err == nil && s.Take != nil && p.State == journal.Done {
-			left[s.Take.Queue+" "+s.Take.Text]++
+			was = append(was, s.Take.Queue+" "+s.Take.Text)
 		}
 	}
-	for _, s := range steps {
+	for n, s := range steps {
 		key := ""
 		switch {
+		case progress[n].State == journal.Skipped && !progress[n].Unknown:
+			continue
 		case s.Put != nil:
 			key = s.Put.Queue + " " + s.Text()
 		case s.Set != nil:
 			key = s.Take.Queue + " " + s.Set.Text
+		default:
+			continue // of an import
 		}
-		left[key]--
-		if left[key] < 0 {
-			w.brokenLocked("docs/calls.md: %s: the undo of %s does not restore what was there", s.RequestID, j.undoes.run)
+		w.restored[j.undoes.run+key]++
+		times := 0
+		for _, text := range was {
+			if text == key {
+				times++
+			}
+		}
+		if w.restored[j.undoes.run+key] > times {
+			w.brokenLocked("docs/calls.md: %s: undos of %s restore %d times what was there %d times", s.RequestID, j.undoes.run,
+				w.restored[j.undoes.run+key], times)
 		}
 	}
 }
@@ -506,11 +582,11 @@ func (j *job) mayChange(name string) bool {
 	case retryLetters:
 		return !slices.Contains([]string{"asyncCaller", "call", "callback", "context", "requestId", "retry", "giveUp",
 			"x-unknown", "notBefore", "Organization", "Environment", "OriginalRequestId", "RawRequest"}, name)
-	case retryScheduled:
-		return slices.Contains([]string{"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "ticket", "expires", "run", "Run"}, name)
+	case retryScheduled, resumeTarget:
+		return slices.Contains([]string{"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "reserved", "run", "Run"}, name)
 	case editScheduled:
 		isDeadline := j.edit == editDeadline && (name == "deadline" || name == "DeadlineAt")
-		return isDeadline || name == "ticket"
+		return isDeadline || name == "reserved"
 	}
 	return false
 }
@@ -574,7 +650,8 @@ func (w *World) judgeErase(j *job, effects []effect) {
 		hasProblem = hasProblem || p.Problem != ""
 	}
 	for _, e := range effects {
-		isOf := strings.Contains(string(decoded(e.before)), token)
+		isOf := j.erasure.RequestID == w.idOf(decoded(e.before)) ||
+			j.erasure.RequestID == "" && strings.Contains(string(decoded(e.before)), token)
 		switch {
 		case e.kind == wasGone && !isOf:
 			w.brokenLocked("docs/commands.md: %s: deleted by the erase of %s", tokenIn(decoded(e.before)), token)
@@ -613,7 +690,10 @@ func (w *World) judgeErased(j *job) {
 	}
 	id := j.erasure.RequestID
 	for token, all := range w.letters() {
-		isOf := id != "" && token == id || id == "" && token != "" && strings.TrimSuffix(token, replySuffix) == j.erasure.Text
+		m := w.byToken[strings.TrimSuffix(token, replySuffix)]
+		isNamed := m != nil && token == m.token && m.id == id && m.isNexus == (j.erasure.Tenant.Organization != "") &&
+			!m.isMalformed && m.queue != routedQueue
+		isOf := id != "" && isNamed || id == "" && m != nil && m.token == j.erasure.Text
 		for _, l := range all {
 			isOld := slices.ContainsFunc(j.before, func(b letter) bool { return b.ID == l.ID })
 			if isOf && isOld && !w.isTouched(j, l.ID) {
@@ -627,7 +707,9 @@ func (w *World) judgeErased(j *job) {
 	names, _ := w.tables.TableNames(context.Background(), "asynccallerhistory")
 	for _, name := range append(names, storage.RunTable) {
 		_ = w.tables.Open(name).List(context.Background(), storage.Query{}, func(e storage.Entity) error {
-			if e.Values["requestId"] == id && e.WrittenAt.Before(w.begin.Add(j.began)) {
+			organization, _ := e.Values["organization"].(string)
+			isOf := e.Values["requestId"] == id && (name == storage.RunTable || organization == j.erasure.Tenant.Organization)
+			if isOf && e.WrittenAt.Before(w.begin.Add(j.began)) {
 				w.brokenLocked("docs/commands.md: %s: a row of %s was not erased", id, name)
 			}
 			return nil

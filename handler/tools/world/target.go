@@ -394,6 +394,7 @@ func (w *World) judgeLimits(name string) {
 	if !w.settings.tables {
 		return // each instance counts alone
 	}
+	w.judgeLowered(name)
 	switch name {
 	case narrow:
 		if w.calls[name] > narrowConcurrency && !w.isLimitChanged {
