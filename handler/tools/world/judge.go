@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -493,26 +494,41 @@ func (w *World) differences(letters map[string][]letter) (all []string) {
 				continue
 			}
 			recorded[queue+poisonSuffix+" "+id] = true
-			if onQueue[queue+poisonSuffix+" "+id] == "" && !w.wasCut(w.items[id]) && !w.isNumberRight(letters, queue+poisonSuffix) {
+			if onQueue[queue+poisonSuffix+" "+id] == "" && !w.isPostponed(letters, queue+poisonSuffix) {
 				add("docs/calls.md: a row of %s without a message: %s %s", queue+poisonSuffix, id, w.tokenOfLocked(id))
 			}
 		}
 	}
 	for key, token := range onQueue {
-		queue, id, _ := strings.Cut(key, " ")
-		if !recorded[key] && !w.wasCut(w.items[id]) && !w.isNumberRight(letters, queue) {
+		queue, _, _ := strings.Cut(key, " ")
+		if !recorded[key] && !w.isPostponed(letters, queue) {
 			add("docs/calls.md: %s: a dead letter without a row: %s", token, key)
 		}
 	}
 	return all
 }
 
-// wasCut reports whether a process was killed while a message was moved. Its row then stays, or is missing, until a
-// poison queue is read: the numbers of rows and messages are the same.
-func (w *World) wasCut(m *queueItem) bool {
-	return m == nil || slices.ContainsFunc(w.kills, func(k ending) bool {
-		return (k.at - max(m.goneAt, m.writtenAt)).Abs() < 5*time.Second
-	})
+// isPostponed reports whether a poison queue is not read for an hour: it was, while some of its messages were invisible,
+// and the numbers of its rows and messages have stayed the same.
+func (w *World) isPostponed(letters map[string][]letter, queue string) bool {
+	rows := w.rowsOf(queue)
+	reading := rows[record.ReadingID].Values
+	messages, recorded := 0, 0
+	for _, all := range letters {
+		for _, l := range all {
+			if l.queue == queue {
+				messages++
+			}
+		}
+	}
+	for _, row := range rows {
+		since, _ := row.Values["since"].(time.Time)
+		deleted, _ := row.Values["deletedAt"].(time.Time)
+		if !since.IsZero() && deleted.IsZero() {
+			recorded++
+		}
+	}
+	return fmt.Sprint(reading["rows"], reading["messages"]) == fmt.Sprint(recorded, messages)
 }
 
 func (w *World) tokenOfLocked(id string) string {

@@ -197,26 +197,6 @@ func (w *World) judgeAtOnce(j *job) {
 	}
 }
 
-// isNumberRight reports whether the record has as many dead letters of a queue as the queue. Then AC-monitor, which
-// compares the numbers, does not see that a row is missing and another one is left.
-func (w *World) isNumberRight(letters map[string][]letter, queue string) bool {
-	n := 0
-	for _, all := range letters {
-		for _, l := range all {
-			if l.queue == queue {
-				n++
-			}
-		}
-	}
-	for _, row := range w.rowsOf(queue) {
-		since, _ := row.Values["since"].(time.Time)
-		if _, isMark := row.Values["deletedAt"]; !isMark && !since.IsZero() {
-			n--
-		}
-	}
-	return n == 0
-}
-
 // effectsOf returns what the processes of a job have done, in any order.
 func (w *World) effectsOf(j *job) (all []effect) {
 	for _, of := range w.effects {

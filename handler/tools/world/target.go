@@ -337,7 +337,7 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 		w.brokenLocked("docs/envelope.md: %s: called, and must not be", token)
 	case !m.isNexus && m.queue != routedQueue && r.Header.Get("Idempotency-Key") != m.id:
 		w.brokenLocked("docs/envelope.md: %s: the key is %q", token, r.Header.Get("Idempotency-Key"))
-	case w.isRepeated(token):
+	case w.isKeptAlready(token):
 		w.brokenLocked("docs/history.md: %s: called at %v, though the history has its delivery at %v", token, now, w.kept[token])
 	}
 	if p.host == pausing {
@@ -349,8 +349,8 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 	}
 }
 
-// isRepeated reports whether the history has had a call as delivered for some seconds, and can be asked.
-func (w *World) isRepeated(token string) bool {
+// isKeptAlready reports whether the history has had a call as delivered for some seconds, and can be asked.
+func (w *World) isKeptAlready(token string) bool {
 	at, isKept := w.kept[token]
 	const notAsked = 8 * time.Second // after a request without an answer
 	isAway := slices.ContainsFunc(w.outages, func(o outage) bool {

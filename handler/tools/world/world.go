@@ -341,10 +341,10 @@ func (w *World) strike(p *process, a about) (f what) {
 			f = next.what
 		}
 	}
-	w.struck(p, a, f)
 	if f != "" && a.tables {
 		w.tableFaultAt = now
 	}
+	w.struck(p, a, f)
 	if f != "" && !isOutage {
 		w.lines = append(w.lines, line{now, p.name, fmt.Sprintf("%s %s: %s", a.verb, a.text, f)})
 	}

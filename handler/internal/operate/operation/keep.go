@@ -211,7 +211,7 @@ func (k *Keeper) compareOne(ctx context.Context, table storage.Table, name strin
 const recountAfter = 3 * time.Second
 
 // countBoth returns the numbers of rows and of messages of a queue. They are equal if they may have been equal between
-// two counts.
+// two counts. Of a queue that can be seen as a whole, a row without its message does not count.
 func (k *Keeper) countBoth(ctx context.Context, table storage.Table, name string) (recorded, messages int, err error) {
 	var allRows, allMessages []int
 	for again := range 2 {
@@ -219,12 +219,19 @@ func (k *Keeper) countBoth(ctx context.Context, table storage.Table, name string
 			break
 		}
 		messages, err = k.account.Count(ctx, name)
+		ids := map[string]bool{} // the first ones
 		recorded = 0
 		if err == nil {
-			err = record.ListDeadLetters(ctx, table, record.Query{Queue: name}, func(record.Row) error {
+			err = record.ListDeadLetters(ctx, table, record.Query{Queue: name}, func(row record.Row) error {
 				recorded++
+				if recorded <= storage.MaxBatch {
+					ids[row.ID] = true
+				}
 				return nil
 			})
+		}
+		if err == nil && recorded == messages && 0 < messages && messages <= storage.MaxBatch {
+			recorded, err = k.countSeen(ctx, name, ids)
 		}
 		if err != nil || recorded == messages {
 			return recorded, messages, err
@@ -235,6 +242,21 @@ func (k *Keeper) countBoth(ctx context.Context, table storage.Table, name string
 		recorded = messages
 	}
 	return recorded, messages, err
+}
+
+// countSeen returns how many of the rows with the ids have a message that can be seen, unless some messages cannot.
+// Numbers alone do not tell when a message was moved while the table was away, or the mover was killed.
+func (k *Keeper) countSeen(ctx context.Context, name string, ids map[string]bool) (seen int, err error) {
+	visible, err := k.account.Store.Peek(ctx, name, storage.MaxBatch)
+	if err != nil || len(visible) < len(ids) {
+		return len(ids), err
+	}
+	for _, m := range visible {
+		if ids[m.ID] {
+			seen++
+		}
+	}
+	return seen, nil
 }
 
 // compare reads a queue, puts its rows right, and returns how many messages it has seen. A longer queue than can be
