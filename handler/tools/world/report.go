@@ -255,6 +255,7 @@ func (w *World) judgeJob(j *job) {
 			s, err := read.Step(n)
 			if err != nil {
 				w.brokenLocked("docs/calls.md: %v", err)
+				return
 			}
 			steps = append(steps, s)
 		}
