@@ -317,8 +317,12 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 			}
 		}
 	}
+	isOnlyTold := true
 	if s.Then != nil {
 		told = count(effects, isPut(s.Then, s.Then.Text))
+		isOnlyTold = !slices.ContainsFunc(steps, func(other journal.Step) bool { // of two messages of a call
+			return other.N != s.N && other.Then != nil && other.Then.Text == s.Then.Text
+		})
 	}
 	if s.Set != nil {
 		set = count(effects, func(e effect) bool {
@@ -343,11 +347,11 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 		},
 		{isDone && s.Put != nil && written == 0, "done, but not written"},
 		{isDone && s.Then != nil && told == 0, "done, but without the callback"},
-		{told > 1 && !isExplained, "the callback was sent again"},
-		{told > 0 && deleted == 0, "the callback tells of a deletion that was none"},
-		{told > 0 && !isDone, "the callback was sent, but this is not reported"},
+		{told > 1 && isOnlyTold && !isExplained, "the callback was sent again"},
+		{told > 0 && isOnlyTold && deleted == 0, "the callback tells of a deletion that was none"},
+		{told > 0 && isOnlyTold && !isDone, "the callback was sent, but this is not reported"},
 		{isDone && s.Set != nil && set == 0, "done, but not changed"},
-		{isSkipped && !p.Unknown && isAlone && isChanged && !w.knowsSecond(j), "skipped, but changed"},
+		{isSkipped && !p.Unknown && isAlone && isOnlyTold && isChanged && !w.knowsSecond(j), "skipped, but changed"},
 		{p.Unknown && !isSkipped, "not known, but not skipped"},
 		{!isSure && !isExplained, "not sure, without a reason"},
 		{mustBeDone && !isDone && !j.isLeft, "not done, without a reason"},
