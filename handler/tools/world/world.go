@@ -330,7 +330,7 @@ func (w *World) strike(p *process, a about) (f what) {
 	}
 	isOutage := false
 	for _, o := range w.outages {
-		if now >= o.from && now < o.to && o.tables == a.tables {
+		if o.strikes(now, a) {
 			f, isOutage = o.what, true
 		}
 	}
@@ -376,8 +376,8 @@ func (w *World) Text(most int) string {
 	fmt.Fprintln(&b, w.Schedule)
 	all := slices.Clone(w.lines)
 	for _, o := range w.outages {
-		all = append(all, line{o.from, "world", fmt.Sprintf("until %v each request to storage (tables: %v) %s", o.to, o.tables,
-			o.what)})
+		all = append(all, line{o.from, "world", fmt.Sprintf("until %v each request to storage (tables: %v) %s %s", o.to, o.tables,
+			o.verb, o.what)})
 	}
 	for _, t := range w.troubles {
 		all = append(all, line{t.from, "world", fmt.Sprintf("until %v %s %s", t.to, t.host, t.mode)})
