@@ -103,8 +103,8 @@ func (g *generator) acts(s *Schedule) (acts []act) {
 		acts = append(acts, g.setting(s.Calm, act{command: pauseTarget, host: pausing}, resumeTarget)...)
 	}
 	if g.chance(0.3) {
-		limit := pick(g, act{host: narrow, value: "1"}, act{host: narrow, value: "3"}, act{host: metered, value: "12/m"},
-			act{host: metered, value: "3/s"})
+		limit := pick(g, act{host: narrow, value: "1"}, act{host: narrow, value: "3"},
+			act{host: metered, value: "12/m"}, act{host: metered, value: "3/s"})
 		limit.command = setLimit
 		acts = append(acts, g.setting(s.Calm, limit, clearLimit)...)
 	}
@@ -113,9 +113,10 @@ func (g *generator) acts(s *Schedule) (acts []act) {
 }
 
 func (g *generator) act(by int, calm time.Duration) act {
-	a := act{by: by, at: g.between(30*time.Second, calm-30*time.Second), away: pick(g, time.Second, 20*time.Second, 6*time.Minute)}
-	a.command = pick(g, retryLetters, retryLetters, retryLetters, deleteLetters, retryScheduled, editScheduled, editScheduled,
-		deleteScheduled, undoRun, undoRun, eraseCalls, importLetters)
+	a := act{by: by, at: g.between(30*time.Second, calm-30*time.Second)}
+	a.away = pick(g, time.Second, 20*time.Second, 6*time.Minute)
+	a.command = pick(g, retryLetters, retryLetters, retryLetters, deleteLetters, retryScheduled, editScheduled,
+		editScheduled, deleteScheduled, undoRun, undoRun, eraseCalls, importLetters)
 	switch g.IntN(3) {
 	case 0:
 		a.all = true
@@ -159,7 +160,7 @@ func (g *generator) setting(calm time.Duration, begin act, end command) []act {
 	return []act{begin, {command: end, at: g.between(begin.at+time.Minute, begin.until), host: begin.host}}
 }
 
-// operating is an operator: what he has done, with the journals in a folder.
+// operating is an operator, with what he has done and a folder of journals.
 type operating struct {
 	world   *World
 	n       int
@@ -170,34 +171,33 @@ type operating struct {
 	started int // processes
 }
 
-// job is a command, with all processes that have carried it out.
+// job is a command.
 type job struct {
 	act
 	of *operating
-	// processes are their names; isKilled says that one was killed, and strikes counts what has happened to their requests.
-	processes []string
-	isKilled  bool
-	began     time.Duration
-	ended     time.Duration
-	// run is its id, and undoes the job that it undoes.
+	// processes are the names of those that have carried it out. IsKilled says that one was killed.
+	processes    []string
+	isKilled     bool
+	began, ended time.Duration
+	// run is its id, and undoes the job that it undoes. IsLeft says that the run was left unfinished.
 	run    string
 	undoes *job
-	// ids are those that are selected, and changes and deadline what is edited.
-	ids      []string
+	isLeft bool
+	// ids are the request ids of what is selected.
+	ids []string
+	// edits are what is edited: a header gets the value edited, and a deadline becomes another one.
 	edits    edit.Edits
 	edited   string
 	deadline time.Time
-	// erasure is what is erased, and places where.
-	erasure operation.Erasure
-	places  []operation.ErasedPlace
-	// before are the dead letters at the beginning, refused how many of them the plan has refused, or could not read, total
-	// how many it changes, and isPlanned says that there was a plan. IsLeft says that its run was left unfinished.
-	before    []letter
-	refused   int
-	total     int
-	isPlanned bool
-	isLeft    bool
-	// copies are the runs whose journals may have what was erased, and had those that there were before.
+	// before are the dead letters at the beginning. The plan has refused some of them or could not read them, and
+	// changes a total of messages.
+	before         []letter
+	isPlanned      bool
+	refused, total int
+	// erasure is what is erased, and places where. Copies are the runs whose journals may have it, and had those that
+	// there were before.
+	erasure     operation.Erasure
+	places      []operation.ErasedPlace
 	copies, had []string
 	err         error
 }
@@ -222,7 +222,7 @@ func (w *World) operate() {
 		w.running.Go(func() {
 			defer w.acting.Done()
 			for _, a := range w.acts {
-				if a.by == o.n && w.until(a.at) {
+				if a.by == o.n && w.until(a.at) && w.now() < w.Calm {
 					o.do(a)
 				}
 			}
@@ -241,8 +241,8 @@ func (o *operating) do(a act) {
 	for _, all := range w.letters() {
 		j.before = append(j.before, all...)
 	}
-	w.tell(fmt.Sprintf("operator %d", o.n), "%s of all: %v, %s %v, to %s, edits %s, %+v", a.command, a.all, a.host, j.ids, a.to,
-		a.edit, j.erasure)
+	w.tell(fmt.Sprintf("operator %d", o.n), "%s: all %v, host %s, ids %v, to %s, edits %s, %+v",
+		a.command, a.all, a.host, j.ids, a.to, a.edit, j.erasure)
 	o.attempt(j, func(ctx context.Context, op *operation.Operations) error { return o.begin(ctx, op, j) })
 	if j.run == "" {
 		j.run = o.runOf(j)
@@ -252,7 +252,7 @@ func (o *operating) do(a act) {
 			j.isLeft = true
 			break
 		}
-		if w.now() > w.Calm+15*time.Minute {
+		if w.now() > max(w.Calm, j.began)+15*time.Minute {
 			w.broken("docs/calls.md: the run %s does not end: %v", j.run, j.err)
 			break
 		}
@@ -308,6 +308,8 @@ func (o *operating) prepare(j *job) bool {
 		return j.undoes != nil
 	case pauseTarget, resumeTarget, setLimit, clearLimit:
 		return w.settings.tables
+	case importLetters:
+		return true
 	}
 	if isOne {
 		if one == "" {
@@ -323,7 +325,8 @@ func (o *operating) prepare(j *job) bool {
 	case editHost:
 		change, err = edit.ParseReplaceHost("a.example=b.example")
 	case editDeadline:
-		j.deadline = time.Now().Add(2*time.Minute + time.Duration(w.random(600))*time.Second).UTC().Truncate(time.Second)
+		later := 2*time.Minute + time.Duration(w.random(600))*time.Second
+		j.deadline = time.Now().Add(later).UTC().Truncate(time.Second)
 		change, err = edit.ParseSet("deadline=" + j.deadline.Format(time.RFC3339))
 	default:
 		return true
@@ -384,7 +387,7 @@ func (o *operating) attempt(j *job, do func(context.Context, *operation.Operatio
 		case j.err = <-result:
 			cancel()
 			w.tell(p.name, "%s: %v", j.command, cmp.Or(j.err, errors.New("ended")))
-			w.judgeSaid(p, fmt.Sprint(j.err))
+			w.judgeSaid(fmt.Sprint(j.err))
 			return
 		case <-p.dead:
 			j.isKilled = true
@@ -411,9 +414,9 @@ func (o *operating) free(j *job) {
 		}
 		path := filepath.Join(string(o.folder), held.run+".jsonl")
 		_ = os.Remove(path + ".lock")
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(path) //nolint:gosec // a file of the world
 		if err == nil {
-			err = os.WriteFile(path+".copy", text, 0o600)
+			err = os.WriteFile(path+".copy", text, 0o600) //nolint:gosec // a file of the world
 		}
 		if err == nil {
 			err = os.Rename(path+".copy", path)
@@ -442,14 +445,14 @@ func (observer) Advanced(int, int) {}
 // Note implements [run.Observer].
 func (o observer) Note(text string) {
 	o.world.tell(o.name, "note: %s", text)
-	o.world.judgeSaid(o.process, text)
+	o.world.judgeSaid(text)
 }
 
 // say tells a result.
 func (o *operating) say(j *job, what string, r operation.Result) {
 	text := fmt.Sprintf("%s: %+v", what, r)
 	o.world.tell(fmt.Sprintf("operator %d", o.n), "%s: %s", j.command, text)
-	o.world.judgeSaid(nil, text)
+	o.world.judgeSaid(text)
 }
 
 // begin gives a command.

@@ -39,8 +39,14 @@ type records struct {
 
 func newRecords() records {
 	return records{
-		map[string]*job{}, map[string][]effect{}, map[string]string{}, map[string]int{}, map[string]time.Duration{},
-		map[string]bool{}, map[string]pause{}, map[string]int{},
+		map[string]*job{},
+		map[string][]effect{},
+		map[string]string{},
+		map[string]int{},
+		map[string]time.Duration{},
+		map[string]bool{},
+		map[string]pause{},
+		map[string]int{},
 	}
 }
 
@@ -71,8 +77,8 @@ func (w *World) isBlind(name string) bool {
 	return wasStruck && w.now()-at < 45*time.Second
 }
 
-// touched notes what a process has done to a message, and what an operator changes of what is expected of it. It is called
-// with the lock of the world.
+// touched notes what a process has done to a message, and what an operator changes of what is expected of it. It is
+// called with the lock of the world.
 func (w *World) touched(p *process, kind factKind, queue, id, text string) {
 	e := effect{w.now(), kind, p, queue, id, text, w.texts[id]}
 	w.effects[id] = append(w.effects[id], e)
@@ -131,46 +137,42 @@ type version struct {
 }
 
 func versionOf(content []byte) (v version) {
-	var e struct {
-		Call struct {
-			URL     string
-			Headers map[string]any
+	all := members(content)
+	call := callOf(all)
+	if call == nil {
+		return v
+	}
+	v.isKnown = true
+	for _, name := range []string{"deadline", "DeadlineAt"} {
+		if at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(all[name])); err == nil {
+			v.deadline = at
 		}
-		Deadline, DeadlineAt time.Time
-		RawRequest           struct{ CallOut []byte }
 	}
-	err := json.Unmarshal(content, &e)
-	if err != nil {
-		return v
+	v.host, _ = call["host"].(string)
+	if text, isNative := call["url"].(string); isNative {
+		_, rest, _ := strings.Cut(text, "://")
+		v.host, _, _ = strings.Cut(rest, "/")
 	}
-	v.isKnown, v.deadline = true, e.Deadline
-	if !e.DeadlineAt.IsZero() {
-		v.deadline = e.DeadlineAt
-	}
-	if r := requestIn(e.RawRequest.CallOut); r != nil {
-		v.host, v.edited = r.Host, r.Header.Get("X-Edited")
-		return v
-	}
-	_, rest, _ := strings.Cut(e.Call.URL, "://")
-	v.host, _, _ = strings.Cut(rest, "/")
-	v.edited, _ = e.Call.Headers["X-Edited"].(string)
+	headers, _ := call["headers"].(map[string]any)
+	v.edited, _ = headers["X-Edited"].(string)
 	return v
 }
 
-func requestIn(text []byte) *http.Request {
-	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(text)))
-	if err != nil {
-		return nil
+// callOf returns the call of an envelope with such members, or nil.
+func callOf(all map[string]any) map[string]any {
+	call, isNative := all["call"].(map[string]any)
+	if !isNative {
+		raw, _ := all["RawRequest"].(map[string]any)
+		call, _ = raw["CallOut"].(map[string]any)
 	}
-	return r
+	return call
 }
 
 // judgeSaid judges what operators read.
-func (w *World) judgeSaid(p *process, text string) {
+func (w *World) judgeSaid(text string) {
 	if strings.Contains(text, secretMark) {
 		w.broken("SECURITY.md: an operator reads a secret: %s", text)
 	}
-	_ = p
 }
 
 // judgeAtOnce judges what must hold when a command has ended.
@@ -190,8 +192,7 @@ func (w *World) judgeAtOnce(j *job) {
 		row, found, _ := w.tables.Open(storage.ScheduledTable).Get(context.Background(), e.queue, e.id)
 		_, isMark := row.Values["deletedAt"]
 		if !found || !isMark {
-			w.brokenLocked("docs/calls.md: %s: no mark in place of the row of %s, which %s has deleted",
-				tokenIn(decoded(e.before)), e.id, e.by.name)
+			w.untrue(tokenIn(decoded(e.before)), "%s has deleted %s, and left no mark", e.by.name, e.id)
 		}
 	}
 }
@@ -262,11 +263,16 @@ func (w *World) judgeJob(j *job) {
 		w.judgeSelected(j, s)
 		w.judgeStep(j, effects, steps, s, progress[n])
 	}
-	w.judgeForeign(j, effects, steps)
+	w.judgeForeign(effects, steps)
 	w.judgeWhole(j, steps)
 	if j.undoes != nil && len(steps) > 0 {
 		w.judgeUndo(j, steps, progress)
 	}
+}
+
+// untrue notes that a report about a call is not true, or that its command has done something else.
+func (w *World) untrue(about, format string, args ...any) {
+	w.brokenLocked("docs/calls.md: %s: %s", about, fmt.Sprintf(format, args...))
 }
 
 // count counts the effects that are meant.
@@ -314,7 +320,9 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 		told = count(effects, isPut(s.Then, s.Then.Text))
 	}
 	if s.Set != nil {
-		set = count(effects, func(e effect) bool { return e.kind == wasSet && e.id == s.Take.ID && e.text == s.Set.Text })
+		set = count(effects, func(e effect) bool {
+			return e.kind == wasSet && e.id == s.Take.ID && e.text == s.Set.Text
+		})
 	}
 	takes := s.Take != nil && s.Set == nil
 	isDone, isSkipped := p.State == journal.Done, p.State == journal.Skipped
@@ -328,8 +336,10 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 	}{
 		{p.Unfinished() && !j.isLeft, "is not finished"},
 		{isDone && isSure && takes && deleted != 1, "done, but not deleted by the run"},
-		{isDone && isSure && isAlone && s.Put != nil && written != 1 && !w.knowsSecond(j),
-			"done, but not written once"},
+		{
+			isDone && isSure && isAlone && s.Put != nil && written != 1 && !w.knowsSecond(j),
+			"done, but not written once",
+		},
 		{isDone && s.Put != nil && written == 0, "done, but not written"},
 		{isDone && s.Then != nil && told == 0, "done, but without the callback"},
 		{told > 1 && !isExplained, "the callback was sent again"},
@@ -342,7 +352,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 		{mustBeDone && !isDone && !j.isLeft, "not done, without a reason"},
 	} {
 		if rule.isBroken {
-			w.brokenLocked("docs/calls.md: %s: step %d of %s: %s: %s %s; deleted %d, written %d, told %d, set %d", s.RequestID,
+			w.untrue(s.RequestID, "step %d of %s: %s: %s %s; deleted %d, written %d, told %d, set %d",
 				s.N, j.run, rule.is, p.State, p.Why, deleted, written, told, set)
 		}
 	}
@@ -351,7 +361,7 @@ func (w *World) judgeStep(j *job, effects []effect, steps []journal.Step, s jour
 	}
 	w.judgeText(j, s)
 	base := w.tokenOfStep(s)
-	if !isSure || w.knowsSecond(j) {
+	if !isSure || w.knowsSecond(j) || p.Unfinished() {
 		w.ledger(base).unsure++
 		w.ledger(base+replySuffix).unsure++
 	}
@@ -389,10 +399,9 @@ func (w *World) judgeLowered(host string) {
 	}
 	switch {
 	case host == metered && recent > 3: // 1.1 times 12 a minute and one
-		w.brokenLocked("docs/targets.md: %d calls to %s in 10 s, and its rate is 12/m since %v", recent, host, lower.from)
+		w.brokenLocked("docs/targets.md: %d calls to %s in 10 s, at 12/m since %v", recent, host, lower.from)
 	case host == narrow && w.calls[host] > 1 && now > from+w.settings.callTimeout+time.Minute:
-		w.brokenLocked("docs/targets.md: %d calls to %s in flight, and its concurrency is 1 since %v", w.calls[host], host,
-			lower.from)
+		w.brokenLocked("docs/targets.md: %d calls to %s in flight, one since %v", w.calls[host], host, lower.from)
 	}
 }
 
@@ -432,11 +441,11 @@ func (w *World) judgeSelected(j *job, s journal.Step) {
 	v := versionOf(decoded(text))
 	switch {
 	case isPoison != wantsPoison:
-		w.brokenLocked("docs/calls.md: %s: %s was about a message on %s", s.RequestID, j.command, s.Take.Queue)
+		w.untrue(s.RequestID, "%s was about a message on %s", j.command, s.Take.Queue)
 	case j.host != "" && v.isKnown && v.host != j.host && s.Take.Queue != routedQueue+poisonSuffix:
-		w.brokenLocked("docs/calls.md: %s: %s of calls to %s was about one to %s", s.RequestID, j.command, j.host, v.host)
+		w.untrue(s.RequestID, "%s of calls to %s was about one to %s", j.command, j.host, v.host)
 	case len(j.ids) > 0 && !slices.Contains(j.ids, s.RequestID):
-		w.brokenLocked("docs/calls.md: %s: %s was about %v", s.RequestID, j.command, j.ids)
+		w.untrue(s.RequestID, "%s was about %v", j.command, j.ids)
 	}
 }
 
@@ -454,19 +463,20 @@ func (w *World) judgeWhole(j *job, steps []journal.Step) {
 		m := w.byToken[strings.TrimSuffix(tokenIn(content), replySuffix)]
 		hasCall := m != nil && l.reason != "" && m.queue != routedQueue // so that its host and request id are known
 		isHost := j.host == "" || hasCall && v.host == j.host
-		isNamed := len(j.ids) == 0 || hasCall && slices.Contains(j.ids, m.id) && !strings.HasSuffix(tokenIn(content), replySuffix)
+		isReply := strings.HasSuffix(tokenIn(content), replySuffix)
+		isNamed := len(j.ids) == 0 || hasCall && !isReply && slices.Contains(j.ids, m.id)
 		isTaken := slices.ContainsFunc(steps, func(s journal.Step) bool { return s.Take != nil && s.Take.ID == l.ID })
 		if isVisible && isHost && isNamed && !isTaken && !w.isTouched(j, l.ID) {
 			left = append(left, tokenIn(content)+" "+l.ID)
 		}
 	}
 	if len(left) > j.refused {
-		w.brokenLocked("docs/calls.md: %s by %s has refused %d, and left %v", j.command, j.processes[0], j.refused, left)
+		w.untrue(j.processes[0], "%s: refused %d, and left %v", j.command, j.refused, left)
 	}
 }
 
 // judgeForeign judges that a command has changed nothing but what its journal names.
-func (w *World) judgeForeign(j *job, effects []effect, steps []journal.Step) {
+func (w *World) judgeForeign(effects []effect, steps []journal.Step) {
 	for _, e := range effects {
 		isNamed := slices.ContainsFunc(steps, func(s journal.Step) bool {
 			isTaken := s.Take != nil && s.Take.ID == e.id && s.Take.Queue == e.queue
@@ -485,8 +495,8 @@ func (w *World) judgeForeign(j *job, effects []effect, steps []journal.Step) {
 		})
 		isChange := e.kind != wasLed && (e.kind != wasSet || e.text != e.before)
 		if isChange && !isNamed {
-			w.brokenLocked("docs/calls.md: %s: %s on %s by %s, which its run does not name",
-				tokenIn(decoded(e.text+e.before)), e.kind, e.queue, e.by.name)
+			w.untrue(tokenIn(decoded(e.text+e.before)), "%s on %s by %s, and not named by its run", e.kind, e.queue,
+				e.by.name)
 		}
 	}
 }
@@ -526,7 +536,7 @@ func (w *World) judgeUndo(j *job, steps []journal.Step, progress []journal.Progr
 			}
 		}
 		if w.restored[j.undoes.run+key] > times {
-			w.brokenLocked("docs/calls.md: %s: undos of %s restore %d times what was there %d times", s.RequestID, j.undoes.run,
+			w.untrue(s.RequestID, "undos of %s restore %d times what was there %d times", j.undoes.run,
 				w.restored[j.undoes.run+key], times)
 		}
 	}
@@ -549,7 +559,7 @@ func (w *World) judgeText(j *job, s journal.Step) {
 	old, changed := members(b), members(a)
 	if old == nil || changed == nil {
 		if !bytes.Equal(a, b) {
-			w.brokenLocked("docs/calls.md: %s: a content that is no envelope was changed", s.RequestID)
+			w.untrue(s.RequestID, "a content that is no envelope was changed")
 		}
 		return
 	}
@@ -557,16 +567,16 @@ func (w *World) judgeText(j *job, s journal.Step) {
 	for name, value := range old {
 		isCorrected := name == "createdAt" && w.isFuture(j, value) // its writer's clock is ahead
 		if !j.mayChange(name) && !isCorrected && !reflect.DeepEqual(value, changed[name]) {
-			w.brokenLocked("docs/calls.md: %s: %s has changed %s from %v to %v", s.RequestID, j.command, name, value, changed[name])
+			w.untrue(s.RequestID, "%s has changed %s from %v to %v", j.command, name, value, changed[name])
 		}
 	}
 	for name, value := range changed {
 		if _, was := old[name]; !was && !j.mayChange(name) {
-			w.brokenLocked("docs/calls.md: %s: %s has added %s: %v", s.RequestID, j.command, name, value)
+			w.untrue(s.RequestID, "%s has added %s: %v", j.command, name, value)
 		}
 	}
 	if j.edit == editDeadline && !versionOf(a).deadline.Equal(j.deadline) {
-		w.brokenLocked("docs/calls.md: %s: the deadline is %v, not %v", s.RequestID, versionOf(a).deadline, j.deadline)
+		w.untrue(s.RequestID, "the deadline is %v, not %v", versionOf(a).deadline, j.deadline)
 	}
 }
 
@@ -578,12 +588,16 @@ func (w *World) isFuture(j *job, value any) bool {
 
 // mayChange reports whether a command changes a member of an envelope by itself.
 func (j *job) mayChange(name string) bool {
-	switch j.command {
+	switch j.command { //nolint:exhaustive // the others change no text
 	case retryLetters:
-		return !slices.Contains([]string{"asyncCaller", "call", "callback", "context", "requestId", "retry", "giveUp",
-			"x-unknown", "notBefore", "Organization", "Environment", "OriginalRequestId", "RawRequest"}, name)
+		return !slices.Contains([]string{
+			"asyncCaller", "call", "callback", "context", "requestId", "retry", "giveUp",
+			"x-unknown", "notBefore", "Organization", "Environment", "OriginalRequestId", "RawRequest",
+		}, name)
 	case retryScheduled, resumeTarget:
-		return slices.Contains([]string{"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "reserved", "run", "Run"}, name)
+		return slices.Contains([]string{
+			"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "reserved", "run", "Run",
+		}, name)
 	case editScheduled:
 		isDeadline := j.edit == editDeadline && (name == "deadline" || name == "DeadlineAt")
 		return isDeadline || name == "reserved"
@@ -593,11 +607,7 @@ func (j *job) mayChange(name string) bool {
 
 // apply makes the change of an edit.
 func (j *job) apply(of map[string]any) {
-	call, isNative := of["call"].(map[string]any)
-	if !isNative {
-		raw, _ := of["RawRequest"].(map[string]any)
-		call, _ = raw["CallOut"].(map[string]any)
-	}
+	call := callOf(of)
 	if call == nil {
 		return
 	}
@@ -628,7 +638,8 @@ func members(content []byte) (all map[string]any) {
 	raw, _ := all["RawRequest"].(map[string]any)
 	text, _ := raw["CallOut"].(string)
 	out, _ := base64.StdEncoding.DecodeString(text)
-	if r := requestIn(out); r != nil {
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(out)))
+	if err == nil {
 		body, _ := io.ReadAll(r.Body)
 		headers := map[string]any{}
 		for name, values := range r.Header {
@@ -645,7 +656,7 @@ func members(content []byte) (all map[string]any) {
 func (w *World) judgeErase(j *job, effects []effect) {
 	token := j.erasure.RequestID + j.erasure.Text
 	deleted := 0
-	hasProblem := j.isKilled || j.err != nil
+	hasProblem := j.isKilled || j.err != nil || w.knowsSecond(j)
 	for _, p := range j.places {
 		hasProblem = hasProblem || p.Problem != ""
 	}
@@ -659,7 +670,8 @@ func (w *World) judgeErase(j *job, effects []effect) {
 			deleted++
 			row, _, _ := w.tables.Open(storage.ScheduledTable).Get(context.Background(), e.queue, e.id)
 			if content, hasContent := row.Values["content"]; hasContent && !hasProblem {
-				w.brokenLocked("docs/commands.md: %s: a row of %s has its content, which was erased: %.40v", token, e.queue, content)
+				w.brokenLocked("docs/commands.md: %s: a row of %s has a content that was erased: %.40v", token, e.queue,
+					content)
 			}
 		case e.kind == wasPut, e.kind == wasSet && e.text != e.before:
 			w.brokenLocked("docs/commands.md: %s: %s by an erase", tokenIn(decoded(e.text)), e.kind)
@@ -671,22 +683,17 @@ func (w *World) judgeErase(j *job, effects []effect) {
 			said += p.Deleted
 		}
 	}
-	if said < deleted && j.err == nil && !j.isKilled && w.strikesOf(j) == 0 {
+	if said < deleted && !hasProblem {
 		w.brokenLocked("docs/commands.md: %s: the erase has deleted %d messages, and says %d", token, deleted, said)
 	}
 }
 
 // judgeErased judges what an erase without problems leaves, when it has ended.
 func (w *World) judgeErased(j *job) {
-	problem := ""
 	for _, p := range j.places {
-		problem += p.Problem
-		if p.Left()+p.Hidden+p.Unsearched > 0 {
-			problem += p.Place
+		if p.Problem != "" || p.Left()+p.Hidden+p.Unsearched > 0 {
+			return
 		}
-	}
-	if problem != "" {
-		return
 	}
 	id := j.erasure.RequestID
 	for token, all := range w.letters() {
@@ -708,8 +715,8 @@ func (w *World) judgeErased(j *job) {
 	for _, name := range append(names, storage.RunTable) {
 		_ = w.tables.Open(name).List(context.Background(), storage.Query{}, func(e storage.Entity) error {
 			organization, _ := e.Values["organization"].(string)
-			isOf := e.Values["requestId"] == id && (name == storage.RunTable || organization == j.erasure.Tenant.Organization)
-			if isOf && e.WrittenAt.Before(w.begin.Add(j.began)) {
+			isTenant := name == storage.RunTable || organization == j.erasure.Tenant.Organization
+			if isTenant && e.Values["requestId"] == id && e.WrittenAt.Before(w.begin.Add(j.began)) {
 				w.brokenLocked("docs/commands.md: %s: a row of %s was not erased", id, name)
 			}
 			return nil
