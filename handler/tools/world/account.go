@@ -37,6 +37,8 @@ type about struct {
 	verb   verb
 	tables bool
 	text   string
+	// token is that of the message; empty if it is about none, or several.
+	token string
 }
 
 // latency is how long a request takes.
@@ -91,7 +93,7 @@ func ask[T any](
 	case p.isGone():
 		return nothing, times, f, errKilled
 	case !isInTime:
-		return nothing, times, lost, ctx.Err()
+		return nothing, times, slow, ctx.Err()
 	case f == lost:
 		return nothing, times, f, errNoAnswer
 	case f == foreign:
@@ -101,7 +103,7 @@ func ask[T any](
 }
 
 func (l link) Create(ctx context.Context, name string) error {
-	_, _, _, err := ask(ctx, l.process, about{look, false, "create " + name}, func(ctx context.Context) (any, error) {
+	_, _, _, err := ask(ctx, l.process, about{look, false, "create " + name, ""}, func(ctx context.Context) (any, error) {
 		return nil, l.store.Create(ctx, name)
 	})
 	return err
@@ -110,7 +112,7 @@ func (l link) Create(ctx context.Context, name string) error {
 // Put also notes what is written, when it is.
 func (l link) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
 	token := tokenIn(decoded(item.Text))
-	m, times, f, err := ask(ctx, l.process, about{put, false, token + " on " + name},
+	m, times, f, err := ask(ctx, l.process, about{put, false, token + " on " + name, token},
 		func(ctx context.Context) (storage.Message, error) {
 			m, err := l.store.Put(ctx, name, item)
 			if err == nil {
@@ -126,7 +128,7 @@ func (l link) Update(
 	ctx context.Context, name, id, receipt, text string, delay time.Duration,
 ) (string, error) {
 	token := l.world.tokenOf(id)
-	next, times, f, err := ask(ctx, l.process, about{update, false, token + " on " + name},
+	next, times, f, err := ask(ctx, l.process, about{update, false, token + " on " + name, token},
 		func(ctx context.Context) (string, error) {
 			next, err := l.store.Update(ctx, name, id, receipt, text, delay)
 			if err == nil {
@@ -140,7 +142,7 @@ func (l link) Update(
 
 func (l link) Delete(ctx context.Context, name, id, receipt string) error {
 	token := l.world.tokenOf(id)
-	_, times, f, err := ask(ctx, l.process, about{remove, false, token + " from " + name},
+	_, times, f, err := ask(ctx, l.process, about{remove, false, token + " from " + name, token},
 		func(ctx context.Context) (any, error) {
 			err := l.store.Delete(ctx, name, id, receipt)
 			if err == nil {
@@ -156,7 +158,7 @@ func (l link) Receive(
 	ctx context.Context, name string, limit int, lease time.Duration,
 ) ([]storage.Message, error) {
 	var received []storage.Message
-	_, _, f, err := ask(ctx, l.process, about{receive, false, "from " + name},
+	_, _, f, err := ask(ctx, l.process, about{receive, false, "from " + name, ""},
 		func(ctx context.Context) (all []storage.Message, err error) {
 			all, err = l.store.Receive(ctx, name, limit, lease)
 			received = all
@@ -178,7 +180,7 @@ func (l link) Receive(
 }
 
 func (l link) Peek(ctx context.Context, name string, limit int) ([]storage.Message, error) {
-	all, _, _, err := ask(ctx, l.process, about{look, false, "peek at " + name},
+	all, _, _, err := ask(ctx, l.process, about{look, false, "peek at " + name, ""},
 		func(ctx context.Context) ([]storage.Message, error) { return l.store.Peek(ctx, name, limit) })
 	for i := range all {
 		all[i] = l.shifted(all[i])
@@ -187,13 +189,13 @@ func (l link) Peek(ctx context.Context, name string, limit int) ([]storage.Messa
 }
 
 func (l link) Count(ctx context.Context, name string) (int, error) {
-	n, _, _, err := ask(ctx, l.process, about{look, false, "count " + name},
+	n, _, _, err := ask(ctx, l.process, about{look, false, "count " + name, ""},
 		func(ctx context.Context) (int, error) { return l.store.Count(ctx, name) })
 	return n, err
 }
 
 func (l link) Names(ctx context.Context, prefix string) ([]string, error) {
-	names, _, _, err := ask(ctx, l.process, about{look, false, "names"},
+	names, _, _, err := ask(ctx, l.process, about{look, false, "names", ""},
 		func(ctx context.Context) ([]string, error) { return l.store.Names(ctx, prefix) })
 	return names, err
 }
@@ -219,13 +221,13 @@ var _ storage.Tables = tables{}
 func (t tables) Table(name string) storage.Table { return table{t.process, name, t.store.Open(name)} }
 
 func (t tables) TableNames(ctx context.Context, prefix string) ([]string, error) {
-	names, _, _, err := ask(ctx, t.process, about{read, true, "names of tables"},
+	names, _, _, err := ask(ctx, t.process, about{read, true, "names of tables", ""},
 		func(ctx context.Context) ([]string, error) { return t.store.TableNames(ctx, prefix) })
 	return names, err
 }
 
 func (t tables) Drop(ctx context.Context, name string) error {
-	_, _, _, err := ask(ctx, t.process, about{write, true, "drop " + name},
+	_, _, _, err := ask(ctx, t.process, about{write, true, "drop " + name, ""},
 		func(ctx context.Context) (any, error) { return nil, t.store.Drop(ctx, name) })
 	return err
 }
@@ -243,7 +245,7 @@ var _ storage.Table = table{}
 func (t table) Now() time.Time { return time.Now().Add(t.world.Ahead) }
 
 func (t table) change(ctx context.Context, do func(context.Context) error) error {
-	_, _, _, err := ask(ctx, t.process, about{write, true, t.name}, func(ctx context.Context) (any, error) {
+	_, _, _, err := ask(ctx, t.process, about{write, true, t.name, ""}, func(ctx context.Context) (any, error) {
 		return nil, do(ctx)
 	})
 	return err
@@ -265,7 +267,7 @@ func (t table) Insert(ctx context.Context, entities []storage.Entity) error {
 }
 
 func (t table) Replace(ctx context.Context, entity storage.Entity) (string, error) {
-	version, _, _, err := ask(ctx, t.process, about{write, true, t.name}, func(ctx context.Context) (string, error) {
+	version, _, _, err := ask(ctx, t.process, about{write, true, t.name, ""}, func(ctx context.Context) (string, error) {
 		return t.store.Replace(ctx, entity)
 	})
 	return version, err
@@ -276,7 +278,7 @@ func (t table) Delete(ctx context.Context, keys []storage.Key) error {
 }
 
 func (t table) Get(ctx context.Context, partition, id string) (entity storage.Entity, found bool, err error) {
-	entity, _, _, err = ask(ctx, t.process, about{read, true, t.name}, func(ctx context.Context) (storage.Entity, error) {
+	entity, _, _, err = ask(ctx, t.process, about{read, true, t.name, ""}, func(ctx context.Context) (storage.Entity, error) {
 		entity, found, err = t.store.Get(ctx, partition, id)
 		return entity, err
 	})
@@ -290,7 +292,7 @@ func (t table) List(ctx context.Context, q storage.Query, see func(storage.Entit
 	if !q.WrittenBefore.IsZero() {
 		q.WrittenBefore = q.WrittenBefore.Add(-t.world.Ahead)
 	}
-	all, _, _, err := ask(ctx, t.process, about{read, true, t.name},
+	all, _, _, err := ask(ctx, t.process, about{read, true, t.name, ""},
 		func(ctx context.Context) (all []storage.Entity, err error) {
 			err = t.store.List(ctx, q, func(e storage.Entity) error {
 				all = append(all, e)

@@ -101,7 +101,7 @@ func (g *generator) message(n int, calm time.Duration) *message {
 	m := &message{
 		token: fmt.Sprintf("tok-%03d", n), at: g.between(0, calm-time.Minute), queue: pick(g, mainQueue, mainQueue,
 			mainQueue, priorityQueue),
-		host:  pick(g, "a.example", "a.example", "b.example", secured, secured, narrow, metered, metered, pausing),
+		host:  pick(g, "a.example", "a.example", "b.example", secured, secured, narrow, narrow, metered, metered, pausing, pausing),
 		fails: pick(g, 0, 0, 1, 1, 2, 3, 5), final: pick(g, 200, 200, 200, 202, 400, 410),
 		hasReply: g.chance(0.3), replyFails: pick(g, 0, 0, 1, 2),
 		took:       pick(g, 0, 10*time.Millisecond, 300*time.Millisecond, 2*time.Second, 8*time.Second),
@@ -127,7 +127,10 @@ func (g *generator) message(n int, calm time.Duration) *message {
 	if !m.hasReply && g.chance(0.1) {
 		m.giveUp = pick(g, "drop", "fault")
 	}
-	if m.host == narrow && g.chance(0.1) {
+	if m.host == pausing && g.chance(0.5) {
+		m.fails, m.lifetime = 1<<20, g.between(time.Minute, 4*time.Minute).Truncate(time.Second)
+	}
+	if m.host == narrow && g.chance(0.3) {
 		m.took = g.between(65*time.Second, longest)
 	}
 	m.id = m.token

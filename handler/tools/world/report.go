@@ -570,7 +570,7 @@ func (w *World) judgeText(j *job, s journal.Step) {
 	}
 	j.apply(old)
 	for name, value := range old {
-		isCorrected := name == "createdAt" && w.isFuture(j, value) // its writer's clock is ahead
+		isCorrected := strings.EqualFold(name, "createdAt") && w.isFuture(j, value) // its writer's clock is ahead
 		if !j.mayChange(name) && !isCorrected && !reflect.DeepEqual(value, changed[name]) {
 			w.untrue(s.RequestID, "%s has changed %s from %v to %v", j.command, name, value, changed[name])
 		}

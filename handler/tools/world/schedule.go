@@ -105,11 +105,17 @@ type fault struct {
 	hasStruck bool
 }
 
-// outage is what happens to all requests of a time, of queues or of tables.
+// outage is what happens to all requests of a time, of queues or of tables; with a verb only to those.
 type outage struct {
 	from, to time.Duration
 	tables   bool
+	verb     verb
 	what     what
+}
+
+// strikes reports whether the outage is now, and of such requests.
+func (o outage) strikes(now time.Duration, a about) bool {
+	return now >= o.from && now < o.to && o.tables == a.tables && (o.verb == "" || o.verb == a.verb)
 }
 
 // trouble is what a target does for a time.
@@ -234,7 +240,10 @@ func (g *generator) fault(calm time.Duration) *fault {
 }
 
 func (g *generator) outage(calm time.Duration) outage {
-	o := outage{tables: g.chance(0.5), what: pick(g, fails, busy, notSent, slow)}
+	o := outage{tables: g.chance(0.4), what: pick(g, fails, busy, notSent, slow)}
+	if !o.tables && g.chance(0.4) {
+		o.verb, o.what = put, fails
+	}
 	o.from = g.between(0, calm-160*time.Second)
 	o.to = o.from + pick(g, 5*time.Second, 20*time.Second, 70*time.Second, 150*time.Second)
 	return o

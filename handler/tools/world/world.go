@@ -330,7 +330,7 @@ func (w *World) strike(p *process, a about) (f what) {
 	}
 	isOutage := false
 	for _, o := range w.outages {
-		if now >= o.from && now < o.to && o.tables == a.tables {
+		if o.strikes(now, a) {
 			f, isOutage = o.what, true
 		}
 	}
@@ -345,6 +345,9 @@ func (w *World) strike(p *process, a about) (f what) {
 		w.tableFaultAt = now
 	}
 	w.struck(p, a, f)
+	if f.isUnsure() && a.token != "" { // its process may be killed before it has an answer
+		w.ledger(a.token).unsure++
+	}
 	if f != "" && !isOutage {
 		w.lines = append(w.lines, line{now, p.name, fmt.Sprintf("%s %s: %s", a.verb, a.text, f)})
 	}
@@ -358,7 +361,7 @@ func (w *World) answered(p *process, verb verb, token string, times int, f what,
 	isLong := slices.ContainsFunc(w.outages, func(o outage) bool { // a delete is given up after half a minute
 		return !o.tables && o.to-o.from > 25*time.Second && w.now() > o.from && w.now() < o.to+time.Minute
 	})
-	if f.isUnsure() || times > 0 && err != nil && f != "" || p.class != operator && verb == remove && err != nil && isLong {
+	if times > 0 && err != nil && f != "" && !(f.isUnsure() && verb != receive) || p.class != operator && verb == remove && err != nil && isLong {
 		w.ledger(token).unsure++
 	}
 }
@@ -376,8 +379,8 @@ func (w *World) Text(most int) string {
 	fmt.Fprintln(&b, w.Schedule)
 	all := slices.Clone(w.lines)
 	for _, o := range w.outages {
-		all = append(all, line{o.from, "world", fmt.Sprintf("until %v each request to storage (tables: %v) %s", o.to, o.tables,
-			o.what)})
+		all = append(all, line{o.from, "world", fmt.Sprintf("until %v each request to storage (tables: %v) %s %s", o.to, o.tables,
+			o.verb, o.what)})
 	}
 	for _, t := range w.troubles {
 		all = append(all, line{t.from, "world", fmt.Sprintf("until %v %s %s", t.to, t.host, t.mode)})
