@@ -117,16 +117,14 @@ func (w *World) expect(token string, content []byte, l *ledger) {
 	if m == nil || m.isMalformed || !v.isKnown || strings.HasSuffix(tokenIn(content), replySuffix) {
 		return
 	}
-	isChanged := m.host != v.host || m.header.Get("X-Edited") != v.edited
-	l.isEdited = l.isEdited || isChanged
-	m.host = v.host
-	m.header.Set("X-Edited", v.edited)
-	switch {
-	case v.deadline.IsZero(), l.unsure > 0: // another message of the call may have another one
-		m.deadline = 0
-	default:
-		m.deadline = v.deadline.Sub(w.begin)
+	deadline := time.Duration(0)
+	if !v.deadline.IsZero() && l.unsure == 0 { // another message of the call may have another one
+		deadline = v.deadline.Sub(w.begin)
 	}
+	isSame := m.host == v.host && m.header.Get("X-Edited") == v.edited && m.deadline == deadline
+	l.isEdited = l.isEdited || !isSame
+	m.host, m.deadline = v.host, deadline
+	m.header.Set("X-Edited", v.edited)
 }
 
 // version is what an edit can change of a call.
