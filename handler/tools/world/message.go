@@ -103,7 +103,7 @@ func (g *generator) message(n int, calm time.Duration) *message {
 			mainQueue, priorityQueue),
 		host:  pick(g, "a.example", "a.example", "b.example", secured, secured, narrow, narrow, metered, metered, pausing, pausing),
 		fails: pick(g, 0, 0, 1, 1, 2, 3, 5), final: pick(g, 200, 200, 200, 202, 400, 410),
-		hasReply: g.chance(0.3), replyFails: pick(g, 0, 0, 1, 2),
+		hasReply: g.chance(0.4), replyFails: pick(g, 0, 0, 1, 2),
 		took:       pick(g, 0, 10*time.Millisecond, 300*time.Millisecond, 2*time.Second, 8*time.Second),
 		retryAfter: pick(g, 0, 0, 0, 7*time.Second, 40*time.Second),
 		delays: pick(g, []time.Duration{time.Second}, []time.Duration{5 * time.Second, 40 * time.Second},

@@ -133,7 +133,7 @@ func (w *World) writeApp() error {
 		"AC-poison-keeper/function.json":   timer("30 */2 * * * *"),
 		"retry.json":                       `{"fast":{"schedule":["4s","45s","2m"]}}`,
 		"routes.json":                      `{"orders-in":{"url":"http://a.example/do/route","contentType":"text/plain"}}`,
-		"targets.json": fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/s","burst":%d}},%q:{"headers":{"X-Profile":"$PROFILE"}}}`,
+		"targets.json": fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/m","burst":%d}},%q:{"headers":{"X-Profile":"$PROFILE"}}}`,
 			narrow, narrowConcurrency, metered, meteredRate, meteredBurst, secured),
 	} {
 		path := filepath.Join(app, name)

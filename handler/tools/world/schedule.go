@@ -155,7 +155,7 @@ var ordinary = []string{"a.example", "b.example", secured}
 // The limits of targets.json.
 const (
 	narrowConcurrency = 2
-	meteredRate       = 1 // a second
+	meteredRate       = 15 // a minute
 	meteredBurst      = 2
 )
 
@@ -166,7 +166,7 @@ func NewSchedule(seed uint64) Schedule {
 	s.Ahead = pick(g, 0, 0, 0, 0, 3*time.Second, -3*time.Second, 40*time.Second, -40*time.Second, 4*time.Minute,
 		-4*time.Minute)
 	s.settings = settings{
-		update: g.chance(0.3), history: g.chance(0.3), tables: !g.chance(0.05),
+		update: g.chance(0.3), history: g.chance(0.4), tables: !g.chance(0.05),
 		callTimeout: pick(g, 10*time.Second, 30*time.Second, 2*time.Minute),
 		expiration:  g.between(12*time.Minute, 16*time.Minute).Truncate(time.Second),
 		batch:       pick(g, 1, 4, 16, 32), threshold: pick(g, 8, 32, 224),
@@ -246,6 +246,9 @@ func (g *generator) outage(calm time.Duration) outage {
 	}
 	o.from = g.between(0, calm-160*time.Second)
 	o.to = o.from + pick(g, 5*time.Second, 20*time.Second, 70*time.Second, 150*time.Second)
+	if o.verb == put { // longer than a handler tries to settle a message
+		o.to = o.from + pick(g, 90*time.Second, 150*time.Second)
+	}
 	return o
 }
 

@@ -407,7 +407,7 @@ func (w *World) judgeLimits(name string) {
 				recent++
 			}
 		}
-		most := 1.1 * (10*meteredRate + meteredBurst)
+		most := 1.1 * (meteredRate/6.0 + meteredBurst)
 		if float64(recent) > most && !w.isLimitChanged {
 			w.brokenLocked("docs/targets.md: %d calls to %s in 10 s", recent, name)
 		}
