@@ -248,11 +248,12 @@ func (o *operating) do(a act) {
 		j.run = o.runOf(j)
 	}
 	for tries := 0; o.isUnfinished(j); tries++ {
-		if j.canary > 0 && tries == mostTries { // its first messages are not delivered
+		isLate := w.now() > max(w.Calm, j.began)+15*time.Minute
+		if j.canary > 0 && (tries == mostTries || isLate) { // its first messages are not delivered
 			j.isLeft = true
 			break
 		}
-		if w.now() > max(w.Calm, j.began)+15*time.Minute {
+		if isLate {
 			w.broken("docs/calls.md: the run %s does not end: %v", j.run, j.err)
 			break
 		}

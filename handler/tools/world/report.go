@@ -31,6 +31,8 @@ type records struct {
 	strikes  map[string]int
 	blind    map[string]time.Duration
 	repeated map[string]bool
+	// written counts the texts that each command has written.
+	written map[writtenText]int
 	// lowered are the limits that are lower than those of targets.json, by host.
 	lowered map[string]pause
 	// restored counts what undos restore, by run and what it was.
@@ -39,14 +41,9 @@ type records struct {
 
 func newRecords() records {
 	return records{
-		map[string]*job{},
-		map[string][]effect{},
-		map[string]string{},
-		map[string]int{},
-		map[string]time.Duration{},
-		map[string]bool{},
-		map[string]pause{},
-		map[string]int{},
+		jobs: map[string]*job{}, effects: map[string][]effect{}, texts: map[string]string{},
+		strikes: map[string]int{}, blind: map[string]time.Duration{}, repeated: map[string]bool{},
+		written: map[writtenText]int{}, lowered: map[string]pause{}, restored: map[string]int{},
 	}
 }
 
@@ -57,6 +54,12 @@ type effect struct {
 	by           *process
 	queue, id    string
 	text, before string
+}
+
+// writtenText is a text that a command has written to a queue.
+type writtenText struct {
+	job         *job
+	queue, text string
 }
 
 // struck notes that something has happened to a request. It is called with the lock of the world.
@@ -101,6 +104,14 @@ func (w *World) touched(p *process, kind factKind, queue, id, text string) {
 		return
 	case kind == wasPut && !isDeletion:
 		l.isRemoved = false
+	}
+	if kind == wasPut {
+		key := writtenText{j, queue, text}
+		w.written[key]++
+		if w.written[key] > 1 { // as after a kill
+			l.unsure++
+			r.unsure++
+		}
 	}
 	isSent := kind == wasPut && !strings.HasSuffix(queue, poisonSuffix)
 	if isSent || j.command == retryScheduled || j.command == resumeTarget || j.command == importLetters {
