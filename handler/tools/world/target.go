@@ -125,6 +125,8 @@ type reply struct {
 	retryAfter time.Duration
 	after      time.Duration
 	isHop      bool
+	// isCounted says that limits count the call.
+	isCounted bool
 }
 
 // ServeHTTP is all targets.
@@ -201,14 +203,14 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 	if !a.isHop {
 		w.judgeCall(m, token, p, r, body)
 		w.note(token, fact{kind: called, by: p.process.name, attempt: attempt})
+	}
+	a.mode = w.modeOf(p.host)
+	isCut := a.mode == resets || a.mode == refuses || a.mode == isGarbled
+	a.isCounted = !a.isHop && !(isCut && r.Method == http.MethodGet) // net/http repeats that in the same turn
+	if a.isCounted {
 		w.calls[p.host]++
 		w.begun[p.host] = append(w.begun[p.host], now)
 		w.judgeLimits(p.host)
-	}
-	for _, t := range w.troubles {
-		if t.host == p.host && now >= t.from && now < t.to {
-			a.mode = t.mode
-		}
 	}
 	isRedirect := a.mode == redirects || a.mode == moves
 	if isRedirect && (isReply || p.host == "b.example" || m.queue == routedQueue) {
@@ -279,7 +281,7 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := w.ledger(token)
-	if !a.isHop {
+	if a.isCounted {
 		w.calls[p.host]--
 	}
 	isFollowed := a.mode == redirects || a.method != http.MethodPost

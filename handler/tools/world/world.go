@@ -397,9 +397,10 @@ func (w *World) Text(most int) string {
 		token := anyToken.FindString(l.text)
 		isShown := token != "" && slices.Contains(tokens, token) || token == "" && !strings.HasPrefix(l.text, "{") ||
 			l.who == "judge"
-		if len(tokens) == 0 {
-			isShown = true
-		}
+		isShown = isShown || slices.ContainsFunc(w.lines, func(p line) bool { // what came before a problem of no message
+			const before = 15 * time.Second
+			return p.who == "judge" && anyToken.FindString(p.text) == "" && l.at <= p.at && l.at > p.at-before
+		})
 		if !isShown {
 			continue
 		}
