@@ -408,7 +408,7 @@ func (w *World) hadTime(m *message) bool {
 		from = max(from, w.Calm)
 	}
 	for n := range min(m.fails, 1000) {
-		from += max(m.delays[min(n, len(m.delays)-1)]*3/2, m.retryAfter*2)
+		from += m.took + max(m.delays[min(n, len(m.delays)-1)]*3/2, m.retryAfter*2)
 	}
 	isEverAnswered := m.took < w.settings.callTimeout-time.Second && (m.host != narrow || w.settings.callTimeout > longest)
 	return m.fails < 1000 && isEverAnswered && w.deadlineOf(m)-from > 7*time.Minute
