@@ -166,7 +166,7 @@ func NewSchedule(seed uint64) Schedule {
 	s.Ahead = pick(g, 0, 0, 0, 0, 3*time.Second, -3*time.Second, 40*time.Second, -40*time.Second, 4*time.Minute,
 		-4*time.Minute)
 	s.settings = settings{
-		update: g.chance(0.3), history: g.chance(0.4), tables: !g.chance(0.05),
+		update: g.chance(0.3), history: g.chance(0.5), tables: !g.chance(0.05),
 		callTimeout: pick(g, 10*time.Second, 30*time.Second, 2*time.Minute),
 		expiration:  g.between(12*time.Minute, 16*time.Minute).Truncate(time.Second),
 		batch:       pick(g, 1, 4, 16, 32), threshold: pick(g, 8, 32, 224),
@@ -184,7 +184,7 @@ func NewSchedule(seed uint64) Schedule {
 	for range 4 + g.IntN(8) {
 		s.faults = append(s.faults, g.fault(s.Calm))
 	}
-	for range g.IntN(3) {
+	for range pick(g, 0, 1, 1, 2) {
 		s.outages = append(s.outages, g.outage(s.Calm))
 	}
 	for range g.IntN(5) {
@@ -240,8 +240,8 @@ func (g *generator) fault(calm time.Duration) *fault {
 }
 
 func (g *generator) outage(calm time.Duration) outage {
-	o := outage{tables: g.chance(0.4), what: pick(g, fails, busy, notSent, slow)}
-	if !o.tables && g.chance(0.4) {
+	o := outage{tables: g.chance(0.35), what: pick(g, fails, busy, notSent, slow)}
+	if !o.tables && g.chance(0.5) {
 		o.verb, o.what = put, fails
 	}
 	o.from = g.between(0, calm-160*time.Second)
