@@ -289,7 +289,7 @@ func (w *World) judgeMessage(m *message, letters map[string][]letter) {
 	}
 	w.judgeCalls(m.token, l, unsure)
 	w.judgeCalls(m.token+replySuffix, r, unsure)
-	if unsure == 0 && l.lives == 0 {
+	if unsure+l.lives+l.stops+r.stops == 0 {
 		w.judgeLog(m, l)
 		w.judgeOrder(m, m.token, l)
 	}
@@ -304,9 +304,9 @@ func (w *World) judgeCalls(token string, l *ledger, unsure int) {
 		}
 	}
 	for attempt, times := range made {
-		if times > 1+unsure+l.lives {
+		if times > 1+unsure+l.lives+l.stops {
 			w.brokenLocked("docs/reliability.md: %s: attempt %d was made %d times, faults explain %d", token, attempt, times,
-				1+unsure+l.lives)
+				1+unsure+l.lives+l.stops)
 		}
 	}
 }
@@ -386,7 +386,7 @@ func (w *World) judgeLetter(m *message, letter letter) {
 		w.brokenLocked("docs/envelope.md: %s: the dead letter has another body", m.token)
 	case letter.Expires() && (isOurs || w.now()-max(w.writtenAt(letter.ID), w.Calm) > keeperTime):
 		w.brokenLocked("docs/reliability.md: %s: the dead letter expires at %v", m.token, letter.ExpiresAt)
-	case letter.reason == "expired" && w.ledger(m.token).unsure == 0 && w.hadTime(m):
+	case letter.reason == "expired" && w.ledger(m.token).unsure+w.ledger(m.token).stops == 0 && w.hadTime(m):
 		w.brokenLocked("docs/retry.md: %s: expired, and its target had answered in time", m.token)
 	case letter.reason == "expired" && m.deadline > 0 && m.deadline-w.writtenAt(letter.ID) > 2*time.Minute+m.delays[0]:
 		w.brokenLocked("docs/retry.md: %s: given up %v before its deadline", m.token, m.deadline-w.writtenAt(letter.ID))

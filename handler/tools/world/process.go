@@ -86,7 +86,11 @@ func (w *World) ended(who, holder, how string) {
 	for _, m := range w.items {
 		const justNow = 6 * time.Second // its log says nothing of it
 		if (m.by == holder || m.by == who) && (w.now() < m.until || w.now()-max(m.goneAt, m.writtenAt) < justNow) {
-			w.ledger(m.token).unsure++
+			if how == "stopped" {
+				w.ledger(m.token).stops++
+			} else {
+				w.ledger(m.token).unsure++
+			}
 		}
 	}
 }
@@ -218,6 +222,7 @@ func (w *World) runWorker(id string, e end, ahead time.Duration) (away time.Dura
 		err := work.Run(ctx, c, p)
 		if err != nil {
 			w.tell(p.name, "ended: %v", err)
+			w.ended(p.name, p.holder, "cut short")
 		}
 	}()
 	return w.await(p, p, g, e)
@@ -373,6 +378,7 @@ func (w *World) awaitHost(h *hosting, g *grave, leave, cut context.CancelFunc, e
 	case <-h.dead:
 		h.killHandler("with its host")
 	case <-time.After(70 * time.Second):
+		w.ended(h.name, h.holder, "cut short")
 		cut()
 		<-g.done
 	}

@@ -214,7 +214,7 @@ func (g *generator) instance(n int, calm time.Duration) instancePlan {
 	at := i.start
 	for range pick(g, 0, 0, 1, 1, 2) {
 		at += g.between(20*time.Second, calm/2)
-		e := end{at: at, how: pick(g, stopped, killed, killed, handlerKilled), away: g.between(time.Second, time.Minute)}
+		e := end{at: at, how: pick(g, stopped, stopped, killed, killed, handlerKilled), away: g.between(time.Second, time.Minute)}
 		if i.isWorker && e.how == handlerKilled {
 			e.how = killed
 		}

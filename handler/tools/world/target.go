@@ -374,7 +374,7 @@ func (w *World) judgeReply(m *message, token string, r *http.Request, body strin
 	for _, f := range l.facts {
 		switch {
 		case f.kind != answered || f.status == 0:
-		case l.unsure > 0 || l.lives > 0 || f.isCut:
+		case l.unsure+l.lives+l.stops > 0 || f.isCut:
 			want = append(want, f.status)
 		default:
 			want = []int{f.status}

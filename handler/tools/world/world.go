@@ -79,6 +79,8 @@ type ledger struct {
 	// unsure is how often a request got no answer that says what has happened, and lives how often an operator has sent
 	// it again.
 	unsure, lives int
+	// stops is how often a process that handled it was stopped: its call may be interrupted, and is made again.
+	stops int
 	// interrupted is the attempt of a call that a stop has interrupted, which is made again; 0 for none.
 	interrupted int
 	// served is how many calls got an answer of the script.
