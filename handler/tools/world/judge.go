@@ -90,6 +90,12 @@ func (w *World) judgeSuccessor(p *process, before, next *queueItem) {
 			w.brokenLocked("docs/envelope.md: %s: member %s was changed", token, name)
 		}
 	}
+	sent := w.byToken[token]
+	isLate := sent != nil && sent.deadline > next.writtenAt+time.Minute && l.lives == 0 && !isLetter &&
+		next.dueAt > sent.deadline+w.drift()+time.Second
+	if isLate {
+		w.brokenLocked("docs/retry.md: %s: comes back at %v, after its deadline %v", token, next.dueAt, sent.deadline)
+	}
 	due, err := time.Parse(time.RFC3339Nano, fmt.Sprint(next.envelope["nextAttemptAt"]))
 	if err != nil || isLetter || attempts == had { // one that waits for its turn stays due
 		return

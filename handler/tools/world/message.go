@@ -58,6 +58,8 @@ type message struct {
 	took   time.Duration
 	// delays are those of its policy: the last one repeats.
 	delays []time.Duration
+	// mostAttempts are those that its policy allows; 0 sets no limit.
+	mostAttempts int
 	// retryAfter is what its failures ask for.
 	retryAfter time.Duration
 }
@@ -133,6 +135,9 @@ func (g *generator) message(n int, calm time.Duration) *message {
 	if m.host == narrow && g.chance(0.3) {
 		m.took = g.between(65*time.Second, longest)
 	}
+	if g.chance(0.15) {
+		m.mostAttempts = 2 + g.IntN(3)
+	}
 	m.id = m.token
 	m.method = pick(g, http.MethodPost, http.MethodPost, http.MethodPut, http.MethodGet)
 	m.path = "/do/" + m.token + "?key=" + secretMark + "-q-" + m.token
@@ -188,7 +193,7 @@ func (m *message) write(now time.Time, begin time.Time) {
 		m.host, m.method, m.path = "a.example", http.MethodPost, "/do/route"
 		m.header = http.Header{"Content-Type": {"text/plain"}}
 		m.body = m.token + " " + secretMark + `-b {"asyncCaller":1,"call":{"url":"http://b.example/"}}`
-		m.content, m.delays = []byte(m.body), fastDelays
+		m.content, m.delays, m.mostAttempts = []byte(m.body), fastDelays, 0
 	case m.isMalformed:
 		m.content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s","call":{"url":"ftp://a.example/do/%[1]s"}}`, m.token)
 	case m.isNexus:
@@ -227,7 +232,11 @@ func (m *message) native(begin time.Time) []byte {
 	for _, d := range m.delays {
 		delays = append(delays, d.String())
 	}
-	e["retry"] = map[string]any{"schedule": delays}
+	policy := map[string]any{"schedule": delays}
+	if m.mostAttempts > 0 {
+		policy["maxAttempts"] = m.mostAttempts
+	}
+	e["retry"] = policy
 	return encoded(e)
 }
 
@@ -241,7 +250,7 @@ func (m *message) nexus(now, begin time.Time) []byte {
 	}
 	m.deadline = deadline.Sub(begin)
 	m.notBefore, m.giveUp = 0, ""
-	m.delays = fastDelays
+	m.delays, m.mostAttempts = fastDelays, 0
 	httpMessage := func(method, host, path, body string, h http.Header) []byte {
 		text := method + " " + path + " HTTP/1.1\r\nHost: " + host + "\r\n"
 		for name, values := range h {

@@ -93,10 +93,10 @@ func (g *generator) acts(s *Schedule) (acts []act) {
 			s.faults = append(s.faults, f)
 		}
 	}
-	for range s.operators { // a run that sends is hit more often
+	for range 2 * s.operators { // a run that sends is hit more often
 		s.faults = append(s.faults, &fault{
 			from: g.between(0, s.Calm-time.Minute), by: operator, verb: put,
-			what: pick(g, killBefore, killAfter, killAfter, lost, late),
+			what: pick(g, killBefore, killBefore, killAfter, lost, late),
 		})
 	}
 	if g.chance(0.6) {

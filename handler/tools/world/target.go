@@ -196,6 +196,10 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 	if r.Header.Get("X-Profile") != "" && p.host != secured {
 		w.brokenLocked("docs/targets.md: %s: the header of a profile of another host at %s", token, p.host)
 	}
+	if a.isHop && (r.Method != m.method || body != m.body) {
+		w.brokenLocked("docs/retry.md: %s: behind a redirect: %s with %d bytes, not %s with %d", token, r.Method, len(body),
+			m.method, len(m.body))
+	}
 	if a.isHop && r.Header.Get("Authorization") != "" {
 		w.brokenLocked("docs/envelope.md: %s: credentials behind a redirect to %s", token, p.host)
 	}
@@ -335,6 +339,8 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 		w.brokenLocked("docs/retry.md: %s: called at %v, after its deadline %v", token, now, m.deadline)
 	case m.notBefore > 0 && now < m.notBefore-w.drift() && l.lives == 0:
 		w.brokenLocked("docs/envelope.md: %s: called at %v, before %v", token, now, m.notBefore)
+	case m.mostAttempts > 0 && r.Header.Get("X-Async-Caller-Attempt") > strconv.Itoa(m.mostAttempts):
+		w.brokenLocked("docs/retry.md: %s: attempt %s of %d", token, r.Header.Get("X-Async-Caller-Attempt"), m.mostAttempts)
 	case m.isMalformed, m.host == denied:
 		w.brokenLocked("docs/envelope.md: %s: called, and must not be", token)
 	case !m.isNexus && m.queue != routedQueue && r.Header.Get("Idempotency-Key") != m.id:
