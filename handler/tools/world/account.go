@@ -44,8 +44,8 @@ type about struct {
 // latency is how long a request takes.
 func (w *World) latency() time.Duration { return time.Duration(w.random(40)) * time.Millisecond }
 
-// ask sends a request of a process to storage. It returns how often it was carried out so far, and whether it may still be. It never
-// returns to a process that was killed.
+// ask sends a request of a process to storage. It returns how often it was carried out so far, and what happened to it.
+// It never returns to a process that was killed.
 func ask[T any](
 	ctx context.Context, p *process, a about, do func(context.Context) (T, error),
 ) (answer T, times int, f what, err error) {
@@ -75,7 +75,7 @@ func ask[T any](
 	case f == notSent:
 		return nothing, 0, f, storage.ErrNotSent
 	case f == late:
-		p.world.later(func() { _, _ = do(context.Background()) })
+		p.world.later(func() { _, _ = do(context.WithoutCancel(ctx)) })
 		return nothing, 0, f, errNoAnswer
 	}
 	lasting := context.WithoutCancel(ctx)
@@ -103,7 +103,9 @@ func ask[T any](
 }
 
 func (l link) Create(ctx context.Context, name string) error {
-	_, _, _, err := ask(ctx, l.process, about{look, false, "create " + name, ""}, func(ctx context.Context) (any, error) {
+	_, _, _, err := ask(ctx, l.process, about{look, false, "create " + name, ""}, func(ctx context.Context) (any,
+		error,
+	) {
 		return nil, l.store.Create(ctx, name)
 	})
 	return err
@@ -267,7 +269,9 @@ func (t table) Insert(ctx context.Context, entities []storage.Entity) error {
 }
 
 func (t table) Replace(ctx context.Context, entity storage.Entity) (string, error) {
-	version, _, _, err := ask(ctx, t.process, about{write, true, t.name, ""}, func(ctx context.Context) (string, error) {
+	version, _, _, err := ask(ctx, t.process, about{write, true, t.name, ""}, func(ctx context.Context) (string,
+		error,
+	) {
 		return t.store.Replace(ctx, entity)
 	})
 	return version, err
@@ -278,7 +282,9 @@ func (t table) Delete(ctx context.Context, keys []storage.Key) error {
 }
 
 func (t table) Get(ctx context.Context, partition, id string) (entity storage.Entity, found bool, err error) {
-	entity, _, _, err = ask(ctx, t.process, about{read, true, t.name, ""}, func(ctx context.Context) (storage.Entity, error) {
+	entity, _, _, err = ask(ctx, t.process, about{read, true, t.name, ""}, func(ctx context.Context) (storage.Entity,
+		error,
+	) {
 		entity, found, err = t.store.Get(ctx, partition, id)
 		return entity, err
 	})

@@ -44,7 +44,8 @@ func (w *World) wrote(p *process, queue, id string, item storage.Item) {
 		w.judgeSuccessor(p, before, next)
 	}
 	isMoved := before != nil && strings.HasSuffix(before.queue, poisonSuffix) // the keeper's copy
-	if before != nil && !isMoved && strings.TrimSuffix(queue, poisonSuffix) != before.queue && before.queue != routedQueue {
+	if before != nil && !isMoved && strings.TrimSuffix(queue, poisonSuffix) != before.queue &&
+		before.queue != routedQueue {
 		w.brokenLocked("docs/envelope.md: %s: went from %s to %s", token, before.queue, queue)
 	}
 }
@@ -65,7 +66,8 @@ func (w *World) heldBy(p *process, tokens ...string) (found *queueItem) {
 
 // stateMembers are those that a handler changes.
 var stateMembers = []string{
-	"attempts", "createdAt", "latestAttemptAt", "nextAttemptAt", "trail", "trace", "deadLetter", "reserved", "latestStatus",
+	"attempts", "createdAt", "latestAttemptAt", "nextAttemptAt", "trail", "trace", "deadLetter", "reserved",
+	"latestStatus",
 }
 
 // judgeSuccessor compares what an instance wrote with what it had received.
@@ -196,7 +198,8 @@ func (w *World) rowsWritten(table string, rows []storage.Entity) {
 		}
 		id, _ := row.Values["requestId"].(string)
 		m := w.byToken[id]
-		if strings.HasPrefix(table, "asynccallerhistory") && row.Values["reason"] == "delivered" && m != nil && w.isAlone(m) {
+		if strings.HasPrefix(table, "asynccallerhistory") && row.Values["reason"] == "delivered" && m != nil &&
+			w.isAlone(m) {
 			w.judgeHistory(m)
 		}
 	}
@@ -214,7 +217,7 @@ func (w *World) judgeHistory(m *message) {
 	})
 	isTold := !m.hasReply || len(w.ledger(m.token+replySuffix).facts) > 0
 	if !wasDelivered || !isTold {
-		w.brokenLocked("docs/history.md: %s: delivered before its call has ended (%v), or its callback was written (%v)",
+		w.brokenLocked("docs/history.md: %s: delivered before its call (%v) or its callback (%v) was",
 			m.token, wasDelivered, isTold)
 	}
 	if w.kept[m.token] == 0 {
@@ -311,7 +314,8 @@ func (w *World) judgeCalls(token string, l *ledger, unsure int) {
 	}
 	for attempt, times := range made {
 		if times > 1+unsure+l.lives+l.stops {
-			w.brokenLocked("docs/reliability.md: %s: attempt %d was made %d times, faults explain %d", token, attempt, times,
+			w.brokenLocked("docs/reliability.md: %s: attempt %d was made %d times, faults explain %d", token, attempt,
+				times,
 				1+unsure+l.lives+l.stops)
 		}
 	}
@@ -354,7 +358,8 @@ func (w *World) judgeOrder(m *message, token string, l *ledger) {
 			least = max(least, asked) - w.drift()
 			isLast := f.at > w.deadlineOf(m)-90*time.Second || l.isEdited
 			if latest > 0 && f.at-failedAt < least && !isLast {
-				w.brokenLocked("docs/retry.md: %s: attempt %d came %v after the one before, at least %v", token, f.attempt,
+				w.brokenLocked("docs/retry.md: %s: attempt %d came %v after the one before, at least %v", token,
+					f.attempt,
 					f.at-failedAt, least)
 			}
 			latest = f.attempt
@@ -416,7 +421,8 @@ func (w *World) hadTime(m *message) bool {
 	for n := range min(m.fails, 1000) {
 		from += m.took + max(m.delays[min(n, len(m.delays)-1)]*3/2, m.retryAfter*2)
 	}
-	isEverAnswered := m.took < w.settings.callTimeout-time.Second && (m.host != narrow || w.settings.callTimeout > longest)
+	isEverAnswered := m.took < w.settings.callTimeout-time.Second && (m.host != narrow ||
+		w.settings.callTimeout > longest)
 	return m.fails < 1000 && isEverAnswered && w.deadlineOf(m)-from > 7*time.Minute
 }
 
@@ -515,8 +521,8 @@ func (w *World) differences(letters map[string][]letter) (all []string) {
 	return all
 }
 
-// isPostponed reports whether a poison queue is not read for an hour: it was, while some of its messages were invisible,
-// and the numbers of its rows and messages have stayed the same.
+// isPostponed reports whether a poison queue is not read for an hour: it was, while some of its messages were
+// invisible, and the numbers of its rows and messages have stayed the same.
 func (w *World) isPostponed(letters map[string][]letter, queue string) bool {
 	rows := w.rowsOf(queue)
 	reading := rows[record.ReadingID].Values

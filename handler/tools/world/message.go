@@ -103,13 +103,17 @@ func (g *generator) message(n int, calm time.Duration) *message {
 	m := &message{
 		token: fmt.Sprintf("tok-%03d", n), at: g.between(0, calm-time.Minute), queue: pick(g, mainQueue, mainQueue,
 			mainQueue, priorityQueue),
-		host:  pick(g, "a.example", "a.example", "b.example", secured, secured, narrow, narrow, metered, metered, pausing, pausing),
+		host: pick(g, "a.example", "a.example", "b.example", secured, secured, narrow, narrow, metered, metered,
+			pausing, pausing),
 		fails: pick(g, 0, 0, 1, 1, 2, 3, 5), final: pick(g, 200, 200, 200, 202, 400, 410),
 		hasReply: g.chance(0.4), replyFails: pick(g, 0, 0, 1, 2),
 		took:       pick(g, 0, 10*time.Millisecond, 300*time.Millisecond, 2*time.Second, 8*time.Second),
 		retryAfter: pick(g, 0, 0, 0, 7*time.Second, 40*time.Second),
 		delays: pick(g, []time.Duration{time.Second}, []time.Duration{5 * time.Second, 40 * time.Second},
-			[]time.Duration{35 * time.Second}, []time.Duration{time.Second, 10 * time.Second, time.Minute, 2 * time.Minute}),
+			[]time.Duration{35 * time.Second}, []time.Duration{
+				time.Second, 10 * time.Second, time.Minute,
+				2 * time.Minute,
+			}),
 	}
 	if g.chance(0.25) {
 		m.at = g.between(0, 3*time.Second) // a burst
@@ -146,7 +150,8 @@ func (g *generator) message(n int, calm time.Duration) *message {
 	}
 	if m.method != http.MethodGet {
 		m.header.Set("Content-Type", "text/plain")
-		m.body = secretMark + "-b-" + m.token + strings.Repeat(" æ", pick(g, 0, 0, 0, 10, 10, 10, 10, 10, 100, 100, 1000, 6000))
+		m.body = secretMark + "-b-" + m.token + strings.Repeat(" æ", pick(g, 0, 0, 0, 10, 10, 10, 10, 10, 100, 100,
+			1000, 6000))
 	}
 	switch {
 	case g.chance(0.15):
@@ -195,7 +200,8 @@ func (m *message) write(now time.Time, begin time.Time) {
 		m.body = m.token + " " + secretMark + `-b {"asyncCaller":1,"call":{"url":"http://b.example/"}}`
 		m.content, m.delays, m.mostAttempts = []byte(m.body), fastDelays, 0
 	case m.isMalformed:
-		m.content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s","call":{"url":"ftp://a.example/do/%[1]s"}}`, m.token)
+		m.content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s","call":{"url":"ftp://a.example/do/%[1]s"}}`,
+			m.token)
 	case m.isNexus:
 		m.content = m.nexus(now, begin)
 	default:
@@ -252,11 +258,11 @@ func (m *message) nexus(now, begin time.Time) []byte {
 	m.notBefore, m.giveUp = 0, ""
 	m.delays, m.mostAttempts = fastDelays, 0
 	httpMessage := func(method, host, path, body string, h http.Header) []byte {
-		text := method + " " + path + " HTTP/1.1\r\nHost: " + host + "\r\n"
-		for name, values := range h {
-			text += name + ": " + values[0] + "\r\n"
-		}
-		return []byte(text + "\r\n" + body)
+		var text bytes.Buffer
+		fmt.Fprintf(&text, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, path, host)
+		_ = h.Write(&text)
+		text.WriteString("\r\n" + body)
+		return text.Bytes()
 	}
 	raw := map[string]any{
 		"Id": m.token, "Title": m.method + " " + m.token, "Context": nil, "Priority": nil,

@@ -103,7 +103,7 @@ func (p *process) Write(text []byte) (int, error) {
 	if isDead {
 		return len(text), nil
 	}
-	for _, l := range bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n")) {
+	for l := range bytes.SplitSeq(bytes.TrimRight(text, "\n"), []byte("\n")) {
 		p.world.logged(p, string(l))
 	}
 	return len(text), nil
@@ -117,10 +117,12 @@ func (p *process) rows() tables { return tables{p, p.world.tables} }
 func (w *World) writeApp() error {
 	s := w.settings
 	app := filepath.Join(w.folder, "app")
-	hostJSON := fmt.Sprintf(`{"version":"2.0","functionTimeout":"00:05:00","customHandler":{"description":{"defaultExecutablePath":`+
-		`"async-caller","arguments":["serve"]}},"extensionBundle":{"id":"Microsoft.Azure.Functions.ExtensionBundle","version":`+
-		`"[4.*, 5.0.0)"},"extensions":{"queues":{"batchSize":%d,"newBatchThreshold":%d,"maxDequeueCount":5,"visibilityTimeout":`+
-		`"00:00:30","maxPollingInterval":"00:00:%02d","messageEncoding":"base64"}}}`, s.batch, s.threshold, int(s.polling.Seconds()))
+	hostJSON := fmt.Sprintf(`{"version":"2.0","functionTimeout":"00:05:00",
+		"customHandler":{"description":{"defaultExecutablePath":"async-caller","arguments":["serve"]}},
+		"extensionBundle":{"id":"Microsoft.Azure.Functions.ExtensionBundle","version":"[4.*, 5.0.0)"},
+		"extensions":{"queues":{"batchSize":%d,"newBatchThreshold":%d,"maxDequeueCount":5,
+			"visibilityTimeout":"00:00:30","maxPollingInterval":"00:00:%02d","messageEncoding":"base64"}}}`,
+		s.batch, s.threshold, int(s.polling.Seconds()))
 	queue := func(name string) string {
 		return `{"bindings":[{"type":"queueTrigger","direction":"in","name":"message","queueName":"` + name +
 			`","connection":"AzureWebJobsStorage","dataType":"binary"}]}`
@@ -136,8 +138,10 @@ func (w *World) writeApp() error {
 		"AC-monitor/function.json":         timer("0 * * * * *"),
 		"AC-poison-keeper/function.json":   timer("30 */2 * * * *"),
 		"retry.json":                       `{"fast":{"schedule":["4s","45s","2m"]}}`,
-		"routes.json":                      `{"orders-in":{"url":"http://a.example/do/route","contentType":"text/plain"}}`,
-		"targets.json": fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/m","burst":%d}},%q:{"headers":{"X-Profile":"$PROFILE"}}}`,
+		"routes.json": `{"orders-in":{"url":"http://a.example/do/route",
+			"contentType":"text/plain"}}`,
+		"targets.json": fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/m","burst":%d}},
+			%q:{"headers":{"X-Profile":"$PROFILE"}}}`,
 			narrow, narrowConcurrency, metered, meteredRate, meteredBurst, secured),
 	} {
 		path := filepath.Join(app, name)
@@ -352,12 +356,12 @@ func (w *World) awaitHost(h *hosting, g *grave, leave, cut context.CancelFunc, e
 	select {
 	case <-w.over:
 	case <-h.dead:
-		h.killHandler("with its host")
+		h.killHandler()
 		return 5 * time.Second
 	case <-time.After(e.at - w.now()):
 		if e.how == killed {
 			h.kill("by the schedule")
-			h.killHandler("with its host")
+			h.killHandler()
 			return e.away
 		}
 		w.tell(h.name, "stopped by the schedule")
@@ -367,7 +371,7 @@ func (w *World) awaitHost(h *hosting, g *grave, leave, cut context.CancelFunc, e
 	case <-g.done:
 		return e.away
 	case <-h.dead:
-		h.killHandler("with its host")
+		h.killHandler()
 		return e.away
 	case <-time.After(10 * time.Second):
 	}
@@ -376,7 +380,7 @@ func (w *World) awaitHost(h *hosting, g *grave, leave, cut context.CancelFunc, e
 	select {
 	case <-g.done:
 	case <-h.dead:
-		h.killHandler("with its host")
+		h.killHandler()
 	case <-time.After(70 * time.Second):
 		w.ended(h.name, h.holder, "cut short")
 		cut()
@@ -481,12 +485,12 @@ func (h *hosting) serve(ctx context.Context, p *process, c programinstance.Confi
 	serving.Wait()
 }
 
-func (h *hosting) killHandler(why string) {
+func (h *hosting) killHandler() {
 	h.mu.Lock()
 	p := h.running
 	h.mu.Unlock()
 	if p != nil {
-		p.kill(why)
+		p.kill("with its host")
 	}
 }
 
@@ -549,10 +553,14 @@ func messageBody(f functionapp.Function, m storage.Message, content []byte) []by
 	return encoded(map[string]any{
 		"Data": map[string]any{f.Binding: base64.StdEncoding.EncodeToString(content)},
 		"Metadata": map[string]any{
-			"DequeueCount": strconv.FormatInt(m.DequeueCount, 10), "Id": quoted(m.ID), "PopReceipt": quoted(m.PopReceipt),
+			"DequeueCount": strconv.FormatInt(m.DequeueCount, 10), "Id": quoted(m.ID),
+			"PopReceipt":     quoted(m.PopReceipt),
 			"ExpirationTime": m.ExpiresAt.UTC().Format(form), "InsertionTime": m.InsertedAt.UTC().Format(form),
 			"NextVisibleTime": m.NextVisibleAt.UTC().Format(form),
-			"sys":             map[string]string{"MethodName": f.Name, "UtcNow": time.Now().UTC().Format(time.RFC3339Nano)},
+			"sys": map[string]string{
+				"MethodName": f.Name,
+				"UtcNow":     time.Now().UTC().Format(time.RFC3339Nano),
+			},
 		},
 	})
 }
@@ -593,7 +601,8 @@ func (w *World) judgeUnsettled(text string) {
 		}
 	}
 	for _, f := range w.faults {
-		if f.hasStruck && (f.what == late || f.what == lost || f.what == foreign || f.what == repeated) && f.verb == update {
+		if f.hasStruck && (f.what == late || f.what == lost || f.what == foreign || f.what == repeated) &&
+			f.verb == update {
 			w.ledger(token).unsure++ // its receipt is used
 			return
 		}

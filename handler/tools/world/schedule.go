@@ -141,7 +141,7 @@ const (
 	isGarbled mode = "answers with what is not HTTP"
 )
 
-// The hosts of targets. The first ones are ordinary.
+// The hosts of targets that have rules of their own.
 const (
 	narrow  = "narrow.example"  // has a concurrency
 	metered = "metered.example" // has a rate
@@ -149,8 +149,6 @@ const (
 	denied  = "denied.example"  // must not be called
 	pausing = "pausing.example" // is paused by operators
 )
-
-var ordinary = []string{"a.example", "b.example", secured}
 
 // The limits of targets.json.
 const (
@@ -161,7 +159,7 @@ const (
 
 // NewSchedule returns the schedule of a seed.
 func NewSchedule(seed uint64) Schedule {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 71))}
+	g := &generator{rand.New(rand.NewPCG(seed, 71))} //nolint:gosec // keeps no secret
 	s := Schedule{Seed: seed, Calm: g.between(4*time.Minute, 9*time.Minute)}
 	s.Ahead = pick(g, 0, 0, 0, 0, 3*time.Second, -3*time.Second, 40*time.Second, -40*time.Second, 4*time.Minute,
 		-4*time.Minute)
@@ -207,14 +205,15 @@ func pick[T any](g *generator, of ...T) T { return of[g.IntN(len(of))] }
 
 func (g *generator) instance(n int, calm time.Duration) instancePlan {
 	i := instancePlan{isWorker: g.chance(0.5)}
-	i.ahead = pick(g, 0, 0, time.Second, -time.Second, 2*time.Second, -2*time.Second, 2*time.Second, 20*time.Second)
+	i.ahead = pick(g, 0, 0, time.Second, -time.Second, 2*time.Second, -2*time.Second, 20*time.Second, -20*time.Second)
 	if n > 0 {
 		i.start = g.between(0, calm/2)
 	}
 	at := i.start
 	for range pick(g, 0, 0, 1, 1, 2) {
 		at += g.between(20*time.Second, calm/2)
-		e := end{at: at, how: pick(g, stopped, stopped, killed, killed, handlerKilled), away: g.between(time.Second, time.Minute)}
+		e := end{at: at, how: pick(g, stopped, stopped, killed, killed, handlerKilled), away: g.between(time.Second,
+			time.Minute)}
 		if i.isWorker && e.how == handlerKilled {
 			e.how = killed
 		}

@@ -28,7 +28,7 @@ type network struct {
 
 func newNetwork(w *World) *network {
 	n := &network{world: w, connections: make(chan net.Conn), closed: make(chan struct{})}
-	n.server = http.Server{
+	n.server = http.Server{ //nolint:gosec // its clients are this world's
 		Handler: n,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, peerKey{}, c.(*peer)) //nolint:forcetypeassert // connect makes no others
@@ -197,7 +197,8 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 		w.brokenLocked("docs/targets.md: %s: the header of a profile of another host at %s", token, p.host)
 	}
 	if a.isHop && (r.Method != m.method || body != m.body) {
-		w.brokenLocked("docs/retry.md: %s: behind a redirect: %s with %d bytes, not %s with %d", token, r.Method, len(body),
+		w.brokenLocked("docs/retry.md: %s: behind a redirect: %s with %d bytes, not %s with %d", token, r.Method,
+			len(body),
 			m.method, len(m.body))
 	}
 	if a.isHop && r.Header.Get("Authorization") != "" {
@@ -210,7 +211,7 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 	}
 	a.mode = w.modeOf(p.host)
 	isCut := a.mode == resets || a.mode == refuses || a.mode == isGarbled
-	a.isCounted = !a.isHop && !(isCut && r.Method == http.MethodGet) // net/http repeats that in the same turn
+	a.isCounted = !a.isHop && (!isCut || r.Method != http.MethodGet) // net/http repeats that in the same turn
 	if a.isCounted {
 		w.calls[p.host]++
 		w.begun[p.host] = append(w.begun[p.host], now)
@@ -301,8 +302,10 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 	if status == 0 {
 		a.retryAfter = 0
 	}
-	w.note(token, fact{kind: answered, by: p.process.name, attempt: attempt, status: status, asked: a.retryAfter,
-		isCut: a.mode == breaks})
+	w.note(token, fact{
+		kind: answered, by: p.process.name, attempt: attempt, status: status, asked: a.retryAfter,
+		isCut: a.mode == breaks,
+	})
 	m := w.byToken[strings.TrimSuffix(token, replySuffix)]
 	isDone := status/100 == 2 && (strings.HasSuffix(token, replySuffix) || m != nil && !m.hasReply)
 	if isDone {
@@ -327,9 +330,11 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 	}
 	switch {
 	case p.host != m.host, r.Method != m.method, r.URL.RequestURI() != m.path, body != m.body:
-		w.brokenLocked("docs/envelope.md: %s: another call than was sent: %s %s%s with %d bytes", token, r.Method, p.host,
+		w.brokenLocked("docs/envelope.md: %s: another call than was sent: %s %s%s with %d bytes", token, r.Method,
+			p.host,
 			r.URL.Path, len(body))
-	case r.Header.Get("X-Secret") != m.header.Get("X-Secret"), r.Header.Get("Authorization") != m.header.Get("Authorization"):
+	case r.Header.Get("X-Secret") != m.header.Get("X-Secret"),
+		r.Header.Get("Authorization") != m.header.Get("Authorization"):
 		w.brokenLocked("docs/envelope.md: %s: a header of the call is missing", token)
 	case r.Header.Get("X-Edited") != m.header.Get("X-Edited"):
 		w.brokenLocked("docs/calls.md: %s: the header of an edit is %q", token, r.Header.Get("X-Edited"))
@@ -340,18 +345,21 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 	case m.notBefore > 0 && now < m.notBefore-w.drift() && l.lives == 0:
 		w.brokenLocked("docs/envelope.md: %s: called at %v, before %v", token, now, m.notBefore)
 	case m.mostAttempts > 0 && r.Header.Get("X-Async-Caller-Attempt") > strconv.Itoa(m.mostAttempts):
-		w.brokenLocked("docs/retry.md: %s: attempt %s of %d", token, r.Header.Get("X-Async-Caller-Attempt"), m.mostAttempts)
+		w.brokenLocked("docs/retry.md: %s: attempt %s of %d", token, r.Header.Get("X-Async-Caller-Attempt"),
+			m.mostAttempts)
 	case m.isMalformed, m.host == denied:
 		w.brokenLocked("docs/envelope.md: %s: called, and must not be", token)
 	case !m.isNexus && m.queue != routedQueue && r.Header.Get("Idempotency-Key") != m.id:
 		w.brokenLocked("docs/envelope.md: %s: the key is %q", token, r.Header.Get("Idempotency-Key"))
 	case w.isKeptAlready(token):
-		w.brokenLocked("docs/history.md: %s: called at %v, though the history has its delivery at %v", token, now, w.kept[token])
+		w.brokenLocked("docs/history.md: %s: called at %v, though the history has its delivery at %v", token, now,
+			w.kept[token])
 	}
 	if p.host == pausing {
 		for _, pause := range w.pauses {
 			if now > pause.from+20*time.Second && now < pause.to && !w.isBlind(p.process.name) {
-				w.brokenLocked("docs/targets.md: %s: called at %v while its target is paused since %v", token, now, pause.from)
+				w.brokenLocked("docs/targets.md: %s: called at %v while its target is paused since %v", token, now,
+					pause.from)
 			}
 		}
 	}
@@ -391,7 +399,8 @@ func (w *World) judgeReply(m *message, token string, r *http.Request, body strin
 	case err != nil || report.ID != m.id:
 		w.brokenLocked("docs/envelope.md: %s: the callback is for %q, %v", token, report.ID, err)
 	case !isKnown && m.host != denied:
-		w.brokenLocked("docs/envelope.md: %s: the callback says %d, and the target answered %v", token, report.StatusCode, want)
+		w.brokenLocked("docs/envelope.md: %s: the callback says %d, and the target answered %v", token,
+			report.StatusCode, want)
 	case r.Header.Get("X-Secret") != secretMark+"-r-"+m.token:
 		w.brokenLocked("docs/envelope.md: %s: a header of the callback is missing", token)
 	}

@@ -138,7 +138,8 @@ type line struct {
 func New(s Schedule, folder string) *World {
 	w := &World{
 		Schedule: s, folder: folder, store: memory.New(), tables: &memory.Tables{}, begin: time.Now(),
-		over: make(chan struct{}), buried: make(chan struct{}), rand: rand.New(rand.NewPCG(s.Seed, 72)),
+		over: make(chan struct{}), buried: make(chan struct{}),
+		rand:    rand.New(rand.NewPCG(s.Seed, 72)), //nolint:gosec // keeps no secret
 		byToken: map[string]*message{}, ledgers: map[string]*ledger{}, items: map[string]*queueItem{},
 		calls: map[string]int{}, begun: map[string][]time.Duration{}, kept: map[string]time.Duration{},
 		records: newRecords(),
@@ -363,7 +364,10 @@ func (w *World) answered(p *process, verb verb, token string, times int, f what,
 	isLong := slices.ContainsFunc(w.outages, func(o outage) bool { // a delete is given up after half a minute
 		return !o.tables && o.to-o.from > 25*time.Second && w.now() > o.from && w.now() < o.to+time.Minute
 	})
-	if times > 0 && err != nil && f != "" && !(f.isUnsure() && verb != receive) || p.class != operator && verb == remove && err != nil && isLong {
+	isCounted := f.isUnsure() && verb != receive // by strike
+	isUnknown := times > 0 && err != nil && f != "" && !isCounted
+	isGivenUp := p.class != operator && verb == remove && err != nil && isLong
+	if isUnknown || isGivenUp {
 		w.ledger(token).unsure++
 	}
 }
@@ -381,7 +385,8 @@ func (w *World) Text(most int) string {
 	fmt.Fprintln(&b, w.Schedule)
 	all := slices.Clone(w.lines)
 	for _, o := range w.outages {
-		all = append(all, line{o.from, "world", fmt.Sprintf("until %v each request to storage (tables: %v) %s %s", o.to, o.tables,
+		all = append(all, line{o.from, "world", fmt.Sprintf("until %v each request to storage (tables: %v) %s %s",
+			o.to, o.tables,
 			o.verb, o.what)})
 	}
 	for _, t := range w.troubles {
@@ -389,7 +394,8 @@ func (w *World) Text(most int) string {
 	}
 	for token, l := range w.ledgers {
 		for _, f := range l.facts {
-			all = append(all, line{f.at, f.by, fmt.Sprintf("%s: %s %s %s attempt %d status %d", token, f.kind, f.id, f.queue,
+			all = append(all, line{f.at, f.by, fmt.Sprintf("%s: %s %s %s attempt %d status %d", token, f.kind, f.id,
+				f.queue,
 				f.attempt, f.status)})
 		}
 	}
@@ -399,10 +405,11 @@ func (w *World) Text(most int) string {
 		token := anyToken.FindString(l.text)
 		isShown := token != "" && slices.Contains(tokens, token) || token == "" && !strings.HasPrefix(l.text, "{") ||
 			l.who == "judge"
-		isShown = isShown || slices.ContainsFunc(w.lines, func(p line) bool { // what came before a problem of no message
-			const before = 15 * time.Second
-			return p.who == "judge" && anyToken.FindString(p.text) == "" && l.at <= p.at && l.at > p.at-before
-		})
+		isShown = isShown || slices.ContainsFunc(w.lines,
+			func(p line) bool { // what came before a problem of no message
+				const before = 15 * time.Second
+				return p.who == "judge" && anyToken.FindString(p.text) == "" && l.at <= p.at && l.at > p.at-before
+			})
 		if !isShown {
 			continue
 		}
@@ -423,15 +430,16 @@ func inWords(text string) string {
 	if err != nil {
 		return text
 	}
-	words := fmt.Sprint(fields["message"])
+	var words strings.Builder
+	fmt.Fprint(&words, fields["message"])
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		switch name {
 		case "message", "function", "invocation_id", "trace_id", "span_id", "time", "account", "version":
 		default:
-			words += fmt.Sprintf(" %s=%v", name, fields[name])
+			fmt.Fprintf(&words, " %s=%v", name, fields[name])
 		}
 	}
-	return words
+	return words.String()
 }
 
 // Folder returns a new folder for a world, in memory where the system has such files, and what removes it.

@@ -159,7 +159,8 @@ func TestRowOfEachWait(t *testing.T) {
 				then := o.Observe(&delivery.Report{
 					Result: delivery.Result{
 						Decision: decision.Decision{
-							Action: decision.Reschedule, Delay: delay, State: envelope.State{NextAttemptAt: e.NextAttemptAt},
+							Action: decision.Reschedule, Delay: delay,
+							State: envelope.State{NextAttemptAt: e.NextAttemptAt},
 						},
 						Message: decision.Message{Queue: "main", ID: "old"},
 					},
