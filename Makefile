@@ -84,6 +84,7 @@ check: needs-go needs-chromium ## what CI runs: formatting, tidiness, lint, all 
 	$(MAKE) test
 	$(MAKE) test-browser
 	$(MAKE) -j 2 --output-sync test-worker faults-short # both wait more than they compute
+	$(MAKE) world
 
 faults: $(AZURITE) ## inject hundreds of faults into the message flow and check that no message is lost (FLAGS=-seed=1)
 	go run ./handler/tools/faults $(FLAGS)
