@@ -264,8 +264,28 @@ func (w *World) judge() {
 	for _, m := range w.messages {
 		w.judgeMessage(m, letters)
 	}
+	w.judgeTables()
 	if w.now()-w.aliveAt > 150*time.Second {
 		w.brokenLocked("docs/log.md: the log says that the app is alive at %v, and then no more", w.aliveAt)
+	}
+}
+
+// judgeTables judges that no table grows with time: its rows are those of messages, targets, instances and runs.
+func (w *World) judgeTables() {
+	const most = 600
+	names, err := w.tables.TableNames(context.Background(), "")
+	if err != nil {
+		w.brokenLocked("names of tables: %v", err)
+	}
+	for _, name := range names {
+		rows := 0
+		_ = w.tables.Open(name).List(context.Background(), storage.Query{}, func(storage.Entity) error {
+			rows++
+			return nil
+		})
+		if rows > most {
+			w.brokenLocked("SECURITY.md: table %s has %d rows", name, rows)
+		}
 	}
 }
 
@@ -315,8 +335,7 @@ func (w *World) judgeCalls(token string, l *ledger, unsure int) {
 	for attempt, times := range made {
 		if times > 1+unsure+l.lives+l.stops {
 			w.brokenLocked("docs/reliability.md: %s: attempt %d was made %d times, faults explain %d", token, attempt,
-				times,
-				1+unsure+l.lives+l.stops)
+				times, 1+unsure+l.lives+l.stops)
 		}
 	}
 }

@@ -97,11 +97,10 @@ func (f what) isUnsure() bool { return slices.Contains([]what{lost, foreign, lat
 
 // fault is what happens to the first request of a kind after a time.
 type fault struct {
-	from time.Duration
-	verb verb
-	by   class
-	what what
-	// queue limits it to requests about a queue with this beginning.
+	from      time.Duration
+	verb      verb
+	by        class
+	what      what
 	hasStruck bool
 }
 
@@ -170,16 +169,13 @@ func NewSchedule(seed uint64) Schedule {
 		batch:       pick(g, 1, 4, 16, 32), threshold: pick(g, 8, 32, 224),
 		polling: pick(g, 2*time.Second, 5*time.Second, 10*time.Second),
 	}
-	for n := range 1 + g.IntN(4) {
+	for n := range 2 + g.IntN(4) {
 		s.instances = append(s.instances, g.instance(n, s.Calm))
-	}
-	if len(s.instances) == 1 {
-		s.instances = append(s.instances, g.instance(1, s.Calm))
 	}
 	for n := range 20 + g.IntN(15) {
 		s.messages = append(s.messages, g.message(n, s.Calm))
 	}
-	for range 4 + g.IntN(8) {
+	for range 5 + g.IntN(8) {
 		s.faults = append(s.faults, g.fault(s.Calm))
 	}
 	for range pick(g, 0, 1, 1, 2) {
