@@ -1,12 +1,14 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +31,7 @@ func (w *World) wrote(p *process, queue, id string, item storage.Item) {
 	if p.class == operator {
 		return
 	}
+	defer func() { w.ledger(token).interrupted = 0 }()
 	for _, m := range w.items {
 		if m.by == p.holder && (m.token == token || token == m.token+replySuffix) {
 			m.isSettled = true
@@ -560,7 +563,8 @@ func (w *World) isPostponed(letters map[string][]letter, queue string) bool {
 			recorded++
 		}
 	}
-	return fmt.Sprint(reading["rows"], reading["messages"]) == fmt.Sprint(recorded, messages)
+	number := func(name string) string { return cmp.Or(strings.Trim(fmt.Sprint(reading[name]), "<nil>"), "0") }
+	return number("rows") == strconv.Itoa(recorded) && number("messages") == strconv.Itoa(messages)
 }
 
 func (w *World) tokenOfLocked(id string) string {
