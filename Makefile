@@ -43,7 +43,8 @@ start: needs-go needs-func ## func start in dist (needs Azure Functions Core Too
 # work and operation, whose tests it sees. The tests of executables, of which e2e takes longest, wait more than they
 # compute: the others run beside them, and give way to them. test-browser has those that need Chromium.
 race_free = internal/plain/ internal/rules/ operate/message app/config app/functionapp gates/admission \
-	deliver/delivery observers/sight program/cli tools/e2e tools/quickstart tools/simulation tools/stage handler$$
+	deliver/delivery observers/sight program/cli tools/e2e tools/quickstart tools/simulation tools/stage tools/world \
+	handler$$
 select = grep $(1) $(foreach package,$(race_free),-e '/$(package)')
 gotest = xargs go test -shuffle=on -count=1 -timeout 10m -parallel 8
 

@@ -77,9 +77,10 @@ func (w *World) runHost(id string, e end, ahead time.Duration) (away time.Durati
 	}
 	handlers := make(chan struct{})
 	stopHandler := make(chan struct{})
+	ofHandlers := e
 	go func() {
 		defer close(handlers)
-		h.runHandlers(id, stopHandler, e)
+		h.runHandlers(id, stopHandler, ofHandlers)
 	}()
 	go func() {
 		defer close(g.done)

@@ -419,7 +419,7 @@ func (w *World) judgeLetter(m *message, letter letter) {
 		w.brokenLocked("docs/envelope.md: %s: the dead letter has another body", m.token)
 	case letter.Expires() && (isOurs || w.now()-max(w.writtenAt(letter.ID), w.Calm) > keeperTime):
 		w.brokenLocked("docs/reliability.md: %s: the dead letter expires at %v", m.token, letter.ExpiresAt)
-	case letter.reason == "expired" && w.ledger(m.token).unsure+w.ledger(m.token).stops == 0 && w.hadTime(m):
+	case letter.reason == "expired" && w.ledger(m.token).stops == 0 && !w.isDisturbed(m.token) && w.hadTime(m):
 		w.brokenLocked("docs/retry.md: %s: expired, and its target had answered in time", m.token)
 	case letter.reason == "expired" && m.deadline > 0 && m.deadline-w.writtenAt(letter.ID) > 2*time.Minute+m.delays[0]:
 		w.brokenLocked("docs/retry.md: %s: given up %v before its deadline", m.token, m.deadline-w.writtenAt(letter.ID))
