@@ -9,8 +9,8 @@ SAMPLES = handler/tools/quickstart/node_modules/.installed
 AXE = handler/tools/browser/node_modules/.installed
 
 .PHONY: help build demo run start test test-plain test-race test-browser test-worker test-long test-func check faults \
-	faults-short faults-long world world-long planted bench size vuln format package release deploy azure-smoke azurite npm needs-go \
-	needs-func needs-node needs-chromium
+	faults-short faults-long world world-long planted bench size vuln format package release deploy azure-smoke \
+	azurite npm needs-go needs-func needs-node needs-chromium
 
 # Only test-func and test-worker set it: from the environment, it would leave out scenarios of the other targets.
 unexport E2E_HOST

@@ -520,7 +520,8 @@ func importExported(ctx context.Context, op *operation.Operations) (*operation.P
 	_, err := op.Account.List(ctx, account.Source{Limit: 3, ReadQueues: true}, func(f account.Found) {
 		failed = cmp.Or(failed, operation.WriteRecord(&file, f))
 	})
-	if err = cmp.Or(err, failed); err != nil {
+	err = cmp.Or(err, failed)
+	if err != nil {
 		return nil, err
 	}
 	return op.PlanImport(ctx, &file, operation.Import{})

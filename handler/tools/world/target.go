@@ -198,15 +198,14 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 	}
 	if a.isHop && (r.Method != m.method || body != m.body) {
 		w.brokenLocked("docs/retry.md: %s: behind a redirect: %s with %d bytes, not %s with %d", token, r.Method,
-			len(body),
-			m.method, len(m.body))
+			len(body), m.method, len(m.body))
 	}
 	if a.isHop && r.Header.Get("Authorization") != "" {
 		w.brokenLocked("docs/envelope.md: %s: credentials behind a redirect to %s", token, p.host)
 	}
 	l := w.ledger(token)
 	if !a.isHop {
-		w.judgeCall(m, token, p, r, body)
+		w.judgeCall(m, token, attempt, p, r, body)
 		w.note(token, fact{kind: called, by: p.process.name, attempt: attempt})
 	}
 	a.mode = w.modeOf(p.host)
@@ -318,7 +317,7 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 }
 
 // judgeCall compares a call with what its sender wrote.
-func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, body string) {
+func (w *World) judgeCall(m *message, token string, attempt int, p *peer, r *http.Request, body string) {
 	now := w.now()
 	if strings.HasSuffix(token, replySuffix) {
 		w.judgeReply(m, token, r, body)
@@ -331,8 +330,7 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 	switch {
 	case p.host != m.host, r.Method != m.method, r.URL.RequestURI() != m.path, body != m.body:
 		w.brokenLocked("docs/envelope.md: %s: another call than was sent: %s %s%s with %d bytes", token, r.Method,
-			p.host,
-			r.URL.Path, len(body))
+			p.host, r.URL.Path, len(body))
 	case r.Header.Get("X-Secret") != m.header.Get("X-Secret"),
 		r.Header.Get("Authorization") != m.header.Get("Authorization"):
 		w.brokenLocked("docs/envelope.md: %s: a header of the call is missing", token)
@@ -344,9 +342,8 @@ func (w *World) judgeCall(m *message, token string, p *peer, r *http.Request, bo
 		w.brokenLocked("docs/retry.md: %s: called at %v, after its deadline %v", token, now, m.deadline)
 	case m.notBefore > 0 && now < m.notBefore-w.drift() && l.lives == 0:
 		w.brokenLocked("docs/envelope.md: %s: called at %v, before %v", token, now, m.notBefore)
-	case m.mostAttempts > 0 && r.Header.Get("X-Async-Caller-Attempt") > strconv.Itoa(m.mostAttempts):
-		w.brokenLocked("docs/retry.md: %s: attempt %s of %d", token, r.Header.Get("X-Async-Caller-Attempt"),
-			m.mostAttempts)
+	case m.mostAttempts > 0 && attempt > m.mostAttempts:
+		w.brokenLocked("docs/retry.md: %s: attempt %d of %d", token, attempt, m.mostAttempts)
 	case m.isMalformed, m.host == denied:
 		w.brokenLocked("docs/envelope.md: %s: called, and must not be", token)
 	case !m.isNexus && m.queue != routedQueue && r.Header.Get("Idempotency-Key") != m.id:

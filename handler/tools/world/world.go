@@ -34,7 +34,7 @@ type World struct {
 	begin  time.Time
 	over   chan struct{}
 	buried chan struct{}
-	// running are the processes and the senders, pending the requests that are carried out late.
+	// running are the processes and the senders, pending what happens later, and acting the operators.
 	running, pending, acting sync.WaitGroup
 	network                  *network
 
@@ -45,7 +45,7 @@ type World struct {
 	byToken  map[string]*message
 	ledgers  map[string]*ledger
 	items    map[string]*queueItem // the messages on queues, by their ids
-	// kills and stops are when processes ended.
+	// kills are the ends of processes, stops included.
 	kills []ending
 	// graves are what killed processes left running, and hosts the hosts that run, the oldest first.
 	graves []*grave
@@ -184,7 +184,7 @@ func (w *World) brokenLocked(format string, args ...any) {
 func (w *World) later(do func()) {
 	after := time.Second + time.Duration(w.random(4000))*time.Millisecond
 	w.pending.Go(func() {
-		time.Sleep(after) //nolint:forbidigo // virtual
+		<-time.After(after)
 		do()
 	})
 }
@@ -386,8 +386,7 @@ func (w *World) Text(most int) string {
 	all := slices.Clone(w.lines)
 	for _, o := range w.outages {
 		all = append(all, line{o.from, "world", fmt.Sprintf("until %v each request to storage (tables: %v) %s %s",
-			o.to, o.tables,
-			o.verb, o.what)})
+			o.to, o.tables, o.verb, o.what)})
 	}
 	for _, t := range w.troubles {
 		all = append(all, line{t.from, "world", fmt.Sprintf("until %v %s %s", t.to, t.host, t.mode)})
@@ -395,8 +394,7 @@ func (w *World) Text(most int) string {
 	for token, l := range w.ledgers {
 		for _, f := range l.facts {
 			all = append(all, line{f.at, f.by, fmt.Sprintf("%s: %s %s %s attempt %d status %d", token, f.kind, f.id,
-				f.queue,
-				f.attempt, f.status)})
+				f.queue, f.attempt, f.status)})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y line) int { return cmp.Compare(x.at, y.at) })

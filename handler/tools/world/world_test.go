@@ -39,8 +39,11 @@ func TestWorld(t *testing.T) {
 	t.Logf("%d schedules in %v", min(seed.Load(), *schedules), time.Since(began).Round(time.Millisecond))
 }
 
-// found are seeds whose schedules have broken a promise. What happens at the same moment differs each time.
-var found = []uint64{12, 37, 162}
+// found are seeds whose schedules break a promise without a mend of the product. A change of the generator makes other
+// schedules of all seeds: renew them then.
+var found = []uint64{
+	94, // AC-monitor compared only the numbers of dead letters and rows
+}
 
 // TestFound plays them a few times.
 func TestFound(t *testing.T) {
