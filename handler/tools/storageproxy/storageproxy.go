@@ -1,6 +1,7 @@
 // Package storageproxy provides a proxy between a client of Queue Storage and the service. It forwards every request
 // unchanged, so that signatures hold, and calls a watcher twice for each: before storage receives the request, and
-// after storage has answered but the client does not know yet. The watcher can interfere both times.
+// after storage has answered but the client does not know yet. The watcher can interfere both times. An update is
+// repeated if Azurite answers with the receipt that the message had before.
 package storageproxy
 
 import (
@@ -144,6 +145,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Storage finishes what it has begun, even if the client leaves.
 	began := time.Now()
 	status, header, content := p.forward(context.WithoutCancel(r.Context()), r, body)
+	for n := 0; n < maxSame && request.Operation == Update && header.Get("X-Ms-Popreceipt") == receipt(r); n++ {
+		status, header, content = p.forward(context.WithoutCancel(r.Context()), r, body)
+	}
 	answer := Answer{
 		Status: status, Took: time.Since(began), Messages: messages(request.Operation, content),
 		ClientLeft: r.Context().Err() != nil,
@@ -163,6 +167,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 	_, _ = w.Write(content) // the client may have left
 }
+
+// maxSame is how often an update is repeated because its receipt is the one before. Azurite makes a receipt of the
+// second and 16 random bits, so that the old one stays valid now and then: the host's delete then removes a message
+// that the handler has rescheduled.
+const maxSame = 4
+
+// receipt returns the receipt with which a request updates a message.
+func receipt(r *http.Request) string { return r.URL.Query().Get("popreceipt") }
 
 // interfere carries out an order and reports whether the request is finished.
 func interfere(w http.ResponseWriter, r *http.Request, o Order) bool {

@@ -3,6 +3,8 @@ package storageproxy_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -83,5 +85,39 @@ func TestOrders(t *testing.T) {
 				t.Errorf("%d messages were written, %v; want %d", len(messages), err, test.written)
 			}
 		})
+	}
+}
+
+// TestReceipts checks that an update is repeated until it has another receipt, as Azure's always has: otherwise the old
+// one can still delete the message.
+func TestReceipts(t *testing.T) {
+	updates := 0
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		updates++
+		receipt := r.URL.Query().Get("popreceipt")
+		if updates > 1 {
+			receipt = "another"
+		}
+		w.Header().Set("X-Ms-Popreceipt", receipt)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(upstream.Close)
+	proxy, err := storageproxy.Open(t.Context(), upstream.URL+"/account", &orders{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut,
+		"http://"+proxy.Addr+"/account/q-1/messages/m1?popreceipt=first&visibilitytimeout=1", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if got := response.Header.Get("X-Ms-Popreceipt"); got != "another" || updates != 2 {
+		t.Errorf("receipt %q after %d updates", got, updates)
 	}
 }
