@@ -98,13 +98,12 @@ func decoded(text string) []byte {
 	return content
 }
 
-// message returns the nth message.
-func (g *generator) message(n int, calm time.Duration) *message {
+// message returns the nth message, to one of the hosts.
+func (g *generator) message(n int, hosts []string, calm time.Duration) *message {
 	m := &message{
 		token: fmt.Sprintf("tok-%03d", n), at: g.between(0, calm-time.Minute), queue: pick(g, mainQueue, mainQueue,
 			mainQueue, priorityQueue),
-		host: pick(g, "a.example", "a.example", "b.example", secured, secured, narrow, narrow, metered, metered,
-			pausing, pausing),
+		host:  pick(g, hosts...),
 		fails: pick(g, 0, 0, 1, 1, 2, 3, 5), final: pick(g, 200, 200, 200, 202, 400, 410),
 		hasReply: g.chance(0.4), replyFails: pick(g, 0, 0, 1, 2),
 		took:       pick(g, 0, 10*time.Millisecond, 300*time.Millisecond, 2*time.Second, 8*time.Second),

@@ -121,7 +121,7 @@ func (g *generator) act(by int, calm time.Duration) act {
 	case 0:
 		a.all = true
 	case 1:
-		a.host = pick(g, "a.example", "a.example", "b.example", secured, narrow, metered, pausing)
+		a.host = pick(g, "a.example", "a.example", probed, secured, narrow, metered, pausing)
 	}
 	isDelete := a.command == deleteLetters || a.command == deleteScheduled
 	if isDelete && a.all { // messages are left for others

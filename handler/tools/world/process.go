@@ -128,8 +128,8 @@ func (w *World) writeApp() error {
 		"routes.json": `{"orders-in":{"url":"http://a.example/do/route",
 			"contentType":"text/plain"}}`,
 		"targets.json": fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/m","burst":%d}},
-			%q:{"headers":{"X-Profile":"$PROFILE"}}}`,
-			narrow, narrowConcurrency, metered, meteredRate, meteredBurst, secured),
+			%q:{"headers":{"X-Profile":"$PROFILE"}},%q:{"breaker":{"minDelay":"1s","maxDelay":"10s"}}}`,
+			narrow, narrowConcurrency, metered, meteredRate, meteredBurst, secured, probed),
 	} {
 		path := filepath.Join(app, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

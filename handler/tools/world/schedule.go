@@ -146,6 +146,7 @@ const (
 	metered = "metered.example" // has a rate
 	secured = "secured.example" // has a secret header
 	denied  = "denied.example"  // must not be called
+	probed  = "probed.example"  // is tried again a few seconds after its breaker opened
 	pausing = "pausing.example" // is paused by operators
 )
 
@@ -166,14 +167,21 @@ func NewSchedule(seed uint64) Schedule {
 		update: g.chance(0.3), history: g.chance(0.5), tables: !g.chance(0.05),
 		callTimeout: pick(g, 10*time.Second, 30*time.Second, 2*time.Minute),
 		expiration:  g.between(12*time.Minute, 16*time.Minute).Truncate(time.Second),
-		batch:       pick(g, 1, 4, 16, 32), threshold: pick(g, 8, 32, 224),
+		batch:       pick(g, 1, 4, 16, 32), threshold: pick(g, 8, 8, 32, 224),
 		polling: pick(g, 2*time.Second, 5*time.Second, 10*time.Second),
 	}
+	workers := pick(g, 0, 1, 0.5, 0.5) // what one kind of instance gets wrong, the other would make good
 	for n := range 2 + g.IntN(4) {
-		s.instances = append(s.instances, g.instance(n, s.Calm))
+		s.instances = append(s.instances, g.instance(n, workers, s.Calm))
+	}
+	hosts := []string{"a.example", "a.example", probed, secured, secured, narrow, narrow, metered, metered, pausing,
+		pausing}
+	if g.chance(0.2) { // most calls go to one target, which does not answer for minutes
+		hosts = []string{probed, probed, probed, "a.example"}
+		s.troubles = append(s.troubles, trouble{host: probed, mode: pick(g, hangs, resets, refuses), to: s.Calm})
 	}
 	for n := range 20 + g.IntN(15) {
-		s.messages = append(s.messages, g.message(n, s.Calm))
+		s.messages = append(s.messages, g.message(n, hosts, s.Calm))
 	}
 	for range 5 + g.IntN(8) {
 		s.faults = append(s.faults, g.fault(s.Calm))
@@ -199,8 +207,9 @@ func (g *generator) between(from, to time.Duration) time.Duration {
 
 func pick[T any](g *generator, of ...T) T { return of[g.IntN(len(of))] }
 
-func (g *generator) instance(n int, calm time.Duration) instancePlan {
-	i := instancePlan{isWorker: g.chance(0.5)}
+// instance returns the plan of the n-th instance, which is a worker with a probability.
+func (g *generator) instance(n int, worker float64, calm time.Duration) instancePlan {
+	i := instancePlan{isWorker: g.chance(worker)}
 	i.ahead = pick(g, 0, 0, time.Second, -time.Second, 2*time.Second, -2*time.Second, 20*time.Second, -20*time.Second)
 	if n > 0 {
 		i.start = g.between(0, calm/2)
@@ -249,7 +258,7 @@ func (g *generator) outage(calm time.Duration) outage {
 
 func (g *generator) trouble(calm time.Duration) trouble {
 	t := trouble{
-		host: pick(g, "a.example", "a.example", "b.example", secured, narrow, metered, pausing),
+		host: pick(g, "a.example", "a.example", probed, secured, narrow, metered, pausing),
 		mode: pick(g, isDown, isDown, hangs, resets, refuses, isLimited, redirects, moves, breaks, isGarbled),
 	}
 	t.from = g.between(0, calm-2*time.Minute)
