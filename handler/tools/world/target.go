@@ -372,9 +372,6 @@ func (w *World) isKeptAlready(token string) bool {
 	return isKept && w.settings.history && w.now() > at+5*time.Second && !isAway && w.ledger(token).lives == 0
 }
 
-// trailLength is at most how many attempts an envelope has in full: of more it may not know the latest answer.
-const trailLength = 8
-
 // judgeReply compares a callback with the outcome of its call.
 func (w *World) judgeReply(m *message, token string, r *http.Request, body string) {
 	var report struct {
@@ -385,11 +382,10 @@ func (w *World) judgeReply(m *message, token string, r *http.Request, body strin
 	err := json.Unmarshal([]byte(body), &report)
 	l := w.ledger(m.token)
 	want := []int{504} // without any answer
-	isLong := slices.ContainsFunc(l.facts, func(f fact) bool { return f.attempt > trailLength })
 	for _, f := range l.facts {
 		switch {
 		case f.kind != answered || f.status == 0:
-		case l.unsure+l.lives+l.stops > 0 || f.isCut || isLong:
+		case l.unsure+l.lives+l.stops > 0 || f.isCut:
 			want = append(want, f.status)
 		default:
 			want = []int{f.status}

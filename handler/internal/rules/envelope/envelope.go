@@ -222,16 +222,13 @@ func (c StatusCode) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, int64(c), 10), nil
 }
 
-// LatestStatus returns the status of the target's latest answer that the state knows, or 0. A 2xx in the trail is
-// no answer: it broke off.
+// LatestStatus returns the status of the target's latest answer that the state knows, or 0.
 func (e *Envelope) LatestStatus() int {
 	if e.Latest != nil {
 		return e.Latest.Status
 	}
-	for _, attempt := range slices.Backward(e.Trail) {
-		if attempt.Status != 0 && attempt.Status/100 != 2 {
-			return attempt.Status
-		}
+	if i := latestAnswer(e.Trail); i >= 0 {
+		return e.Trail[i].Status
 	}
 	return 0
 }

@@ -119,17 +119,31 @@ type Attempt struct {
 }
 
 // AppendAttempt returns the trail with one more attempt. It drops attempts from the middle to keep the trail within 2
-// KiB.
+// KiB, but not the latest with an answer, which a callback reports.
 func AppendAttempt(trail []Attempt, a Attempt) []Attempt {
 	a.Error, a.Took = text.Clip(a.Error, maxTrailError), min(max(a.Took, 0), maxTook)
 	longer := append(slices.Clip(trail), a)
 	tooLong := func() bool {
 		return len(longer) > maxTrailEntries || len(camelCase.trail(longer)) > maxTrailBytes
 	}
-	for len(longer) > firstAttempts+1 && tooLong() {
-		longer = slices.Concat(longer[:firstAttempts], longer[firstAttempts+1:])
+	for len(longer) > firstAttempts+2 && tooLong() {
+		drop := firstAttempts
+		if latestAnswer(longer) == drop {
+			drop++
+		}
+		longer = slices.Concat(longer[:drop], longer[drop+1:])
 	}
 	return longer
+}
+
+// latestAnswer returns the index of the latest attempt with an answer, or -1. A 2xx is none: it broke off.
+func latestAnswer(trail []Attempt) int {
+	for i, a := range slices.Backward(trail) {
+		if a.Status != 0 && a.Status/100 != 2 {
+			return i
+		}
+	}
+	return -1
 }
 
 // spelling is how a format writes and compares member names, which are given in camelCase, and writes times.
