@@ -39,11 +39,8 @@ func TestObject(t *testing.T) {
 			`{"o":{ "x" : [ 1 , 2 ] } ,"s":" a "}`,
 			[]pair{{"o", `{ "x" : [ 1 , 2 ] }`}, {"s", `" a "`}},
 		},
-		"escapes_kept_in_values": {
-			`{"a":"\u00e9\/\"\\","b":"é/"}`,
-			[]pair{{"a", `"\u00e9\/\"\\"`}, {"b", `"é/"`}},
-		},
-		"escapes_read_in_names": {`{"\u00e9\"\\":true}`, []pair{{`é"\`, "true"}}},
+		"escapes_kept_in_values": {`{"a":"\u00e9\/\"\\","b":"é/"}`, []pair{{"a", `"\u00e9\/\"\\"`}, {"b", `"é/"`}}},
+		"escapes_read_in_names":  {`{"\u00e9\"\\":true}`, []pair{{`é"\`, "true"}}},
 		"brackets_in_strings": {
 			`{"a":"}]{[","b":["}","\"]"],"c":{"}":"{"}}`,
 			[]pair{{"a", `"}]{["`}, {"b", `["}","\"]"]`}, {"c", `{"}":"{"}`}},
@@ -268,10 +265,7 @@ func TestIn(t *testing.T) {
 	}{
 		"one_member": {strictjson.In("url", cause), "url: want a string"},
 		"nested":     {strictjson.In("call", strictjson.In("url", cause)), "call.url: want a string"},
-		"element": {
-			strictjson.In("trail", strictjson.In(strictjson.Index(12), cause)),
-			"trail[12]: want a string",
-		},
+		"element":    {strictjson.In("trail", strictjson.In(strictjson.Index(12), cause)), "trail[12]: want a string"},
 		"inside_element": {
 			strictjson.In("trail", strictjson.In(strictjson.Index(0), strictjson.In("at", cause))),
 			"trail[0].at: want a string",

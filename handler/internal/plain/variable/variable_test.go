@@ -44,12 +44,10 @@ func TestExpand(t *testing.T) {
 		"deep": {
 			`{"a":[{"b":[null,true,"${ENV}"]}],"c":1e3}`, `{"a":[{"b":[null,true,"test"]}],"c":1e3}`, []string{"ENV"},
 		},
-		"escaped":   {`{"a":"\u0024{ENV}"}`, `{"a":"test"}`, []string{"ENV"}},
-		"injection": {`{"a":"${INJECTION}"}`, `{"a":"\",\"retry\":\"io"}`, []string{"INJECTION"}},
-		"once":      {`{"a":"x${BRACES}"}`, `{"a":"x${ENV}"}`, []string{"BRACES"}},
-		"dollar": {
-			`{"a":"cost $${ENV}, ${REFERENCE}"}`, `{"a":"cost $test, $KEY"}`, []string{"ENV", "REFERENCE"},
-		},
+		"escaped":      {`{"a":"\u0024{ENV}"}`, `{"a":"test"}`, []string{"ENV"}},
+		"injection":    {`{"a":"${INJECTION}"}`, `{"a":"\",\"retry\":\"io"}`, []string{"INJECTION"}},
+		"once":         {`{"a":"x${BRACES}"}`, `{"a":"x${ENV}"}`, []string{"BRACES"}},
+		"dollar":       {`{"a":"cost $${ENV}, ${REFERENCE}"}`, `{"a":"cost $test, $KEY"}`, []string{"ENV", "REFERENCE"}},
 		"not_ascii":    {`{"a":"${_1}"}`, `{"a":"é €"}`, []string{"_1"}},
 		"longest":      {`{"a":"${LONGEST}"}`, `{"a":"` + strings.Repeat("x", 500) + `"}`, []string{"LONGEST"}},
 		"same_names":   {`{"${ENV}":1,"test":2}`, `{"test":1,"test":2}`, []string{"ENV"}}, // for the parser to refuse

@@ -83,23 +83,11 @@ func TestSettlementTable(t *testing.T) {
 			answered503, answer(503), decision.Reschedule, decision.Status, 32 * time.Second,
 			4, 503, false,
 		},
-		"status_999": {``, answer(999), decision.Reschedule, decision.Status, 4 * time.Second, 1, 999, false},
-		"timeout": {
-			``, failure(decision.FailureTimeout), decision.Reschedule, "timeout", 4 * time.Second,
-			1, 0, false,
-		},
-		"no_such_host": {
-			``, failure(decision.FailureDNS), decision.Reschedule, "dns", 4 * time.Second,
-			1, 0, false,
-		},
-		"refused": {
-			``, failure(decision.FailureConnect), decision.Reschedule, "connect", 4 * time.Second,
-			1, 0, false,
-		},
-		"handshake": {
-			``, failure(decision.FailureTLS), decision.Reschedule, "tls", 4 * time.Second,
-			1, 0, false,
-		},
+		"status_999":   {``, answer(999), decision.Reschedule, decision.Status, 4 * time.Second, 1, 999, false},
+		"timeout":      {``, failure(decision.FailureTimeout), decision.Reschedule, "timeout", 4 * time.Second, 1, 0, false},
+		"no_such_host": {``, failure(decision.FailureDNS), decision.Reschedule, "dns", 4 * time.Second, 1, 0, false},
+		"refused":      {``, failure(decision.FailureConnect), decision.Reschedule, "connect", 4 * time.Second, 1, 0, false},
+		"handshake":    {``, failure(decision.FailureTLS), decision.Reschedule, "tls", 4 * time.Second, 1, 0, false},
 		"reset": {
 			``, failure(decision.FailureConnection), decision.Reschedule, "connection",
 			4 * time.Second, 1, 0, false,
@@ -133,10 +121,7 @@ func TestSettlementTable(t *testing.T) {
 		"no_token_behind_redirect": {
 			``, failure(decision.FailureAuth), decision.Reschedule, decision.Auth, 4 * time.Second, 1, 0, false,
 		},
-		"cut_2xx": {
-			withCallback, cut(200), decision.Reschedule, "connection", 4 * time.Second, 1,
-			200, false,
-		},
+		"cut_2xx": {withCallback, cut(200), decision.Reschedule, "connection", 4 * time.Second, 1, 200, false},
 		"cut_400": {``, cut(400), decision.Reschedule, "connection", 4 * time.Second, 1, 400, false},
 		"cut_2xx_at_last": {
 			withCallback + `,"retry":{"maxAttempts":1}`, cut(200), decision.Callback,
@@ -160,10 +145,7 @@ func TestSettlementTable(t *testing.T) {
 			`,"attempts":9,"deadline":"2026-01-31T12:01:00Z"`, answer(500), decision.Reschedule, decision.Status,
 			50 * time.Second, 10, 500, false,
 		},
-		"no_time_for_last": {
-			nearDeadline, answer(500), decision.DeadLetter, decision.Expired, 0, 1,
-			500, true,
-		},
+		"no_time_for_last": {nearDeadline, answer(500), decision.DeadLetter, decision.Expired, 0, 1, 500, true},
 		"no_time_for_last_callback": {
 			nearDeadline + withCallback, answer(500), decision.Callback, decision.Expired,
 			0, 1, 500, true,
@@ -220,11 +202,8 @@ func TestSettlementTable(t *testing.T) {
 			``, failure(decision.FailureTargetRefused), decision.DeadLetter, "target_refused",
 			0, 1, 0, true,
 		},
-		"sender_wants_drop": {`,"giveUp":"drop"`, answer(400), decision.Drop, decision.Rejected, 0, 1, 400, true},
-		"sender_wants_fault": {
-			`,"giveUp":"fault"`, answer(400), decision.Fault, decision.Rejected, 0, 1,
-			400, true,
-		},
+		"sender_wants_drop":  {`,"giveUp":"drop"`, answer(400), decision.Drop, decision.Rejected, 0, 1, 400, true},
+		"sender_wants_fault": {`,"giveUp":"fault"`, answer(400), decision.Fault, decision.Rejected, 0, 1, 400, true},
 		"callback_before_drop": {
 			`,"giveUp":"drop"` + withCallback, answer(400), decision.Callback, decision.Rejected,
 			0, 1, 400, false,
@@ -249,19 +228,13 @@ func TestSettlementTable(t *testing.T) {
 		},
 
 		// deadline passed on arrival
-		"expired": {past, answer(200), decision.DeadLetter, decision.Expired, 0, 0, 0, true},
-		"expired_with_callback": {
-			past + withCallback, answer(200), decision.Callback, decision.Expired, 0,
-			0, 0, true,
-		},
+		"expired":               {past, answer(200), decision.DeadLetter, decision.Expired, 0, 0, 0, true},
+		"expired_with_callback": {past + withCallback, answer(200), decision.Callback, decision.Expired, 0, 0, 0, true},
 		"expired_knows_the_status": {
 			past + answered503, answer(200), decision.DeadLetter, decision.Expired,
 			0, 3, 503, true,
 		},
-		"expired_drop": {
-			past + `,"giveUp":"drop"`, answer(200), decision.Drop, decision.Expired,
-			0, 0, 0, true,
-		},
+		"expired_drop": {past + `,"giveUp":"drop"`, answer(200), decision.Drop, decision.Expired, 0, 0, 0, true},
 
 		// handler is stopping, call interrupted
 		"interrupted": {
@@ -418,11 +391,8 @@ func TestHold(t *testing.T) {
 		content  string
 		min, max time.Duration
 	}{
-		"due": {fmt.Sprintf(plain, ``), 4 * time.Minute, 6 * time.Minute},
-		"due_soon": {
-			fmt.Sprintf(plain, `,"nextAttemptAt":"2026-01-31T12:03:00Z"`), 4 * time.Minute,
-			6 * time.Minute,
-		},
+		"due":              {fmt.Sprintf(plain, ``), 4 * time.Minute, 6 * time.Minute},
+		"due_soon":         {fmt.Sprintf(plain, `,"nextAttemptAt":"2026-01-31T12:03:00Z"`), 4 * time.Minute, 6 * time.Minute},
 		"due_later":        {fmt.Sprintf(plain, `,"nextAttemptAt":"2026-01-31T13:00:00Z"`), time.Hour, time.Hour},
 		"not_before_later": {fmt.Sprintf(plain, `,"notBefore":"2026-01-31T13:00:00Z"`), time.Hour, time.Hour},
 		"due_in_a_month": {
@@ -475,11 +445,8 @@ func TestProfilesPolicy(t *testing.T) {
 		firstDelay, afterThree time.Duration
 	}{
 		// as for the setting, only the shortest delay is limited
-		"profile": {fmt.Sprintf(plain, ``), "list", 9, time.Minute, time.Hour},
-		"envelope": {
-			fmt.Sprintf(plain, `,"retry":{"schedule":["1h"]}`), "list", 2, 2 * time.Minute,
-			2 * time.Minute,
-		},
+		"profile":  {fmt.Sprintf(plain, ``), "list", 9, time.Minute, time.Hour},
+		"envelope": {fmt.Sprintf(plain, `,"retry":{"schedule":["1h"]}`), "list", 2, 2 * time.Minute, 2 * time.Minute},
 		"other_target": {
 			strings.Replace(fmt.Sprintf(plain, ``), "target.example", "other.example", 1), "exponential",
 			0, 4 * time.Second, 16 * time.Second,

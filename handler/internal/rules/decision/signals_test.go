@@ -151,40 +151,25 @@ func TestSignals(t *testing.T) {
 		"nested":                {503, "", `{"Type":"x","Inner":` + nexusNo + `}`, true, "status 503"},
 		"in_an_array":           {503, "", `[` + nexusNo + `]`, true, "status 503"},
 		"array_of_pairs":        {503, "", `["Type","x","IsRetryMeaningful",false]`, true, "status 503"},
-		"odd_member": {
-			503, "", `{"retryable":"later","Type":"x","IsRetryMeaningful":false}`, false,
-			"Nexus",
-		},
+		"odd_member":            {503, "", `{"retryable":"later","Type":"x","IsRetryMeaningful":false}`, false, "Nexus"},
 		"odd_member_of_problem": {
 			503, "Content-Type: application/problem+json",
 			`{"retryable":{},"Type":7,"IsRetryMeaningful":false}`, false, "Nexus",
 		},
 		"any_letter_case": {503, "", `{"isretrymeaningful":false,"type":[]}`, false, "Nexus"},
-		"escaped_names": {
-			503, "", `{"\u0054\u0079\u0070\u0065":"x","\u0049sRetryMeaningful":false}`,
-			false, "Nexus",
-		},
+		"escaped_names":   {503, "", `{"\u0054\u0079\u0070\u0065":"x","\u0049sRetryMeaningful":false}`, false, "Nexus"},
 		"last_of_several": {503, "", `{"Type":"x","Type":null,"IsRetryMeaningful":true,` +
 			`"IsRetryMeaningful":false,"IsRetryMeaningful":"?"}`, false, "Nexus"},
 		"byte_order_mark": {503, "", "\ufeff " + nexusNo, false, "Nexus"},
 		"not_utf8":        {503, "", `{"Type":"` + "\xff" + `","IsRetryMeaningful":false}`, false, "Nexus"},
 		"utf16":           {503, "", utf16(nexusNo), false, "Nexus"},
-		"utf16_big": {
-			503, "Content-Type: application/json; charset=utf-16be", swapped(utf16(nexusNo)),
-			false, "Nexus",
-		},
+		"utf16_big":       {503, "Content-Type: application/json; charset=utf-16be", swapped(utf16(nexusNo)), false, "Nexus"},
 		"utf16_big_with_mark": {
 			503, "Content-Type: application/json", swapped(utf16("\ufeff" + nexusNo)),
 			false, "Nexus",
 		},
-		"utf16_yes": {
-			400, "Content-Type: application/json", utf16("\ufeff \r\n" + nexusYes), true,
-			"Nexus",
-		},
-		"utf16_no_json": {
-			503, "Content-Type: application/json", utf16("\ufeff" + nexusNo + "x"), true,
-			"status 503",
-		},
+		"utf16_yes":     {400, "Content-Type: application/json", utf16("\ufeff \r\n" + nexusYes), true, "Nexus"},
+		"utf16_no_json": {503, "Content-Type: application/json", utf16("\ufeff" + nexusNo + "x"), true, "status 503"},
 		"latin1": {
 			503, "Content-Type: application/json; charset=iso-8859-1",
 			strings.Replace(nexusNo, "{", "{\"a\":\"\xe5\",", 1), false, "Nexus",

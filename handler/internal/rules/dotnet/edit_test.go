@@ -56,20 +56,11 @@ func TestEdit(t *testing.T) {
 			edited, header("Content-Language", "en"), "X-C: 3\r\n",
 			"X-C: 3\r\nContent-Language: en\r\n",
 		},
-		"content_type": {
-			edited, header("CONTENT-TYPE", "a/b"), "Content-type: text/plain",
-			"CONTENT-TYPE: a/b",
-		},
-		"host": {edited, header("Host", "new.example"), "host: old.example", "Host: new.example"},
-		"first_content_header": {
-			noContent, header("Content-Type", "a/b"), "\r\n\r\n",
-			"\r\nContent-Type: a/b\r\n\r\n",
-		},
-		"remove": {
-			edited, remove("X-a"), "X-A:1\r\nhost: old.example\r\nx-a:\t2\r\n",
-			"host: old.example\r\n",
-		},
-		"remove_what_is_not": {edited, remove("X-Not"), "", ""},
+		"content_type":         {edited, header("CONTENT-TYPE", "a/b"), "Content-type: text/plain", "CONTENT-TYPE: a/b"},
+		"host":                 {edited, header("Host", "new.example"), "host: old.example", "Host: new.example"},
+		"first_content_header": {noContent, header("Content-Type", "a/b"), "\r\n\r\n", "\r\nContent-Type: a/b\r\n\r\n"},
+		"remove":               {edited, remove("X-a"), "X-A:1\r\nhost: old.example\r\nx-a:\t2\r\n", "host: old.example\r\n"},
+		"remove_what_is_not":   {edited, remove("X-Not"), "", ""},
 		"remove_last_content": {
 			edited, remove("Content-Type"), "Content-type: text/plain\r\nX-C: 3\r\n",
 			"X-C: 3\r\nContent-Length: 8\r\n",

@@ -92,10 +92,7 @@ func TestTraceOfEnvelope(t *testing.T) {
 		`"i=2"]}}`
 	const plain = `"call":{"url":"http://a"}`
 	tests := map[string]struct{ members, id, state string }{
-		"member": {
-			plain + `,"trace":{"traceparent":"` + traceparent + `","tracestate":"a=1"}`,
-			traceID, "a=1",
-		},
+		"member":             {plain + `,"trace":{"traceparent":"` + traceparent + `","tracestate":"a=1"}`, traceID, "a=1"},
 		"member_and_header":  {header + `,"trace":{"traceparent":"` + traceparent + `"}`, traceID, ""},
 		"header":             {header, strings.Repeat("1", 32), "h=1,i=2"},
 		"invalid_and_header": {header + `,"trace":{"traceparent":"00-x"}`, strings.Repeat("1", 32), "h=1,i=2"},
@@ -170,21 +167,5 @@ func TestNewTraceOfACall(t *testing.T) {
 	}
 	if trace(dated, "m1", arrival).ID != trace(dated, "m2", arrival).ID {
 		t.Error("a duplicate of a message has another trace")
-	}
-}
-
-// TestTraceWithoutRoom: a full envelope loses its trace and is rescheduled.
-func TestTraceWithoutRoom(t *testing.T) {
-	state := strings.Repeat(`a="\"\"\"\"\"\"\"\"\"\"\"\"\"",`, 12)
-	body := strings.Repeat("x", limit-1200)
-	content := fmt.Sprintf(`{"asyncCaller":1,"requestId":"r1","deadline":"2026-03-01T00:00:00Z",`+
-		`"call":{"url":"http://a","headers":{"traceparent":%q,"tracestate":%q},"body":%q}}`, traceparent, state, body)
-	e := accept(t, content)
-	if e.Trace.State == "" {
-		t.Fatal("the tracestate is invalid")
-	}
-	got, err := e.Successor(limit)
-	if err != nil || got.LeftOut != "trail, trace, run and latestAttemptAt" {
-		t.Errorf("left out %q, %v", got.LeftOut, err)
 	}
 }

@@ -77,11 +77,8 @@ func settlementTable() map[string]struct {
 			with(`,"retry":"io","attempts":20,"deadline":"2000-03-01T00:00:00Z"`), answer(500),
 			"reschedule temporary_status",
 		},
-		"temporary_keeps_all": {with(callback + seen503), answer(503), "reschedule temporary_status"},
-		"forced_by_header": {
-			with(""), answer(400, "X-Async-Caller-Retry", "yes"),
-			"reschedule temporary_status",
-		},
+		"temporary_keeps_all":  {with(callback + seen503), answer(503), "reschedule temporary_status"},
+		"forced_by_header":     {with(""), answer(400, "X-Async-Caller-Retry", "yes"), "reschedule temporary_status"},
 		"ended_by_header":      {with(""), answer(500, "X-Async-Caller-Retry", "no"), "dead_letter rejected"},
 		"retry_after":          {with(""), answer(429, "Retry-After", "120"), "reschedule temporary_status"},
 		"retry_after_nonsense": {with(""), answer(429, "Retry-After", "soon"), "reschedule temporary_status"},
@@ -108,36 +105,24 @@ func settlementTable() map[string]struct {
 		"rejected_with_callback": {with(callback + seen503), answer(400), "callback rejected"},
 		"rejected_drop":          {with(`,"giveUp":"drop"`), answer(400), "drop rejected"},
 		"rejected_fault":         {with(`,"giveUp":"fault"`), answer(400), "fault rejected"},
-		"early": {
-			with(seen503 + `,"nextAttemptAt":"2000-01-01T00:00:30.5Z"`), answer(200),
-			"reschedule not_due",
-		},
-		"not_before_a_month": {with(`,"notBefore":"2000-01-31T00:00:00Z"`), answer(200), "reschedule not_due"},
-		"expired":            {with(`,"deadline":"2000-01-01T00:00:00Z"`), answer(200), "dead_letter expired"},
+		"early":                  {with(seen503 + `,"nextAttemptAt":"2000-01-01T00:00:30.5Z"`), answer(200), "reschedule not_due"},
+		"not_before_a_month":     {with(`,"notBefore":"2000-01-31T00:00:00Z"`), answer(200), "reschedule not_due"},
+		"expired":                {with(`,"deadline":"2000-01-01T00:00:00Z"`), answer(200), "dead_letter expired"},
 		"expired_with_callback": {
 			with(callback + seen503 + `,"deadline":"1999-12-31T23:59:59Z"`), answer(200),
 			"callback expired",
 		},
-		"expired_drop": {
-			with(`,"giveUp":"drop","deadline":"2000-01-01T00:00:00Z"`), answer(200),
-			"drop expired",
-		},
+		"expired_drop": {with(`,"giveUp":"drop","deadline":"2000-01-01T00:00:00Z"`), answer(200), "drop expired"},
 		"moved_back": {
 			with(`,"deadline":"1999-12-01T00:00:00Z"` + seen503 + letter), answer(500),
 			"reschedule temporary_status",
 		},
-		"large": {
-			with(`,"x":"` + strings.Repeat("x", 49152-200) + `"`), answer(500),
-			"reschedule temporary_status",
-		},
+		"large":           {with(`,"x":"` + strings.Repeat("x", 49152-200) + `"`), answer(500), "reschedule temporary_status"},
 		"not_json":        {"hello", answer(200), "dead_letter malformed"},
 		"not_an_envelope": {`{"call":{"url":"https://t.example/"}}`, answer(200), "dead_letter malformed"},
-		"bad_url": {
-			`{"asyncCaller":1,"call":{"url":"ftp://t.example/"}}`, answer(200),
-			"dead_letter malformed",
-		},
-		"unknown_policy": {with(`,"retry":"often"`), answer(200), "dead_letter malformed"},
-		"bad_policy":     {with(`,"retry":{"factor":0.5}`), answer(200), "dead_letter malformed"},
+		"bad_url":         {`{"asyncCaller":1,"call":{"url":"ftp://t.example/"}}`, answer(200), "dead_letter malformed"},
+		"unknown_policy":  {with(`,"retry":"often"`), answer(200), "dead_letter malformed"},
+		"bad_policy":      {with(`,"retry":{"factor":0.5}`), answer(200), "dead_letter malformed"},
 		"no_room": {`{"asyncCaller":1,"call":{"url":"https://t.example/",` +
 			`"body":"` + strings.Repeat("x", 49152-80) + `"}}`, answer(200), "dead_letter malformed"},
 	}

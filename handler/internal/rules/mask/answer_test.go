@@ -117,11 +117,8 @@ func TestAnswerLine(t *testing.T) {
 		"json_cut_number": {"", `[[1],2` + strings.Repeat("0", 5000), `[[1]]`},
 		"json_cut_early":  {"", `["` + long, "(unreadable answer)"},
 		"json_broken":     {"", `{"password":"hunter2`, "(unreadable answer)"},
-		"xml": {
-			"text/xml", "<error>\n <password>hunter2</password> <message>down</message></error>",
-			"down",
-		},
-		"xml_broken": {"text/xml", "<error><password>hunter2", "(unreadable answer)"},
+		"xml":             {"text/xml", "<error>\n <password>hunter2</password> <message>down</message></error>", "down"},
+		"xml_broken":      {"text/xml", "<error><password>hunter2", "(unreadable answer)"},
 		"html": {
 			"text/html", "<html><head><title>503 Service Unavailable</title><body><h1>Sorry</h1><br>",
 			"503 Service Unavailable",

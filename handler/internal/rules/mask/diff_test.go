@@ -50,15 +50,9 @@ func TestDiff(t *testing.T) {
 			`{"token":"CANARY1",}`, `{"token":"CANARY2",}`,
 			"-  \"token\": \"***\"\n-} …\n+  \"token\": \"*** (changed)\"\n+} … (changed)\n",
 		},
-		"no_json": {
-			"token: CANARY1\nb", "b",
-			"-token: *** …\n+b\n",
-		},
-		"fixed": {
-			`{"token":"CANARY1",`, `{"token":"CANARY1"}`,
-			"   \"token\": \"***\"\n-} …\n+}\n",
-		},
-		"rest": {"a\nCANARY1", "a\nCANARY2", "-a …\n+a … (changed)\n"},
+		"no_json": {"token: CANARY1\nb", "b", "-token: *** …\n+b\n"},
+		"fixed":   {`{"token":"CANARY1",`, `{"token":"CANARY1"}`, "   \"token\": \"***\"\n-} …\n+}\n"},
+		"rest":    {"a\nCANARY1", "a\nCANARY2", "-a …\n+a … (changed)\n"},
 		"binary": {
 			"\x00\x01\x02", "\x00\x01\x03",
 			"-(not shown without --reveal: binary, 3 bytes)\n" +

@@ -38,8 +38,7 @@ func TestShowContentCallOut(t *testing.T) {
 		},
 		"folded": {
 			"GET / HTTP/1.1\r\nAuthorization: Bearer CANARY\r\n  CANARY\r\n\tx: CANARY\r\nA: b",
-			"GET / HTTP/1.1|Authorization: Bearer " +
-				"***|***|***|A: b",
+			"GET / HTTP/1.1|Authorization: Bearer ***|***|***|A: b",
 		},
 		"no_colon": {"GET / HTTP/1.1\r\nBearer CANARY\r\n: CANARY", "GET / HTTP/1.1|***|***"},
 		"json": {

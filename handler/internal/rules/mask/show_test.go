@@ -108,11 +108,8 @@ func TestShowCallBodies(t *testing.T) {
 			"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `,
 			"[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", mask.BodyJSON,
 		},
-		"json_as_text": {
-			"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}",
-			mask.BodyJSON,
-		},
-		"json_string": {"application/json", `"a\u001bb"`, `"a\u001bb"`, mask.BodyJSON},
+		"json_as_text": {"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}", mask.BodyJSON},
+		"json_string":  {"application/json", `"a\u001bb"`, `"a\u001bb"`, mask.BodyJSON},
 		"broken_json": {
 			"application/json", `{"a":1,"token":"x","b":2,}`,
 			"{\n  \"a\": 1,\n  \"token\": \"***\",\n  \"b\": 2\n} …", mask.BodyText,
@@ -120,8 +117,7 @@ func TestShowCallBodies(t *testing.T) {
 		"same_names": {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", mask.BodyJSON},
 		"nothing_secret": {
 			"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`,
-			"{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": " +
-				"\"\",\n  \"keys\": []\n}", mask.BodyJSON,
+			"{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": \"\",\n  \"keys\": []\n}", mask.BodyJSON,
 		},
 		"form": {
 			"application/x-www-form-urlencoded",
@@ -130,8 +126,7 @@ func TestShowCallBodies(t *testing.T) {
 		},
 		"json_in_json": {
 			"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`,
-			`{` + "\n" + `  "event": "{\"password\":\"***\",` +
-				`\"a\":1}"` + "\n}", mask.BodyJSON,
+			`{` + "\n" + `  "event": "{\"password\":\"***\",\"a\":1}"` + "\n}", mask.BodyJSON,
 		},
 		"form_text": {
 			"application/x-www-form-urlencoded", "a=say+token%3Dx&b+c&d=%22&password%3Dx&e={%22key%22:1}",

@@ -33,15 +33,12 @@ func TestParseNamesTheParameter(t *testing.T) {
 		value string
 		want  []string
 	}{
-		"number":       {`5`, []string{"policy's name"}},
-		"array":        {`["5s"]`, []string{"policy's name"}},
-		"boolean":      {`true`, []string{"policy's name"}},
-		"empty_name":   {`""`, []string{"unknown policy", "exponential"}},
-		"list_by_name": {`"list"`, []string{"schedule: ", "give at least one delay"}},
-		"unknown_kind": {
-			`{"policy":"linear"}`,
-			[]string{"policy: ", "cycles, exponential, fixed, io, list, nexus"},
-		},
+		"number":           {`5`, []string{"policy's name"}},
+		"array":            {`["5s"]`, []string{"policy's name"}},
+		"boolean":          {`true`, []string{"policy's name"}},
+		"empty_name":       {`""`, []string{"unknown policy", "exponential"}},
+		"list_by_name":     {`"list"`, []string{"schedule: ", "give at least one delay"}},
+		"unknown_kind":     {`{"policy":"linear"}`, []string{"policy: ", "cycles, exponential, fixed, io, list, nexus"}},
 		"list_without":     {`{"policy":"list"}`, []string{"schedule: ", "empty"}},
 		"schedule_empty":   {`{"schedule":[]}`, []string{"schedule: ", "empty"}},
 		"schedule_shrinks": {`{"schedule":["5s","5s","4s"]}`, []string{"schedule[2]", "4s", "5s"}},
@@ -98,10 +95,7 @@ func TestParseNamesTheParameter(t *testing.T) {
 			`{"baseDelay":"1s","policy":"nexus"}`,
 			[]string{"baseDelay: ", "unknown parameter of policy nexus"},
 		},
-		"alien_io": {
-			`{"policy":"io","maxDelay":"1h"}`,
-			[]string{"maxDelay: ", "unknown parameter of policy io"},
-		},
+		"alien_io": {`{"policy":"io","maxDelay":"1h"}`, []string{"maxDelay: ", "unknown parameter of policy io"}},
 		"alien_cycles": {
 			`{"policy":"cycles","maxAttempts":5}`,
 			[]string{"maxAttempts: ", "unknown parameter of policy cycles"},
@@ -126,15 +120,9 @@ func TestParseNamesTheParameter(t *testing.T) {
 			[]string{"receiveRetryCount: ", "from 0 to"},
 		},
 		"cycles_negative": {`{"policy":"cycles","maxRetryCycles":-1}`, []string{"maxRetryCycles: ", "from 0 to"}},
-		"cycles_too_many": {
-			`{"policy":"cycles","maxRetryCycles":1000001}`,
-			[]string{"maxRetryCycles: ", "to 1000000"},
-		},
-		"pause_zero": {`{"policy":"cycles","retryCycleDelay":0}`, []string{"retryCycleDelay: ", "above zero"}},
-		"pause_negative": {
-			`{"policy":"cycles","retryCycleDelay":"-1s"}`,
-			[]string{"retryCycleDelay: ", "negative"},
-		},
+		"cycles_too_many": {`{"policy":"cycles","maxRetryCycles":1000001}`, []string{"maxRetryCycles: ", "to 1000000"}},
+		"pause_zero":      {`{"policy":"cycles","retryCycleDelay":0}`, []string{"retryCycleDelay: ", "above zero"}},
+		"pause_negative":  {`{"policy":"cycles","retryCycleDelay":"-1s"}`, []string{"retryCycleDelay: ", "negative"}},
 		"handling_unknown": {
 			`{"policy":"cycles","receiveErrorHandling":"drop"}`,
 			[]string{"receiveErrorHandling: ", `"Fault", "Drop", "Reject" or "Move"`},

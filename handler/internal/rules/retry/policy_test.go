@@ -62,16 +62,10 @@ func TestSchedule(t *testing.T) {
 			mustPolicy(t, `{"baseDelay":60,"factor":1}`),
 			[]wait{{"48s", "72s"}, {"48s", "72s"}, {"48s", "72s"}},
 		},
-		"base_is_max": {
-			mustPolicy(t, `{"baseDelay":"1m","maxDelay":"1m"}`),
-			[]wait{{"48s", "1m"}, {"48s", "1m"}},
-		},
-		"max_below_the_default_base": {
-			mustPolicy(t, `{"maxDelay":"1s"}`),
-			[]wait{{"800ms", "1s"}, {"800ms", "1s"}},
-		},
-		"no_parameters": {mustPolicy(t, `{}`), []wait{{"4s", "6s"}, {"8s", "12s"}}},
-		"by_name":       {mustPolicy(t, `"exponential"`), []wait{{"4s", "6s"}, {"8s", "12s"}}},
+		"base_is_max":                {mustPolicy(t, `{"baseDelay":"1m","maxDelay":"1m"}`), []wait{{"48s", "1m"}, {"48s", "1m"}}},
+		"max_below_the_default_base": {mustPolicy(t, `{"maxDelay":"1s"}`), []wait{{"800ms", "1s"}, {"800ms", "1s"}}},
+		"no_parameters":              {mustPolicy(t, `{}`), []wait{{"4s", "6s"}, {"8s", "12s"}}},
+		"by_name":                    {mustPolicy(t, `"exponential"`), []wait{{"4s", "6s"}, {"8s", "12s"}}},
 		"list": {
 			mustPolicy(t, `{"schedule":["5s",60,"60s","1h"]}`),
 			[]wait{{"5s", "5s"}, {"1m", "1m"}, {"1m", "1m"}, {"1h", "1h"}, {"1h", "1h"}, {"1h", "1h"}},

@@ -215,10 +215,7 @@ func TestProblems(t *testing.T) {
 			`{"a.example":{},"A.example.":{}}`,
 			`"A.example.": means the same as the pattern "a.example": remove one`,
 		},
-		"same_idn": {
-			`{"*.å.se":{},"*.xn--5ca.se":{}}`,
-			`"*.xn--5ca.se": means the same as the pattern "*.å.se"`,
-		},
+		"same_idn":       {`{"*.å.se":{},"*.xn--5ca.se":{}}`, `"*.xn--5ca.se": means the same as the pattern "*.å.se"`},
 		"same_port":      {`{"a.example:80":{},"a.example:080":{}}`, `means the same`},
 		"same_address":   {`{"[::1]":{},"::1":{}}`, `"::1": means the same as the pattern "[::1]"`},
 		"empty_pattern":  {`{"":{}}`, `"": ` + pattern},
@@ -263,18 +260,15 @@ func TestProblems(t *testing.T) {
 			`{"*":{"rate":{"limit":"5/s","brust":1}}}`,
 			`"*": rate.brust: unknown member: the members are burst, limit; did you mean burst?`,
 		},
-		"timeout_short": {`{"*":{"timeout":"999ms"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
-		"timeout_long":  {`{"*":{"timeout":"271s"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
-		"timeout_day":   {`{"*":{"timeout":"1d"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
-		"timeout_null":  {`{"*":{"timeout":null}}`, `"*": timeout: want a duration such as`},
-		"retry_name":    {`{"*":{"retry":"often"}}`, `"*": retry: unknown policy "often": the policies are `},
-		"retry_parameter": {
-			`{"*":{"retry":{"baseDelay":-1}}}`,
-			`"*": retry.baseDelay: a duration cannot be negative`,
-		},
-		"retry_number": {`{"*":{"retry":5}}`, `"*": retry: want a policy's name or an object`},
-		"breaker":      {`{"*":{"breaker":"on"}}`, `"*": breaker: want "off" or an object with its parameters`},
-		"breaker_bool": {`{"*":{"breaker":false}}`, `"*": breaker: want an object, not a boolean`},
+		"timeout_short":   {`{"*":{"timeout":"999ms"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
+		"timeout_long":    {`{"*":{"timeout":"271s"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
+		"timeout_day":     {`{"*":{"timeout":"1d"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
+		"timeout_null":    {`{"*":{"timeout":null}}`, `"*": timeout: want a duration such as`},
+		"retry_name":      {`{"*":{"retry":"often"}}`, `"*": retry: unknown policy "often": the policies are `},
+		"retry_parameter": {`{"*":{"retry":{"baseDelay":-1}}}`, `"*": retry.baseDelay: a duration cannot be negative`},
+		"retry_number":    {`{"*":{"retry":5}}`, `"*": retry: want a policy's name or an object`},
+		"breaker":         {`{"*":{"breaker":"on"}}`, `"*": breaker: want "off" or an object with its parameters`},
+		"breaker_bool":    {`{"*":{"breaker":false}}`, `"*": breaker: want an object, not a boolean`},
 		"breaker_failures": {
 			`{"*":{"breaker":{"failures":0}}}`,
 			`"*": breaker.failures: want a whole number from 1 to 1000`,
@@ -306,13 +300,8 @@ func TestProblems(t *testing.T) {
 		"statuses_high":     {`{"*":{"statuses":{"reject":[1000]}}}`, `"*": statuses.reject[0]: want a whole number`},
 		"statuses_fraction": {`{"*":{"statuses":{"reject":[409.5]}}}`, `"*": statuses.reject[0]: want a whole number`},
 		"statuses_string":   {`{"*":{"statuses":{"retry":["409"]}}}`, `"*": statuses.retry[0]: want a whole number`},
-		"statuses_range": {
-			`{"*":{"statuses":{"retry":["500-599"]}}}`, `"*": statuses.retry[0]: want a whole number`,
-		},
-		"statuses_2xx": {
-			`{"*":{"statuses":{"reject":[299]}}}`,
-			`"*": statuses.reject[0]: 2xx means delivered`,
-		},
+		"statuses_range":    {`{"*":{"statuses":{"retry":["500-599"]}}}`, `"*": statuses.retry[0]: want a whole number`},
+		"statuses_2xx":      {`{"*":{"statuses":{"reject":[299]}}}`, `"*": statuses.reject[0]: 2xx means delivered`},
 		"statuses_both": {
 			`{"*":{"statuses":{"retry":[404,409],"reject":[410,409]}}}`,
 			`"*": statuses.reject[1]: 409 is in both lists: remove one`,
@@ -387,9 +376,7 @@ func TestProblems(t *testing.T) {
 			`auth: takes the place of headers.Authorization: remove one`,
 		},
 		"auth_none": {auth(`{}`), `auth: want managedIdentity or oauth2`},
-		"auth_both": {
-			auth(`{"managedIdentity":"x","oauth2":` + oauth2 + `}`), `auth: want managedIdentity or oauth2`,
-		},
+		"auth_both": {auth(`{"managedIdentity":"x","oauth2":` + oauth2 + `}`), `auth: want managedIdentity or oauth2`},
 		"auth_text": {auth(`"x"`), `auth: want an object, not a string`},
 		"auth_later": {
 			auth(`{"certificate":"x"}`),
@@ -406,9 +393,7 @@ func TestProblems(t *testing.T) {
 			auth(`{"managedIdentity":"x","clientId":"$UNSET"}`),
 			`auth.clientId: the environment variable UNSET is not set`,
 		},
-		"auth_override": {
-			auth(`{"managedIdentity":"x","override":"no"}`), `auth.override: want true or false`,
-		},
+		"auth_override": {auth(`{"managedIdentity":"x","override":"no"}`), `auth.override: want true or false`},
 		"auth_client_beside": {
 			auth(`{"oauth2":` + oauth2 + `,"clientId":"x"}`), `auth.clientId: is that of a managed identity`,
 		},
@@ -444,9 +429,7 @@ func TestProblems(t *testing.T) {
 			auth(`{"oauth2":{"parameters":{"password":"` + canary + `"}}}`),
 			`auth.oauth2.parameters.password: may be secret, and the file must not contain secrets: want "$NAME"`,
 		},
-		"oauth2_http": {
-			auth(`{"oauth2":{"tokenUrl":"http://l.example"}}`), `auth.oauth2.tokenUrl: want an https URL`,
-		},
+		"oauth2_http": {auth(`{"oauth2":{"tokenUrl":"http://l.example"}}`), `auth.oauth2.tokenUrl: want an https URL`},
 		"oauth2_query": {
 			auth(`{"oauth2":{"tokenUrl":"https://l.example/?x=` + canary + `"}}`), `tokenUrl: want an https URL`,
 		},
