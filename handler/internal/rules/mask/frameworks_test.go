@@ -32,17 +32,6 @@ var frameworks = map[string]struct{ mediaType, body, line string }{
 </tbody></table>
 <!-- SECRET_KEY = canary -->
 </body></html>`, "OperationalError at /orders/17/"},
-	"django_text": {"text/plain; charset=utf-8", `OperationalError at /orders/17/
-FATAL:  password authentication failed for user "app"
-
-Request Method: POST
-COOKIES:
-sessionid = 'canary'
-Settings:
-DATABASES = {'default': {'PASSWORD': 'canary'}}
-SECRET_KEY =
- 'canary'
-`, "OperationalError at /orders/17/"},
 	"rails": {
 		"text/html; charset=utf-8", `<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8" /><title>Action Controller: Exception caught</title></head>
@@ -90,13 +79,6 @@ users:
 			`"pairs":[{"value":"***","name":"password"}],"token":"***","message":"could not execute statement",` +
 			`"trace":"java.lang.IllegalStateException: pool is empty …"}`,
 	},
-	"tomcat": {
-		"text/html;charset=utf-8", `<!doctype html><html lang="en"><head><title>HTTP Status 500 – Internal ` +
-			`Server Error</title><style type="text/css">body {font-family:Tahoma;} h1 {}</style></head><body>` +
-			`<h1>HTTP Status 500 – Internal Server Error</h1><p><b>Message</b> Access denied: pwd canary</p><p>` +
-			`<b>Exception</b></p><pre>java.sql.SQLException: pwd=canary</pre></body></html>`,
-		"HTTP Status 500 – Internal Server Error",
-	},
 	"aspnet": {"text/html; charset=utf-8", `<!DOCTYPE html>
 <html>
     <head>
@@ -113,11 +95,6 @@ users:
 <!--
 [SqlException (0x80131904): Login failed for user 'shop'. ConnectionString: canary]
 -->`, "Login failed for user 'shop'. Pwd=***"},
-	"aspnet_xml": {
-		"application/xml; charset=utf-8", `<Error><Message>An error has occurred.</Message>` +
-			`<ExceptionMessage>Password=canary</ExceptionMessage><StackTrace>canary</StackTrace></Error>`,
-		"An error has occurred.",
-	},
 	"aspnet_core": {"text/plain; charset=utf-8", `System.InvalidOperationException: No service for type 'Orders'.
    at Shop.Program.Main(String[] args)
 
@@ -127,28 +104,8 @@ Authorization: Bearer canary
 Cookie:
 canary
 `, "System.InvalidOperationException: No service for type 'Orders'."},
-	"express": {"text/html; charset=utf-8", `<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>Error</title>
-</head>
-<body>
-<pre>TypeError: Cannot read properties of undefined (reading &#39;id&#39;)<br> &nbsp; &nbsp;at canary (/app/a.js:1:1)` +
-		`<br>token: canary</pre>
-</body>
-</html>
-`, "TypeError: Cannot read properties of undefined (reading 'id')"},
 	"express_text": {"text/plain", "MongoServerError: no connection to mongodb://app:canary@db:27017/shop?authSource=admin\n" +
 		"  password: 'canary'\n", "MongoServerError: no connection to mongodb://***@db:27017/shop?authSource=***"},
-	"php": {"text/html; charset=UTF-8", `<br />
-<b>Fatal error</b>:  Uncaught PDOException: SQLSTATE[HY000] [1045] Access denied (using password: canary) in ` +
-		`/var/www/html/db.php:17
-Stack trace:
-#0 /var/www/html/db.php(17): PDO-&gt;__construct('mysql:host=db', 'app', 'canary')
-#1 {main}
-  thrown in <b>/var/www/html/db.php</b> on line <b>17</b><br />
-`, "Fatal error: Uncaught PDOException: SQLSTATE[HY000] [1045] Access denied (using password: ***"},
 	"php_array": {"text/html", `<pre>Undefined index: order<br />
 Array
 (
@@ -158,19 +115,6 @@ Array
 )
 </pre><?php $db->connect("app", "canary"); ?>`, "Undefined index: order"},
 	"php_source": {"text/html", `<?php $db->connect("app", "canary"); ?>`, "(unreadable answer)"},
-	"iis": {"text/html", `<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN"
-"http://www.w3.org/TR/xhtml1/DTD/xhtml1-strict.dtd">
-<html xmlns="http://www.w3.org/1999/xhtml">
-<head>
-<title>IIS 10.0 Detailed Error - 500.19 - Internal Server Error</title>
-<style type="text/css"><!-- body{margin:0;} --></style>
-</head>
-<body>
-<div id="content"><h3>HTTP Error 500.19 - Internal Server Error</h3>
-<table border="0"><tr><th>Config Source</th><td>
-<pre>&lt;add key="ApiKey" value="canary" /&gt;</pre></td></tr>
-<tr><th>Password</th><td>&nbsp;&nbsp;&nbsp;canary</td></tr></table></div>
-</body></html>`, "IIS 10.0 Detailed Error - 500.19 - Internal Server Error"},
 	"nginx": {
 		"text/html", "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad " +
 			"Gateway</h1></center>\r\n<hr><center>nginx</center>\r\n<!-- token canary -->\r\n</body>\r\n</html>\r\n",
@@ -186,12 +130,6 @@ Array
     <detail><Login><Password>canary</Password><add key="pwd" value="canary"/></Login></detail>
   </soap:Fault></soap:Body>
 </soap:Envelope>`, `Order 17 is closed, <b>retry</b> with apiKey="***`},
-	"soap_1.2": {"application/soap+xml", `<env:Envelope xmlns:env="http://www.w3.org/2003/05/soap-envelope">` +
-		`<env:Body>` +
-		`<env:Fault><env:Code><env:Value>env:Sender</env:Value></env:Code><env:Reason>` +
-		`<env:Text xml:lang="en">Order 17 ` +
-		`is closed</env:Text></env:Reason><env:Detail><x:Token>canary</x:Token></env:Detail></env:Fault></env:Body>` +
-		`</env:Envelope>`, "Order 17 is closed"},
 	"s3": {"application/xml", `<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NoSuchBucket</Code><AWSAccessKeyId>canary</AWSAccessKeyId><Message>The specified bucket does not exist` +
 		`</Message><StringToSign>canary</StringToSign></Error>`, "The specified bucket does not exist"},
@@ -200,7 +138,6 @@ Array
 		"Order 17: no login with password=***",
 	},
 	"text_command": {"text/plain", "mysql: error in mysql --password canary --host db", "mysql: error in mysql --password ***"},
-	"text_header":  {"text/plain", "401 for Authorization: Bearer canary", "401 for Authorization: ***"},
 	"text_bearer":  {"text/plain", "the request had Bearer canary", "the request had Bearer ***"},
 	"text_base64": {
 		"text/plain", "order 17 is closed, state cGFzc3dvcmQ9Y2FuYXJ5IGFuZCBtb3JlMQ==",
@@ -211,10 +148,8 @@ Array
 		"text/plain", "# settings of shop\nDB_HOST=db\nDB_PASSWORD=canary\nexport API_KEY='canary'\n",
 		"# settings of shop",
 	},
-	"env_line":  {"", "DB_HOST=db DB_PASSWORD=canary API_KEY=canary", "DB_HOST=db DB_PASSWORD=***"},
 	"ini":       {"text/plain", "[client]\npassword\n=\ncanary\n", "[client]"},
 	"csv":       {"text/csv", "user,password\nbob,canary\n", "user,password"},
-	"html_row":  {"text/html", "<table><tr><th>user</th><th>password</th></tr><tr><td>bob</td><td>canary</td></tr>", "user"},
 	"html_name": {"text/html", "<p>The <b>password</b> canary, and <i>token</i><br>canary", "The password ***"},
 	"html_attribute": {
 		"text/html", `<p title='a>canary'>No order<input type="password" value="canary>canary">`,
@@ -226,8 +161,6 @@ Array
 	"xml_items": {"application/xml", `<list><item>no order</item><item name="password">canary</item><item>canary</item></list>`, "no order"},
 	"plist":     {"application/xml", `<dict><key>password</key><string>canary</string></dict>`, "(unreadable answer)"},
 	"xml_dtd":   {"application/xml", `<!DOCTYPE a [<!ENTITY x "a>canary">]><a>no order</a>`, "(unreadable answer)"},
-	"json_text": {"text/plain", `{"error":"no order","data":{"password":{"a":"canary"}}}`, `{"error":"no order",` +
-		`"data":{"password":"***"}}`},
 	"json_lines": {
 		"application/x-ndjson", `{"error":"no order"}` + "\n" + `{"name":"x","value":"canary"}` + "\n",
 		`{"error":"no order"}`,
@@ -306,7 +239,7 @@ func mustBeMasked(t *testing.T, where, content string) {
 // TestFrameworksCut cuts the answers anywhere, as the limit of an excerpt can.
 func TestFrameworksCut(t *testing.T) {
 	for name, test := range frameworks {
-		for n := 0; n < min(len(test.body), 2<<10); n += 5 {
+		for n := 0; n < min(len(test.body), 2<<10); n += 11 {
 			x := &envelope.Excerpt{MediaType: test.mediaType, Text: test.body[:n], Truncated: true}
 			e := &envelope.Envelope{DeadLetter: &envelope.DeadLetter{Answer: x}}
 			shown := mask.AnswerLine(x) + mask.ShowAnswer(e, mask.Hidden).Text +
