@@ -9,22 +9,24 @@ import (
 )
 
 func TestParseTime(t *testing.T) {
-	at := func(year, month, day int) time.Time { return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC) }
+	at := func(year, month, day int) time.Time {
+		return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	}
 	noon, newYear, never := at(2026, 1, 31).Add(12*time.Hour), at(2017, 1, 1), time.Time{}
 	end := at(9999, 12, 31).Add(24*time.Hour - 100)
 	for text, want := range map[string]time.Time{
-		"2026-01-31t12:00:00z":                                  noon,
-		"2026-01-31t14:30:00+02:30":                             noon,
-		"2026-01-31T12:00:00-00:00":                             noon,
-		"2026-02-01T11:59:00+23:59":                             noon,
-		"2026-01-31T12:00:00.25Z":                               noon.Add(250 * time.Millisecond),
+		"2026-01-31t12:00:00z":                                 noon,
+		"2026-01-31t14:30:00+02:30":                            noon,
+		"2026-01-31T12:00:00-00:00":                            noon,
+		"2026-02-01T11:59:00+23:59":                            noon,
+		"2026-01-31T12:00:00.25Z":                              noon.Add(250 * time.Millisecond),
 		"2026-01-31T12:00:00." + strings.Repeat("0", 60) + "Z": noon,
-		"2026-01-31T13:00:00+0100":                              noon,
-		"2026-01-31T13:00:00.0+01":                              noon,
-		"2026-01-31 12:00:00Z":                                  noon,
-		"2026-01-31 07:30:00 -0430":                             noon,
-		"2026-01-31 12:00:00 UTC":                               noon,
-		"2026-01-31T13:00+01:00":                                noon, // java.time
+		"2026-01-31T13:00:00+0100":                             noon,
+		"2026-01-31T13:00:00.0+01":                             noon,
+		"2026-01-31 12:00:00Z":                                 noon,
+		"2026-01-31 07:30:00 -0430":                            noon,
+		"2026-01-31 12:00:00 UTC":                              noon,
+		"2026-01-31T13:00+01:00":                               noon, // java.time
 
 		"2016-12-31t23:59:60z":      newYear,
 		"2017-01-01T05:29:60+05:30": newYear,
