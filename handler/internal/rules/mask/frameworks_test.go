@@ -2,58 +2,22 @@ package mask_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/mask"
 )
 
-// frameworks are answers as frameworks and servers write them. They have secrets after their names on one line, on the
-// next line, in the next cell, in elements, attributes, assignments, tuples and lists.
-var frameworks = map[string]struct{ mediaType, body, line string }{
-	"django": {"text/html; charset=utf-8", `<!DOCTYPE html>
-<html lang="en">
-<head>
-  <meta name="csrf-token" content="canary">
-  <style>html * { padding:0; } /* password: canary */</style>
-  <title>OperationalError
-          at /orders/17/</title>
-  <script>var token = "canary"; if (1 > 0) { document.title = "canary"; }</script>
-</head>
-<body>
-<h1>OperationalError at /orders/17/</h1>
-<pre class="exception_value">connection to server at &quot;db&quot; failed: FATAL: password=canary</pre>
-<table class="req"><tbody>
-  <tr><td>DATABASE_PASSWORD</td><td class="code"><pre>&#x27;canary&#x27;</pre></td></tr>
-  <tr><td>sessionid</td>
-      <td>canary</td></tr>
-</tbody></table>
-<!-- SECRET_KEY = canary -->
-</body></html>`, "OperationalError at /orders/17/"},
-	"rails": {
-		"text/html; charset=utf-8", `<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8" /><title>Action Controller: Exception caught</title></head>
-<body>
-<header role="banner">
-  <h1>NoMethodError in OrdersController#create</h1>
-</header>
-<main><h2>undefined method &#39;id&#39; for nil</h2>
-<p><b>Parameters</b>:</p><pre>{"authenticity_token"=>"canary", "user"=>{"password"=>"canary"}}</pre>
-<div id="env_dump"><pre>HTTP_AUTHORIZATION: "Bearer canary"</pre></div></main></body></html>`,
-		"NoMethodError in OrdersController#create",
-	},
-	"rails_yaml": {"text/yaml", `---
-error: no such order
-password: canary
-api_key: |
-  canary
-users:
-- name: bob
-  token:
-    canary
-`, "error: no such order"},
+// framework is an answer as a framework or a server writes it. Its secret is the word canary.
+type framework struct{ mediaType, body, line string }
+
+// shortAnswers are beside those of testdata/frameworks.txtar.
+var shortAnswers = map[string]framework{
 	"spring": {
 		"application/json", `{"timestamp":"2026-11-29T10:00:00.000+00:00","status":400,"error":"Bad Request",` +
 			`"message":"Validation failed for object='login': password=canary",` +
@@ -79,57 +43,14 @@ users:
 			`"pairs":[{"value":"***","name":"password"}],"token":"***","message":"could not execute statement",` +
 			`"trace":"java.lang.IllegalStateException: pool is empty …"}`,
 	},
-	"aspnet": {"text/html; charset=utf-8", `<!DOCTYPE html>
-<html>
-    <head>
-        <title>Login failed for user 'shop'. Pwd=canary</title>
-        <meta name="viewport" content="width=device-width" />
-    </head>
-    <body bgcolor="white">
-            <span><H1>Server Error in '/' Application.<hr width=100% size=1 color=silver></H1>
-            <h2> <i>Login failed for user 'shop'.</i> </h2></span>
-            <b> Exception Details: </b>System.Data.SqlClient.SqlException: Login failed<br><br>
-            <pre>Server=db;User Id=sa;Password=canary;</pre>
-    </body>
-</html>
-<!--
-[SqlException (0x80131904): Login failed for user 'shop'. ConnectionString: canary]
--->`, "Login failed for user 'shop'. Pwd=***"},
-	"aspnet_core": {"text/plain; charset=utf-8", `System.InvalidOperationException: No service for type 'Orders'.
-   at Shop.Program.Main(String[] args)
-
-HEADERS
-=======
-Authorization: Bearer canary
-Cookie:
-canary
-`, "System.InvalidOperationException: No service for type 'Orders'."},
 	"express_text": {"text/plain", "MongoServerError: no connection to mongodb://app:canary@db:27017/shop?authSource=admin\n" +
 		"  password: 'canary'\n", "MongoServerError: no connection to mongodb://***@db:27017/shop?authSource=***"},
-	"php_array": {"text/html", `<pre>Undefined index: order<br />
-Array
-(
-    [PHP_AUTH_PW] => canary
-    [password] =>
-        canary
-)
-</pre><?php $db->connect("app", "canary"); ?>`, "Undefined index: order"},
 	"php_source": {"text/html", `<?php $db->connect("app", "canary"); ?>`, "(unreadable answer)"},
 	"nginx": {
 		"text/html", "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad " +
 			"Gateway</h1></center>\r\n<hr><center>nginx</center>\r\n<!-- token canary -->\r\n</body>\r\n</html>\r\n",
 		"502 Bad Gateway",
 	},
-	"soap": {"text/xml; charset=utf-8", `<?xml version="1.0" encoding="UTF-8"?>
-<soap:Envelope xmlns:soap="http://schemas.xmlsoap.org/soap/envelope/">
-  <soap:Header><wsse:Security><wsse:UsernameToken><wsse:Username>canary</wsse:Username>
-    <wsse:Password Type="#PasswordText">canary</wsse:Password></wsse:UsernameToken></wsse:Security></soap:Header>
-  <soap:Body><soap:Fault>
-    <faultcode>soap:Server</faultcode>
-    <faultstring><![CDATA[Order 17 is closed, <b>retry</b> with apiKey="canary"]]></faultstring>
-    <detail><Login><Password>canary</Password><add key="pwd" value="canary"/></Login></detail>
-  </soap:Fault></soap:Body>
-</soap:Envelope>`, `Order 17 is closed, <b>retry</b> with apiKey="***`},
 	"s3": {"application/xml", `<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NoSuchBucket</Code><AWSAccessKeyId>canary</AWSAccessKeyId><Message>The specified bucket does not exist` +
 		`</Message><StringToSign>canary</StringToSign></Error>`, "The specified bucket does not exist"},
@@ -179,10 +100,26 @@ Array
 	"control":     {"text/plain", "no order\x1b[31m, password\x00canary and more of this text", "no order\ufffd[31m, password\ufffd***"},
 }
 
+// frameworks returns all answers.
+func frameworks(t *testing.T) map[string]framework {
+	t.Helper()
+	archive, err := txtar.ParseFile("testdata/frameworks.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := maps.Clone(shortAnswers)
+	for _, file := range archive.Files {
+		name, mediaType, _ := strings.Cut(strings.TrimSuffix(file.Name, ")"), " (")
+		line, body, _ := strings.Cut(string(file.Data), "\n")
+		all[name] = framework{mediaType, body, line}
+	}
+	return all
+}
+
 // TestFrameworks checks that no answer, body or content of these frameworks shows a secret without --reveal, and that
 // the line that stands for it says what is wrong.
 func TestFrameworks(t *testing.T) {
-	for name, test := range frameworks {
+	for name, test := range frameworks(t) {
 		t.Run(name, func(t *testing.T) {
 			answer := &envelope.Answer{
 				Status: 500, Header: http.Header{"Content-Type": {test.mediaType}}, Body: []byte(test.body),
@@ -238,7 +175,7 @@ func mustBeMasked(t *testing.T, where, content string) {
 
 // TestFrameworksCut cuts the answers anywhere, as the limit of an excerpt can.
 func TestFrameworksCut(t *testing.T) {
-	for name, test := range frameworks {
+	for name, test := range frameworks(t) {
 		for n := 0; n < min(len(test.body), 2<<10); n += 11 {
 			x := &envelope.Excerpt{MediaType: test.mediaType, Text: test.body[:n], Truncated: true}
 			e := &envelope.Envelope{DeadLetter: &envelope.DeadLetter{Answer: x}}

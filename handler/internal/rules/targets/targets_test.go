@@ -262,6 +262,7 @@ func TestProblems(t *testing.T) {
 		{star(`"headers":{"X-A":"$UNSET"}`), `"*": headers.X-A: the environment variable UNSET is not set: `},
 		{star(`"headers":{"X-A":"$BROKEN"}`), `"*": headers.X-A: the environment variable BROKEN holds a line break`},
 		{star(`"headers":{"X-A":"` + canary + `\r\nX-B: 1"}`), `"*": headers.X-A: holds a line break`},
+		{star(`"headers":{"X-A":"` + canary + `\ud800"}`), `"*": headers.X-A: holds half of a surrogate pair`},
 		{star(`"headers":{"X-A":1}`), `"*": headers.X-A: want a string or an array of strings`},
 		{star(`"headers":{"X-A":[]}`), `"*": headers.X-A: want a string or an array of strings`},
 		{star(`"headers":{"X A":"1"}`), `"*": headers.X…: not a header name`},
