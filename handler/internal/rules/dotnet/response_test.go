@@ -28,28 +28,12 @@ func TestParseResponse(t *testing.T) {
 				Body: []byte("<html>"),
 			},
 		},
-		"no_reason":          {message("HTTP/1.1 204 "), dotnet.Response{Status: 204, Header: http.Header{}}},
-		"no_reason_no_space": {message("HTTP/1.1 204"), dotnet.Response{Status: 204, Header: http.Header{}}},
-		"any_reason":         {message("HTTP/2.0 999  a: \tb é\xff\x01 "), dotnet.Response{Status: 999, Header: http.Header{}}},
-		"lowest":             {message("HTTP/1.1 100 Continue"), dotnet.Response{Status: 100, Header: http.Header{}}},
-		"body_without_header": {
-			message("HTTP/1.1 200 OK", "A: b") + "c",
-			dotnet.Response{Status: 200, Header: http.Header{"A": {"b"}}},
-		},
+		"no_reason":  {message("HTTP/1.1 204 "), dotnet.Response{Status: 204, Header: http.Header{}}},
+		"any_reason": {message("HTTP/2.0 999  a: \tb é\xff\x01 "), dotnet.Response{Status: 999, Header: http.Header{}}},
+		"lowest":     {message("HTTP/1.1 100 Continue"), dotnet.Response{Status: 100, Header: http.Header{}}},
 		"empty_body": {
 			message("HTTP/1.1 200 OK", "expires: 0"),
 			dotnet.Response{Status: 200, Header: http.Header{"Expires": {"0"}}, Body: []byte{}},
-		},
-		"last_modified_is_a_content_header": {
-			message("HTTP/1.1 200 OK", "last-Modified: yesterday") + "b",
-			dotnet.Response{Status: 200, Header: http.Header{"Last-Modified": {"yesterday"}}, Body: []byte("b")},
-		},
-		"chunked_is_not_believed": {
-			message("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "Content-Length: 1") + "2\r\nab",
-			dotnet.Response{
-				Status: 200, Header: http.Header{"Transfer-Encoding": {"chunked"}, "Content-Length": {"1"}},
-				Body: []byte("2\r\nab"),
-			},
 		},
 		"a_response_may_have_a_host": {
 			message("HTTP/1.1 200 OK", "Host: a, b", "Host: @"),
