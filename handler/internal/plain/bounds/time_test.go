@@ -106,7 +106,8 @@ func TestEarlierAndLater(t *testing.T) {
 	evening := noon.Add(8 * time.Hour)
 	for _, pair := range [][2]time.Time{{noon, evening}, {evening, noon}} {
 		earlier, later := bounds.Earlier(pair[0], pair[1]), bounds.Later(pair[0], pair[1])
-		if earliest := bounds.Earliest(pair[0], pair[1]); earlier != noon || later != evening || earliest != noon.UTC() {
+		earliest := bounds.Earliest(pair[0], pair[1])
+		if earlier != noon || later != evening || earliest != noon.UTC() {
 			t.Errorf("earlier: %v, later: %v, earliest: %v", earlier, later, earliest)
 		}
 	}

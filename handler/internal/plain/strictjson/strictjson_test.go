@@ -34,7 +34,8 @@ func TestObject(t *testing.T) {
 		{`{"o":{ "x" : [ 1 , 2 ] } ,"s":" a "}`, []pair{{"o", `{ "x" : [ 1 , 2 ] }`}, {"s", `" a "`}}},
 		{`{"a":"\u00e9\/\"\\","b":"é/"}`, []pair{{"a", `"\u00e9\/\"\\"`}, {"b", `"é/"`}}},
 		{`{"\u00e9\"\\":true}`, []pair{{`é"\`, "true"}}},
-		{`{"a":"}]{[","b":["}","\"]"],"c":{"}":"{"}}`, []pair{{"a", `"}]{["`}, {"b", `["}","\"]"]`}, {"c", `{"}":"{"}`}}},
+		{`{"a":"}]{[","b":["}","\"]"]}`, []pair{{"a", `"}]{["`}, {"b", `["}","\"]"]`}}},
+		{`{"c":{"}":"{"}}`, []pair{{"c", `{"}":"{"}`}}},
 		{`{"t":true,"f":false,"n":null}`, []pair{{"t", "true"}, {"f", "false"}, {"n", "null"}}},
 		{`{"":1}`, []pair{{"", "1"}}},
 		{`{"a":{"x":1,"x":2}}`, []pair{{"a", `{"x":1,"x":2}`}}},
@@ -161,7 +162,8 @@ func TestObjectDeepNesting(t *testing.T) {
 	const depth = 100_000
 	open, shut := strings.Repeat("[", depth), strings.Repeat("]", depth)
 	for _, text := range []string{
-		`{"a":` + open + shut + `}`, `{"a":` + open, open, strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth),
+		`{"a":` + open + shut + `}`, `{"a":` + open, open,
+		strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth),
 	} {
 		_, err := strictjson.Object([]byte(text))
 		wants(t, text, err, "not JSON: ")

@@ -134,7 +134,8 @@ func TestSettlementTable(t *testing.T) {
 
 		// not due yet
 		"not_due": {
-			`,"attempts":2,"nextAttemptAt":"2026-01-31T12:00:30Z"`, answer(200), again, decision.NotDue, 30 * s, 2, 0, false,
+			`,"attempts":2,"nextAttemptAt":"2026-01-31T12:00:30Z"`, answer(200),
+			again, decision.NotDue, 30 * s, 2, 0, false,
 		},
 		"not_before": {
 			`,"notBefore":"2026-01-31T13:00:00Z"`, answer(200), again, decision.NotDue, time.Hour, 0, 0, false,
@@ -395,8 +396,8 @@ func TestReportTellsTheSender(t *testing.T) {
 }
 
 // TestReportOfTheLatestAnswer: the report has the latest answer, also if the last calls got none, and 504 if there was
-// none. A 2xx that broke off is not an answer: a sender who reads only the status must not take a call that was given up
-// for a delivered one.
+// none. A 2xx that broke off is not an answer: a sender who reads only the status must not take a call that was given
+// up for a delivered one.
 func TestReportOfTheLatestAnswer(t *testing.T) {
 	cut := decision.Outcome{
 		Status: 200, Failure: decision.FailureConnection, Detail: "cut", Body: []byte("half"), Truncated: true,

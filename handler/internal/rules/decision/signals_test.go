@@ -93,8 +93,10 @@ func TestSignals(t *testing.T) {
 		nexusNo    = `{"Type":"x","IsRetryMeaningful":false}`
 		both       = `{"retryable":false,"Type":"x","IsRetryMeaningful":true}`
 
-		yes, no, problem = "X-Async-Caller-Retry: yes", "X-Async-Caller-Retry: no", "Content-Type: application/problem+json"
-		asJSON, asGzip   = "Content-Type: application/json", "Content-Encoding: gzip"
+		yes, no = "X-Async-Caller-Retry: yes", "X-Async-Caller-Retry: no"
+		problem = "Content-Type: application/problem+json"
+		asJSON  = "Content-Type: application/json"
+		asGzip  = "Content-Encoding: gzip"
 	)
 	for name, c := range map[string]struct {
 		status       int

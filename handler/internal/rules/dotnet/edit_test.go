@@ -106,7 +106,7 @@ func TestEditRefuses(t *testing.T) {
 		want    string
 	}{
 		{"", dotnet.CorrectLength, "request line"},
-		{message("GET / HTTP/1.1", "Host: h") + secret, dotnet.CorrectLength, "headers: a body needs one such as Content-Type"},
+		{message("GET / HTTP/1.1", "Host: h") + secret, dotnet.CorrectLength, "headers: a body needs one such as"},
 		{message("GET / HTTP/1.1"), remove("X"), "Host"},
 		{edited, to("h", "@"+secret), "slash"},
 		{edited, to("h", "/a "+secret), "request line"},

@@ -12,7 +12,8 @@ import (
 // beyond 14 hours.
 func TestParseTime(t *testing.T) {
 	at := func(nanoseconds int) time.Time { return time.Date(2021, 1, 28, 13, 34, 50, nanoseconds, time.UTC) }
-	latest, newYear := time.Date(9999, 12, 31, 23, 59, 59, 999999900, time.UTC), time.Date(2017, 1, 1, 0, 0, 0, 0, time.UTC)
+	latest := time.Date(9999, 12, 31, 23, 59, 59, 999999900, time.UTC)
+	newYear := time.Date(2017, 1, 1, 0, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{
 		"2021-01-28T14:34:50.1234567+01:00": at(123456700), // as Newtonsoft writes it
 		"2021-01-28T13:34:50.12Z":           at(120000000),

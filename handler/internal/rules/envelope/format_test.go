@@ -167,8 +167,8 @@ func TestParse(t *testing.T) {
 				Deadline: day.Add(24 * time.Hour),
 				State: envelope.State{
 					Attempts: 2, CreatedAt: day.Add(10*time.Hour + 123456700),
-					LatestAttemptAt: day.Add(11*time.Hour + half), NextAttemptAt: day.Add(12*time.Hour + 30*time.Minute),
-					Trail: trail(504),
+					LatestAttemptAt: day.Add(11*time.Hour + half),
+					NextAttemptAt:   day.Add(12*time.Hour + 30*time.Minute), Trail: trail(504),
 					Latest: &envelope.Answer{
 						Status: 504, Body: []byte("too late"),
 						Header: http.Header{"Server": {"a, b"}, "Expires": {"-1"}},

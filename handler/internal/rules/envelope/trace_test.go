@@ -23,7 +23,8 @@ func TestParseTrace(t *testing.T) {
 		"01" + traceparent[2:] + "-more": "01", "cc" + flags("0e")[2:]: "00",
 
 		"": "", strings.ReplaceAll(traceparent, "-", ""): "", strings.ToUpper(traceparent): "",
-		"ff" + traceparent[2:]: "", "0g" + traceparent[2:]: "", traceparent + "-00": "", "01" + traceparent[2:] + "00": "",
+		"ff" + traceparent[2:]: "", "0g" + traceparent[2:]: "", traceparent + "-00": "",
+		"01" + traceparent[2:] + "00":            "",
 		"00-" + strings.Repeat("0", 32) + parent: "", "00-" + traceID + "-" + strings.Repeat("0", 16) + "-01": "",
 		"00-" + traceID[1:] + parent: "", "00-" + traceID + "-0f067aa0ba902b7-01": "",
 		strings.TrimSuffix(traceparent, "-01"): "", " " + traceparent: "", traceparent + "\n": "",

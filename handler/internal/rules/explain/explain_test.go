@@ -311,7 +311,8 @@ func TestNoCall(t *testing.T) {
 		"expired_fault":    {to(past + `,"giveUp":"fault"`), nil, "fault (expired)"},
 		"expired_callback": {to(past + callback), nil, ""},
 		"expires_before_it_is_due": {
-			to(`,"nextAttemptAt":"2000-01-03T00:00:00Z","deadline":"2000-01-02T00:00:00Z"`), nil, "dead_letter (expired)",
+			to(`,"nextAttemptAt":"2000-01-03T00:00:00Z","deadline":"2000-01-02T00:00:00Z"`), nil,
+			"dead_letter (expired)",
 		},
 		"malformed":        {"{}", answers(200), "dead_letter (malformed)"},
 		"refused":          {message("http://127.0.0.1/", ""), nil, "dead_letter (target_refused)"},

@@ -51,8 +51,8 @@ func failure(f decision.Failure) decision.Outcome {
 	return decision.Outcome{Failure: f, Detail: "in words", Took: 40 * time.Millisecond}
 }
 
-// TestExplain holds the explanation of each kind of decision to what it leads to, and to the message that it writes. The
-// settlement table itself is in package decision.
+// TestExplain holds the explanation of each kind of decision to what it leads to, and to the message that it writes.
+// The settlement table itself is in package decision.
 func TestExplain(t *testing.T) {
 	const again, late = "reschedule temporary_status", `,"deadline":"2000-01-01T00:00:04Z"`
 	with := func(extra string) string { return fmt.Sprintf(plain, extra) }

@@ -95,7 +95,8 @@ func TestAddresses(t *testing.T) {
 		"64:ff9b::203.0.113.7": own, "2002:cb00:7107::": own,
 	}
 	for v4, want := range map[[4]byte]string{
-		{127, 0, 0, 1}: loopback, {169, 254, 169, 254}: linkLocal, {168, 63, 129, 16}: azureHost, {0, 0, 0, 2}: unspecified,
+		{127, 0, 0, 1}: loopback, {169, 254, 169, 254}: linkLocal, {168, 63, 129, 16}: azureHost,
+		{0, 0, 0, 2}:   unspecified,
 		{224, 0, 0, 1}: multicast, {255, 255, 255, 255}: broadcast, {10, 0, 0, 1}: "", {8, 8, 8, 8}: "",
 	} {
 		for form, addr := range embeddings(v4) {

@@ -72,7 +72,7 @@ func TestParseNamesTheParameter(t *testing.T) {
 		{cycles(`"receiveRetryCount":-1`), "receiveRetryCount: want a whole number from 0 to 1000000"},
 		{cycles(`"maxRetryCycles":-1`), "maxRetryCycles: want a whole number from 0 to 1000000"},
 		{cycles(`"maxRetryCycles":1000001`), "maxRetryCycles: want a whole number from 0 to 1000000"},
-		{cycles(`"receiveRetryCount":1000,"maxRetryCycles":999`), "receiveRetryCount: more than 1000000 attempts in all"},
+		{cycles(`"receiveRetryCount":1000,"maxRetryCycles":999`), "receiveRetryCount: more than 1000000 attempts"},
 		{cycles(`"retryCycleDelay":0`), "retryCycleDelay: want a duration above zero"},
 		{cycles(`"receiveErrorHandling":"drop"`), `receiveErrorHandling: want "Fault", "Drop", "Reject" or "Move"`},
 		{cycles(`"receiveErrorHandling":1`), "receiveErrorHandling: want a string"},
@@ -83,7 +83,7 @@ func TestParseNamesTheParameter(t *testing.T) {
 		{`{"baseDelay":"1s","policy":"nexus"}`, "baseDelay" + unknown + "nexus: use maxAttempts"},
 		{`{"policy":"io","maxDelay":"1h"}`, "maxDelay" + unknown + "io: use maxAttempts"},
 		{cycles(`"maxAttempts":5`), "maxAttempts" + unknown + "cycles: use receiveRetryCount"},
-		{`{"receiveRetryCount":5}`, "receiveRetryCount" + unknown + `exponential or list: use … state another "policy"`},
+		{`{"receiveRetryCount":5}`, "receiveRetryCount" + unknown + `exponential or list: … state another "policy"`},
 		{`{"jitter":0.1}`, "jitter" + unknown + "exponential or list: use schedule, baseDelay, factor,"},
 		{`{"basedelay":"5s"}`, "basedelay" + unknown + "… did you mean baseDelay?"},
 		{`{"polcy":"io"}`, "polcy" + unknown + "… did you mean policy?"},
@@ -101,7 +101,7 @@ func TestParseNull(t *testing.T) {
 	for with, without := range map[string]string{
 		`{"schedule":null}`: `{}`,
 		`{"policy":null,"baseDelay":null,"factor":null,"maxDelay":null,"maxAttempts":null}`: `{}`,
-		`{"policy":"fixed","baseDelay":"7s","schedule":null,"jitter":null}`:                 `{"policy":"fixed","baseDelay":"7s"}`,
+		`{"policy":"fixed","schedule":null,"jitter":null}`:                                  `{"policy":"fixed"}`,
 		`{"schedule":[null,"1s",null,"3s"],"maxDelay":null}`:                                `{"schedule":["1s","3s"]}`,
 		`{"policy":"cycles","receiveErrorHandling":null}`:                                   `{"policy":"cycles"}`,
 	} {
