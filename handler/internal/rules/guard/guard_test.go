@@ -58,16 +58,12 @@ const (
 func TestAddresses(t *testing.T) {
 	tests := map[string]string{
 		"127.0.0.1": loopback, "127.0.0.0": loopback, "127.255.255.255": loopback, "126.255.255.255": "",
-		"128.0.0.0": "",
-		"::1":       loopback, "0:0:0:0:0:0:0:1": loopback, "::1%lo": loopback,
-		"0.0.0.0": unspecified, "0.1.2.3": unspecified, "0.255.255.255": unspecified, "1.0.0.0": "",
-		"::": unspecified, "::%eth0": unspecified,
+		"128.0.0.0": "", "::1": loopback, "0:0:0:0:0:0:0:1": loopback, "::1%lo": loopback, "0.0.0.0": unspecified,
+		"0.1.2.3": unspecified, "0.255.255.255": unspecified, "1.0.0.0": "", "::": unspecified, "::%eth0": unspecified,
 		"169.254.169.254": linkLocal, "169.254.0.0": linkLocal, "169.254.255.255": linkLocal, "169.253.255.255": "",
-		"169.255.0.0": "",
-		"fe80::1":     linkLocal, "fe80::1%eth0": linkLocal, "febf:ffff::1": linkLocal, "fe7f::1": "",
-		"fec0::1": "site-local", "feff::1": "site-local",
-		"192.0.0.192": linkLocal, "192.0.0.191": "", "100.100.100.200": linkLocal, "100.100.100.201": "",
-		"fd20:ce::254": linkLocal, "fd20:ce::253": "",
+		"169.255.0.0": "", "fe80::1": linkLocal, "fe80::1%eth0": linkLocal, "febf:ffff::1": linkLocal, "fe7f::1": "",
+		"fec0::1": "site-local", "feff::1": "site-local", "192.0.0.192": linkLocal, "192.0.0.191": "",
+		"100.100.100.200": linkLocal, "100.100.100.201": "", "fd20:ce::254": linkLocal, "fd20:ce::253": "",
 		"fd00:ec2::254": linkLocal, "fd00:ec2::254%1": linkLocal, "fd00:ec2::253": "", "fd00:ec2::": "",
 		"168.63.129.16": azureHost, "168.63.129.15": "", "168.63.129.17": "",
 		"224.0.0.1": multicast, "239.255.255.255": multicast, "223.255.2" +
@@ -85,9 +81,8 @@ func TestAddresses(t *testing.T) {
 		"64:ff9b:2::127.0.0.1": "", "64:ff9b:1:0:a:0:100:0": "", "64:ff9b:1:a:0:1::": "", "64:ff9b:1:a00:0:100::": "",
 		"2002:f000:1::": reserved,
 		// Teredo and ISATAP.
-		"2001::1": teredo, "2001:0:808:808:0:fe3f:f7f7:f7f7": teredo, "2001:1::1": "",
-		"2001:db8::5efe:8.8.8.8": isatap, "2001:db8::200:5efe:8.8.8.8": isatap, "fd00::5efe:10.0.0.1": isatap,
-		"fe80::5efe:8.8.8.8":       linkLocal,
+		"2001::1": teredo, "2001:0:808:808:0:fe3f:f7f7:f7f7": teredo, "2001:1::1": "", "2001:db8::5efe:8.8.8.8": isatap,
+		"2001:db8::200:5efe:8.8.8.8": isatap, "fd00::5efe:10.0.0.1": isatap, "fe80::5efe:8.8.8.8": linkLocal,
 		"2001:db8::5efe:127.0.0.1": loopback, "64:ff9b:1:8:0:5efe:808:808": isatap, "2001:db8::100:5efe:8.8.8.8": "",
 		"2001:db8::5efd:8.8.8.8": "",
 		// The addresses of this machine, in all forms.
@@ -376,18 +371,13 @@ func TestHostHeader(t *testing.T) {
 func TestASCII(t *testing.T) {
 	for host, want := range map[string]string{
 		"a.example": "a.example", "A.Example.": "A.Example.", "my_host": "my_host", "3com.example": "3com.example",
-		"127.0.0.1": "127.0.0.1", "::1": "::1",
-		"fe80::1%eth0": "fe80::1%eth0", "bücher.example": "xn--bcher-kva.example",
-		"BÜCHER.Example.": "xn--bcher-kva.example.",
-		"x。a.example":     "x.a.example", "a．example｡": "a.example.", "１２７.0.0.1": "127.0.0.1",
-		"ⓐ.example":             "a.example",
-		"faß.example":           "xn--fa-hia.example",
-		"XN--bcher-kva.example": "XN--bcher-kva.example",
-		"":                      "", ".": "", "a..b": "", "。a.example": "", "a b": "",
-		"a／b": "", "a：80": "", "a％2eb": "", "a＠b": "", "a%b": "", "a,b": "", "a:80": "", "[::1]": "",
-		"::１": "", "fe80::1%a b": "", "bü_cher.example": "",
-		"\xff.example": "", "a\u202eb.example": "", "1": "", "127.1": "", "0x7f.0.0.1": "", "０x7f.1": "",
-		"256.1.1.1":             "",
+		"127.0.0.1": "127.0.0.1", "::1": "::1", "fe80::1%eth0": "fe80::1%eth0",
+		"bücher.example": "xn--bcher-kva.example", "BÜCHER.Example.": "xn--bcher-kva.example.",
+		"x。a.example": "x.a.example", "a．example｡": "a.example.", "１２７.0.0.1": "127.0.0.1", "ⓐ.example": "a.example",
+		"faß.example": "xn--fa-hia.example", "XN--bcher-kva.example": "XN--bcher-kva.example", "": "", ".": "",
+		"a..b": "", "。a.example": "", "a b": "", "a／b": "", "a：80": "", "a％2eb": "", "a＠b": "", "a%b": "", "a,b": "",
+		"a:80": "", "[::1]": "", "::１": "", "fe80::1%a b": "", "bü_cher.example": "", "\xff.example": "",
+		"a\u202eb.example": "", "1": "", "127.1": "", "0x7f.0.0.1": "", "０x7f.1": "", "256.1.1.1": "",
 		strings.Repeat("a", 64): "", strings.Repeat("ü", 60): "", "\ufffd.example": "", strings.Repeat("a.", 128): "",
 	} {
 		got, err := guard.ASCII(host)
@@ -416,12 +406,11 @@ func TestBadEntries(t *testing.T) {
 	const want = "want a network"
 	for entry, want := range map[string]string{
 		"10.0.0.0/33": want, "10.0.0/8": want, "::/129": want, "fe80::%eth0/10": want,
-		"10.0.0.5/8": "the network is 10.0.0.0/8", "/8": want, "10.0.0.0/": want,
-		"10.0.0.300": want, "10.0.0": want, "0x7f.1": want, "0X7F.1.": want, "2130706433": want, "0177.0.0.1": want,
-		"[::1]": want, "fe80::1%eth0": want, "1::2::3": want, "t.example:443": want,
-		"https://t.example/": want, "t.example/path": want, "a b": want, "a..b": want, ".t.example": want,
-		"*t.example": want, "a.*.example": want,
-		"*.*": want, "*.": want, "*.1": want, "**": want, "t.example;u.example": want, "\x00": want, "ex%61mple": want,
+		"10.0.0.5/8": "the network is 10.0.0.0/8", "/8": want, "10.0.0.0/": want, "10.0.0.300": want, "10.0.0": want,
+		"0x7f.1": want, "0X7F.1.": want, "2130706433": want, "0177.0.0.1": want, "[::1]": want, "fe80::1%eth0": want,
+		"1::2::3": want, "t.example:443": want, "https://t.example/": want, "t.example/path": want, "a b": want,
+		"a..b": want, ".t.example": want, "*t.example": want, "a.*.example": want, "*.*": want, "*.": want, "*.1": want,
+		"**": want, "t.example;u.example": want, "\x00": want, "ex%61mple": want,
 		strings.Repeat("a", 64) + ".example": want, strings.Repeat("a.", 127) + "example": want,
 	} {
 		for setting, parse := range map[string]func(string) (guard.List, error){
