@@ -109,7 +109,8 @@ func checkPromises(t *testing.T, content string) {
 		return // it is given up at once
 	}
 	again = mustArrive(t, 0, string(written(t)(e.Successor(limit)).Bytes), nil)
-	if again.LimitDeadline(2*time.Hour, time.Hour); again.DeadlineLimited {
+	again.LimitDeadline(2*time.Hour, time.Hour)
+	if again.DeadlineLimited {
 		t.Fatalf("the deadline was limited twice: %s", content)
 	}
 	liveAndDie(t, content, 0, 1)

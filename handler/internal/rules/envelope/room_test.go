@@ -387,7 +387,8 @@ func TestLevels(t *testing.T) {
 				why := envelope.DeadLetter{At: arrival, Reason: "expired", Detail: "answered 503", Queue: "q"}
 				checkLetter(t, written(t)(e.DeadLettered(why, limit)), c.levels[len(c.levels)-1])
 			}
-			if levels = slices.Compact(levels); !slices.Equal(levels, append([]string{""}, c.levels...)) {
+			levels = slices.Compact(levels)
+			if !slices.Equal(levels, append([]string{""}, c.levels...)) {
 				t.Errorf("levels %q, want %q after a first one that leaves out nothing", levels, c.levels)
 			}
 		})
