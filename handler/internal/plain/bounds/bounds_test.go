@@ -13,36 +13,18 @@ import (
 	"asynccaller/handler/internal/plain/bounds"
 )
 
-func TestParse(t *testing.T) {
-	tests := map[string]struct {
-		text string
-		want bool
-	}{
-		"lowest":     {"1", true},
-		"highest":    {"10", true},
-		"below":      {"0", false},
-		"above":      {"11", false},
-		"not_number": {"1.5", false},
-		"too_large":  {"99999999999999999999", false},
-		"empty":      {"", false},
+func TestRange(t *testing.T) {
+	for text, want := range map[string]bool{
+		"1": true, "10": true, "0": false, "11": false, "1.5": false, "99999999999999999999": false, "": false,
+	} {
+		n, ok := bounds.New(1, 10).Parse(text, strconv.Atoi)
+		if ok != want || ok && strconv.Itoa(n) != text {
+			t.Errorf("%q: got %d, %v", text, n, ok)
+		}
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			n, ok := bounds.New(1, 10).Parse(test.text, strconv.Atoi)
-			if ok != test.want || ok && strconv.Itoa(n) != test.text {
-				t.Errorf("got %d, %v", n, ok)
-			}
-		})
-	}
-}
-
-func TestContains(t *testing.T) {
 	if bounds.New(math.Inf(-1), math.Inf(1)).Contains(math.NaN()) {
 		t.Error("NaN is in a range")
 	}
-}
-
-func TestString(t *testing.T) {
 	if got := bounds.New(time.Second, 90*time.Second).String(); got != "from 1s to 1m30s" {
 		t.Errorf("got %q", got)
 	}
@@ -51,9 +33,8 @@ func TestString(t *testing.T) {
 func TestParseDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"90s": 90 * time.Second, "2d": 48 * time.Hour, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour,
-		"2d3h4m5.5s": 51*time.Hour + 4*time.Minute + 5500*time.Millisecond,
-		"0d":         0, "-2d": -48 * time.Hour, "-1d12h": -36 * time.Hour, "-0d1h": -time.Hour,
-		"106751d": 106751 * 24 * time.Hour,
+		"2d3h4m5.5s": 51*time.Hour + 4*time.Minute + 5500*time.Millisecond, "0d": 0, "-2d": -48 * time.Hour,
+		"-1d12h": -36 * time.Hour, "-0d1h": -time.Hour, "106751d": 106751 * 24 * time.Hour,
 		// ISO 8601
 		"PT30S": 30 * time.Second, "pt1m30.5s": 90*time.Second + 500*time.Millisecond, "P1DT12H": 36 * time.Hour,
 		"P2W": 14 * 24 * time.Hour, "PT0S": 0, "-PT1H": -time.Hour,
@@ -65,9 +46,8 @@ func TestParseDuration(t *testing.T) {
 		"30": 30 * time.Second, "0": 0, "1.5": 1500 * time.Millisecond, ".5": 500 * time.Millisecond, "-30": -30 * time.Second,
 		// words
 		"30 seconds": 30 * time.Second, "1 Hour 30 Min": 90 * time.Minute, "2days": 48 * time.Hour,
-		"1 week": 168 * time.Hour,
-		"2d 3h":  51 * time.Hour, "1h2d": 49 * time.Hour, "1d24h": 48 * time.Hour, "1.5d": 36 * time.Hour,
-		"2D": 48 * time.Hour,
+		"1 week": 168 * time.Hour, "2d 3h": 51 * time.Hour, "1h2d": 49 * time.Hour, "1d24h": 48 * time.Hour,
+		"1.5d": 36 * time.Hour, "2D": 48 * time.Hour,
 	} {
 		if got, err := bounds.ParseDuration(text); err != nil || got != want {
 			t.Errorf("%s: %v, %v", text, got, err)
@@ -75,10 +55,9 @@ func TestParseDuration(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "d", "2d3", "2d-3h", "2d+3h", "106752d", "9999999999999999999d", "infd", "0x1d", "1e3", "NaN", "Inf",
-		"1_000",
-		"٣٠", "--5", "+-5s", " 30", "30 parsecs", "30s ago", "5.5.5", ".", "P", "PT", "P1DT", "P1M", "P1Y", "PT-30S",
-		"PT30", "P30S", "30S1", "24:00:00", "00:60:00", "00:00:60", "00:30", "1:2:3", "1.5.00:00:00", "1,00:00:00",
-		"12:00:00Z", "0:00:30 s",
+		"1_000", "٣٠", "--5", "+-5s", " 30", "30 parsecs", "30s ago", "5.5.5", ".", "P", "PT", "P1DT", "P1M", "P1Y",
+		"PT-30S", "PT30", "P30S", "30S1", "24:00:00", "00:60:00", "00:00:60", "00:30", "1:2:3", "1.5.00:00:00",
+		"1,00:00:00", "12:00:00Z", "0:00:30 s",
 	} {
 		if got, err := bounds.ParseDuration(text); err == nil {
 			t.Errorf("%q: %v", text, got)

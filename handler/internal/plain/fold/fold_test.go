@@ -2,7 +2,6 @@ package fold_test
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -49,18 +48,6 @@ func TestPathReadsTheBeginning(t *testing.T) {
 	long := path + strings.Repeat("a-1b_", 10_000)
 	if got := testing.AllocsPerRun(5, func() { fold.Path(long) }); got > want {
 		t.Errorf("%v allocations for %d bytes, %v for %d", got, len(long), want, len(path))
-	}
-}
-
-// BenchmarkPath shows that the time does not grow with the length of the path.
-func BenchmarkPath(b *testing.B) {
-	for _, n := range []int{1 << 4, 1 << 9, 1 << 16} {
-		path := "/" + strings.Repeat("a-1b_", n/5)
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			for b.Loop() {
-				fold.Path(path)
-			}
-		})
 	}
 }
 

@@ -16,37 +16,22 @@ import (
 	"asynccaller/handler/internal/rules/decision"
 )
 
-// TestBackPressure: a target is not called before the time that it asks for, and an invalid value changes
-// nothing. The policy's own first delay is 4 s here, the deadline a week away.
+// TestBackPressure: a target is not called before the time that it asks for, and an invalid value changes nothing. The
+// policy's own first delay is 4 s here, the deadline a week away. TestWaits has the forms of a wait.
 func TestBackPressure(t *testing.T) {
 	const policy = 4 * time.Second
-	epoch := func(d time.Duration) string { return fmt.Sprint(now.Add(d).Unix()) }
 	for name, c := range map[string]struct {
 		status  int
 		header  string
 		want    time.Duration
 		ignored bool
 	}{
-		"seconds":                  {429, "Retry-After: 120", 2 * time.Minute, false},
 		"on_503":                   {503, "Retry-After: 120", 2 * time.Minute, false},
 		"on_500":                   {500, "Retry-After: 120", 2 * time.Minute, false},
-		"date":                     {429, "Retry-After: Sat, 31 Jan 2026 12:05:00 GMT", 5 * time.Minute, false},
 		"never_lowers":             {429, "Retry-After: 1", policy, false},
 		"date_in_the_past":         {429, "Retry-After: Sat, 31 Jan 2026 11:00:00 GMT", policy, true},
-		"negative":                 {429, "Retry-After: -1", policy, true},
-		"zero":                     {429, "Retry-After: 0", policy, false},
 		"no_number":                {429, "Retry-After: abc", policy, true},
 		"absurd":                   {429, "Retry-After: 1000000000000", policy, true},
-		"beyond_int64":             {429, "Retry-After: 99999999999999999999", policy, true},
-		"fraction":                 {429, "Retry-After: 292.05", 293 * time.Second, false},
-		"ietf":                     {429, "RateLimit-Reset: 60", time.Minute, false},
-		"x_seconds":                {429, "X-RateLimit-Reset: 60", time.Minute, false},
-		"x_epoch":                  {429, "X-RateLimit-Reset: " + epoch(time.Hour), time.Hour, false},
-		"x_epoch_milliseconds":     {429, "X-RateLimit-Reset: " + epoch(time.Hour) + "000", time.Hour, false},
-		"x_epoch_past":             {429, "X-RateLimit-Reset: " + epoch(-time.Hour), policy, true},
-		"x_after":                  {429, "X-RateLimit-Reset-After: 60.5", 61 * time.Second, false},
-		"x_dashed":                 {429, "X-Rate-Limit-Reset: 60", time.Minute, false},
-		"x_nan":                    {429, "X-RateLimit-Reset: NaN", policy, true},
 		"limit_not_reached":        {500, "X-RateLimit-Reset: 3600", policy, false},
 		"some_remaining":           {429, "X-RateLimit-Remaining: 3\nX-RateLimit-Reset: 3600", policy, false},
 		"none_remaining":           {500, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 60", time.Minute, false},
@@ -66,10 +51,6 @@ func TestBackPressure(t *testing.T) {
 		"draft_inner_list":     {429, `RateLimit: ("a" "b");r=0;t=30`, policy, false},
 		"draft_07":             {429, `RateLimit: limit=10, remaining=0, reset=30`, 30 * time.Second, false},
 		"draft_07_remaining":   {429, `RateLimit: limit=10, remaining=1, reset=30`, policy, false},
-		"draft_no_structure":   {429, `RateLimit: "a`, policy, true},
-		"draft_negative":       {429, `RateLimit: "a";r=0;t=-1`, policy, true},
-		"draft_absurd":         {429, `RateLimit: "a";r=0;t=999999999999999`, policy, true},
-		"draft_no_number":      {429, `RateLimit: "a";r=0;t="soon"`, policy, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := decision.Outcome{Status: c.status, Header: header(c.header)}
@@ -77,36 +58,29 @@ func TestBackPressure(t *testing.T) {
 			if d.Action != decision.Reschedule || d.Delay != c.want || (len(d.Ignored) > 0) != c.ignored {
 				t.Errorf("%s after %v, ignored %q; want after %v", d.Action, d.Delay, d.Ignored, c.want)
 			}
-			if late := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0.999); late.Delay < c.want {
-				t.Errorf("jitter makes it %v, earlier than %v", late.Delay, c.want)
+			if late := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0.5); late.Delay < c.want+c.want/10 {
+				t.Errorf("jitter makes it %v, want more than %v", late.Delay, c.want)
 			}
 		})
 	}
 }
 
-func TestBackPressureIsSpreadUpwardsOnly(t *testing.T) {
-	o := decision.Outcome{Status: 429, Header: header("Retry-After: 100")}
-	for jitter, want := range map[float64]time.Duration{0: 100 * time.Second, 0.5: 110 * time.Second} {
-		if d := decide(t, rules(), fmt.Sprintf(plain, ""), o, jitter); d.Delay != want {
-			t.Errorf("jitter %v: %v, want %v", jitter, d.Delay, want)
+// TestBackPressureBeyond: the last attempt comes just before the deadline all the same, and a wait that no queue takes
+// is made in parts.
+func TestBackPressureBeyond(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, c := range map[string]struct {
+		wait, deadline string
+		visible, next  time.Duration
+	}{
+		"deadline": {"3600", "2026-01-31T12:10:00Z", 590 * time.Second, 590 * time.Second},
+		"queue":    {"1209600", "2026-12-31T12:00:00Z", 7*day - time.Second, 14 * day},
+	} {
+		o := decision.Outcome{Status: 503, Header: header("Retry-After: " + c.wait)}
+		d := decide(t, rules(), fmt.Sprintf(plain, `,"deadline":"`+c.deadline+`"`), o, 0)
+		if d.Delay != c.visible || !d.State.NextAttemptAt.Equal(now.Add(c.next)) {
+			t.Errorf("%s: visible after %v, next attempt at %v", name, d.Delay, d.State.NextAttemptAt)
 		}
-	}
-}
-
-// TestBackPressureBeyondTheDeadline: the last attempt comes just before the deadline all the same.
-func TestBackPressureBeyondTheDeadline(t *testing.T) {
-	o := decision.Outcome{Status: 503, Header: header("Retry-After: 3600")}
-	d := decide(t, rules(), fmt.Sprintf(plain, `,"deadline":"2026-01-31T12:10:00Z"`), o, 0)
-	if want := 9*time.Minute + 50*time.Second; d.Action != decision.Reschedule || d.Delay != want {
-		t.Errorf("%s after %v, want a last attempt after %v", d.Action, d.Delay, want)
-	}
-}
-
-func TestBackPressureBeyondVisibility(t *testing.T) {
-	o := decision.Outcome{Status: 503, Header: header("Retry-After: 1209600")} // 14 days
-	d := decide(t, rules(), fmt.Sprintf(plain, `,"deadline":"2026-12-31T12:00:00Z"`), o, 0)
-	if want := 7*24*time.Hour - time.Second; d.Delay != want || !d.State.NextAttemptAt.Equal(now.Add(14*24*time.Hour)) {
-		t.Errorf("visible after %v, next attempt at %v", d.Delay, d.State.NextAttemptAt)
 	}
 }
 
@@ -118,6 +92,11 @@ func TestSignals(t *testing.T) {
 		nexusYes   = `{"Type":"x","IsRetryMeaningful":true}`
 		nexusNo    = `{"Type":"x","IsRetryMeaningful":false}`
 		both       = `{"retryable":false,"Type":"x","IsRetryMeaningful":true}`
+
+		yes, no = "X-Async-Caller-Retry: yes", "X-Async-Caller-Retry: no"
+		problem = "Content-Type: application/problem+json"
+		asJSON  = "Content-Type: application/json"
+		asGzip  = "Content-Encoding: gzip"
 	)
 	for name, c := range map[string]struct {
 		status       int
@@ -125,85 +104,49 @@ func TestSignals(t *testing.T) {
 		again        bool
 		rule         string
 	}{
-		"status_temporary":   {503, "", "", true, "status 503 is temporary"},
-		"status_permanent":   {400, "", "", false, "status 400 is permanent"},
-		"header_yes":         {400, "X-Async-Caller-Retry: yes", "", true, "header"},
-		"header_no":          {503, "X-Async-Caller-Retry: no", "", false, "header"},
-		"header_in_capitals": {503, "X-Async-Caller-Retry: NO", "", false, "header"},
-		"header_nonsense":    {503, "X-Async-Caller-Retry: maybe", "", true, "status 503"},
-		"header_before_problem": {
-			503, "X-Async-Caller-Retry: no\nContent-Type: application/problem+json", problemYes,
-			false, "header",
-		},
-		"problem_yes":           {400, "Content-Type: application/problem+json", problemYes, true, "problem"},
-		"problem_no":            {503, "Content-Type: application/problem+json", problemNo, false, "problem"},
-		"problem_in_plain_json": {503, "Content-Type: application/json", problemNo, true, "status 503"},
-		"problem_before_nexus":  {503, "Content-Type: application/problem+json", both, false, "problem"},
-		"nexus_yes":             {400, "Content-Type: application/json", nexusYes, true, "Nexus"},
-		"nexus_no":              {503, "Content-Type: application/json", nexusNo, false, "Nexus"},
+		"status_temporary":      {503, "", "", true, "status 503 is temporary"},
+		"status_permanent":      {400, "", "", false, "status 400 is permanent"},
+		"header_yes":            {400, yes, "", true, "header"},
+		"header_in_capitals":    {503, "X-Async-Caller-Retry: NO", "", false, "header"},
+		"header_nonsense":       {503, "X-Async-Caller-Retry: maybe", "", true, "status 503"},
+		"header_before_problem": {503, no + "\n" + problem, problemYes, false, "header"},
+		"header_before_nexus":   {400, yes, nexusNo, true, "header"},
+		"problem_yes":           {400, problem, problemYes, true, "problem"},
+		"problem_no":            {503, problem, problemNo, false, "problem"},
+		"problem_in_plain_json": {503, asJSON, problemNo, true, "status 503"},
+		"problem_before_nexus":  {503, problem, both, false, "problem"},
+		"nexus_yes":             {400, asJSON, nexusYes, true, "Nexus"},
+		"nexus_no":              {503, asJSON, nexusNo, false, "Nexus"},
 		"nexus_without_type":    {503, "", `{"Type":null,"IsRetryMeaningful":false}`, true, "status 503"},
 		"nexus_not_boolean":     {503, "", `{"Type":"x","IsRetryMeaningful":"no"}`, true, "status 503"},
-		"nexus_true_as_text":    {400, "", `{"Type":"x","IsRetryMeaningful":"true"}`, false, "status 400"},
 		"nexus_1":               {400, "", `{"Type":"x","IsRetryMeaningful":1}`, false, "status 400"},
-		"header_before_nexus":   {400, "X-Async-Caller-Retry: yes", nexusNo, true, "header"},
 		"body_is_no_json":       {503, "", `{"Type":"x","IsRetryMeaningful":false`, true, "status 503"},
 		"more_than_json":        {503, "", nexusNo + "}", true, "status 503"},
 		"nested":                {503, "", `{"Type":"x","Inner":` + nexusNo + `}`, true, "status 503"},
 		"in_an_array":           {503, "", `[` + nexusNo + `]`, true, "status 503"},
 		"array_of_pairs":        {503, "", `["Type","x","IsRetryMeaningful",false]`, true, "status 503"},
-		"odd_member": {
-			503, "", `{"retryable":"later","Type":"x","IsRetryMeaningful":false}`, false,
-			"Nexus",
+		"odd_member":            {503, "", `{"retryable":"later","Type":"x","IsRetryMeaningful":false}`, false, "Nexus"},
+		"odd_member_of_problem": {503, problem, `{"retryable":{},"Type":7,"IsRetryMeaningful":false}`, false, "Nexus"},
+		"any_letter_case":       {503, "", `{"isretrymeaningful":false,"type":[]}`, false, "Nexus"},
+		"escaped_names":         {503, "", `{"\u0054\u0079\u0070\u0065":"x","\u0049sRetryMeaningful":false}`, false, "Nexus"},
+		"last_of_several": {
+			503, "", `{"Type":"x","Type":null,"IsRetryMeaningful":true,` +
+				`"IsRetryMeaningful":false,"IsRetryMeaningful":"?"}`, false, "Nexus",
 		},
-		"odd_member_of_problem": {
-			503, "Content-Type: application/problem+json",
-			`{"retryable":{},"Type":7,"IsRetryMeaningful":false}`, false, "Nexus",
-		},
-		"any_letter_case": {503, "", `{"isretrymeaningful":false,"type":[]}`, false, "Nexus"},
-		"escaped_names": {
-			503, "", `{"\u0054\u0079\u0070\u0065":"x","\u0049sRetryMeaningful":false}`,
-			false, "Nexus",
-		},
-		"last_of_several": {503, "", `{"Type":"x","Type":null,"IsRetryMeaningful":true,` +
-			`"IsRetryMeaningful":false,"IsRetryMeaningful":"?"}`, false, "Nexus"},
-		"byte_order_mark": {503, "", "\ufeff " + nexusNo, false, "Nexus"},
-		"not_utf8":        {503, "", `{"Type":"` + "\xff" + `","IsRetryMeaningful":false}`, false, "Nexus"},
-		"utf16":           {503, "", utf16(nexusNo), false, "Nexus"},
-		"utf16_big": {
-			503, "Content-Type: application/json; charset=utf-16be", swapped(utf16(nexusNo)),
-			false, "Nexus",
-		},
-		"utf16_big_with_mark": {
-			503, "Content-Type: application/json", swapped(utf16("\ufeff" + nexusNo)),
-			false, "Nexus",
-		},
-		"utf16_yes": {
-			400, "Content-Type: application/json", utf16("\ufeff \r\n" + nexusYes), true,
-			"Nexus",
-		},
-		"utf16_no_json": {
-			503, "Content-Type: application/json", utf16("\ufeff" + nexusNo + "x"), true,
-			"status 503",
-		},
-		"latin1": {
-			503, "Content-Type: application/json; charset=iso-8859-1",
-			strings.Replace(nexusNo, "{", "{\"a\":\"\xe5\",", 1), false, "Nexus",
-		},
-		"gzip": {
-			503, "Content-Type: application/problem+json\nContent-Encoding: gzip", gzipped(problemNo), false, "problem",
-		},
-		"gzip_nexus":       {400, "Content-Encoding: x-gzip", gzipped(nexusYes), true, "Nexus"},
-		"gzip_twice":       {400, "Content-Encoding: gzip, gzip", gzipped(gzipped(nexusYes)), true, "Nexus"},
-		"gzip_of_utf16":    {503, "Content-Encoding: gzip", gzipped(utf16("\ufeff" + nexusNo)), false, "Nexus"},
-		"gzip_of_marked":   {503, "Content-Encoding: gzip", gzipped("\ufeff" + nexusNo), false, "Nexus"},
-		"gzip_not_encoded": {503, "Content-Encoding: gzip", nexusNo, false, "Nexus"},
-		"gzip_cut":         {503, "Content-Encoding: gzip", gzipped(nexusNo)[:40], true, "status 503"},
-		"gzip_damaged":     {503, "Content-Encoding: gzip", gzipped(nexusNo)[:50] + "12345678", true, "status 503"},
+		"byte_order_mark":  {503, "", "\ufeff " + nexusNo, false, "Nexus"},
+		"not_utf8":         {503, "", `{"Type":"` + "\xff" + `","IsRetryMeaningful":false}`, false, "Nexus"},
+		"utf16":            {503, "", utf16(nexusNo), false, "Nexus"},
+		"utf16_big":        {503, asJSON + "; charset=utf-16be", swapped(utf16(nexusNo)), false, "Nexus"},
+		"utf16_big_mark":   {503, asJSON, swapped(utf16("\ufeff" + nexusNo)), false, "Nexus"},
+		"utf16_mark":       {400, asJSON, utf16("\ufeff \r\n" + nexusYes), true, "Nexus"},
+		"utf16_no_json":    {503, asJSON, utf16("\ufeff" + nexusNo + "x"), true, "status 503"},
+		"latin1":           {503, asJSON + "; charset=iso-8859-1", strings.Replace(nexusNo, "{", "{\"a\":\"\xe5\",", 1), false, "Nexus"},
+		"gzip":             {503, problem + "\n" + asGzip, gzipped(problemNo), false, "problem"},
+		"gzip_of_utf16":    {503, asGzip, gzipped(utf16("\ufeff" + nexusNo)), false, "Nexus"},
+		"gzip_not_encoded": {503, asGzip, nexusNo, false, "Nexus"},
+		"gzip_cut":         {503, asGzip, gzipped(nexusNo)[:40], true, "status 503"},
+		"gzip_damaged":     {503, asGzip, gzipped(nexusNo)[:50] + "12345678", true, "status 503"},
 		"brotli":           {503, "Content-Encoding: br", "\x8b\x0d\x80" + nexusNo + "\x03", true, "status 503"},
-		"utf16_with_mark": {
-			503, "Content-Type: application/json; charset=utf-16", utf16("\ufeff" + nexusNo),
-			false, "Nexus",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := decision.Outcome{Status: c.status, Header: header(c.header), Body: []byte(c.body)}
@@ -295,7 +238,7 @@ func TestLongEncodedSignals(t *testing.T) {
 	}{
 		"within":       {gzipped(object(900 << 10)), true},
 		"beyond":       {gzipped(object(1 << 20)), false},
-		"bomb":         {gzipped(object(64 << 20)), false},
+		"bomb":         {gzipped(object(16 << 20)), false},
 		"long_encoded": {gzipped(`{"a":"` + hex.EncodeToString(noise) + `",` + no + `}`), false},
 		"no_output":    {strings.Repeat(gzipped(""), 60_000) + gzipped("{"+no+"}"), false},
 	} {
@@ -350,8 +293,7 @@ func TestDefaultStatuses(t *testing.T) {
 
 func TestStatusesRefused(t *testing.T) {
 	for _, text := range []string{
-		"", "abc", "404,", "99", "1000", "500-400", "200", "404,200-299", "100-600",
-		"!404", "-", "4 04",
+		"", "abc", "404,", "99", "1000", "500-400", "200", "404,200-299", "100-600", "!404", "-", "4 04",
 	} {
 		if _, err := decision.ParseStatuses(text); err == nil {
 			t.Errorf("%q was accepted", text)
@@ -366,11 +308,10 @@ func TestConfiguredStatuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 400}, 0); d.Action != decision.Reschedule {
-		t.Errorf("400: %s", d.Action)
-	}
-	if d := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 503}, 0); d.Action != decision.DeadLetter {
-		t.Errorf("503: %s", d.Action)
+	for status, want := range map[int]decision.Action{400: decision.Reschedule, 503: decision.DeadLetter} {
+		if d := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: status}, 0); d.Action != want {
+			t.Errorf("%d: %s", status, d.Action)
+		}
 	}
 }
 

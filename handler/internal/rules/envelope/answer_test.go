@@ -1,123 +1,76 @@
 package envelope_test
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"asynccaller/handler/internal/plain/strictjson"
 	"asynccaller/handler/internal/rules/envelope"
 )
 
 // deadAnswer returns the answer in the dead letter of an envelope with this latest answer.
 func deadAnswer(
 	t *testing.T, content string, latest *envelope.Answer,
-) (answer *envelope.Excerpt, written envelope.Content) {
+) (answer *envelope.Excerpt, letter envelope.Content) {
 	t.Helper()
 	e := accept(t, content)
-	state := e.State
-	state.Latest = latest
-	written, err := e.WithState(state).
-		DeadLettered(envelope.DeadLetter{At: arrival, Reason: "rejected", Queue: "async-caller", Attempts: 1}, limit)
-	if err != nil {
-		t.Fatal(err)
+	e.Latest = latest
+	why := envelope.DeadLetter{At: arrival, Reason: "rejected", Queue: "async-caller", Attempts: 1}
+	letter = written(t)(e.DeadLettered(why, limit))
+	if len(letter.Bytes) > limit || !utf8.Valid(letter.Bytes) {
+		t.Fatalf("%d bytes, or not UTF-8", len(letter.Bytes))
 	}
-	if len(written.Bytes) > limit || !utf8.Valid(written.Bytes) {
-		t.Fatalf("%d bytes, or not UTF-8", len(written.Bytes))
-	}
-	again, err := envelope.Parse(written.Bytes)
+	again, err := envelope.Parse(letter.Bytes)
 	if err != nil || again.DeadLetter == nil || again.DeadLetter.Reason != "rejected" {
-		t.Fatalf("%v: not a dead letter: %s", err, written.Bytes)
+		t.Fatalf("%v: not a dead letter: %s", err, letter.Bytes)
 	}
-	return again.DeadLetter.Answer, written
+	return again.DeadLetter.Answer, letter
 }
 
-// TestDeadLetterAnswer checks what a person can read of the target's answer, alike in both formats.
+// TestDeadLetterAnswer checks what a person can read of the target's answer, alike in both formats. What the text of an
+// answer is, is in TestAnswerText.
 func TestDeadLetterAnswer(t *testing.T) {
-	const KiB = 1 << 10
+	const KiB, plain = 1 << 10, "text/plain"
 	long := strings.Repeat("é", KiB)
-	for name, test := range map[string]struct {
+	excerpt := func(text string, truncated bool) envelope.Excerpt {
+		return envelope.Excerpt{MediaType: plain, Text: text, Truncated: truncated}
+	}
+	for name, c := range map[string]struct {
 		contentType, body string
 		truncated         bool
 		want              envelope.Excerpt
 	}{
-		"text": {
-			"text/plain; charset=utf-8", "no order", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "no order"},
+		"text":         {plain + "; charset=utf-8", "no", false, excerpt("no", false)},
+		"no_type":      {"", "x", false, envelope.Excerpt{Text: "x"}},
+		"invalid_type": {"\x1b", "x", false, envelope.Excerpt{Text: "x"}},
+		"long_type": {
+			longMediaType, "x", false, envelope.Excerpt{MediaType: longMediaType[:100], Text: "x"},
 		},
-		"json": {
-			"application/problem+json", `{"a":"\u001b"}`, false,
-			envelope.Excerpt{MediaType: "application/problem+json", Text: `{"a":"\u001b"}`},
-		},
-		"no_type":         {"", "x", false, envelope.Excerpt{Text: "x"}},
-		"invalid_type":    {"\x1b", "x", false, envelope.Excerpt{Text: "x"}},
-		"long_type":       {longMediaType, "x", false, envelope.Excerpt{MediaType: longMediaType[:100], Text: "x"}},
-		"empty":           {"text/plain", "", false, envelope.Excerpt{MediaType: "text/plain"}},
-		"empty_truncated": {"text/plain", "", true, envelope.Excerpt{MediaType: "text/plain", Truncated: true}},
-		"latin1": {
-			"text/plain; charset=iso-8859-1", "f\xf6r", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "för"},
-		},
-		"utf16": {
-			"text/plain; charset=utf-16", "\xff\xfef\x00\xf6\x00", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "fö"},
-		},
-		"control": {
-			"text/plain", "a\x00\x1b[2J\r\nb", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "a\x00\x1b[2J\r\nb"},
-		},
-		"not_utf8": {
-			"text/plain", "a\xff\xfeb", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "a\ufffdb"},
-		},
-		"not_in_xml": {
-			"text/plain", "a\ufffe\uffffb", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "a\ufffd\ufffdb"},
-		},
-		"2_kib": {"text/plain", long, false, envelope.Excerpt{MediaType: "text/plain", Text: long}},
-		"2_kib_truncated": {
-			"text/plain", long, true,
-			envelope.Excerpt{MediaType: "text/plain", Text: long, Truncated: true},
-		},
-		"longer": {
-			"text/plain", long + "x", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: long, Truncated: true},
-		},
-		"within_character": {
-			"text/plain", "x" + long, false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "x" + long[:2*KiB-2], Truncated: true},
-		},
-		"much_longer": {
-			"text/plain", strings.Repeat(long, 32), true,
-			envelope.Excerpt{MediaType: "text/plain", Text: long, Truncated: true},
-		},
-		"longer_utf16": {
-			"text/plain; charset=utf-16le", strings.Repeat("e\x00", 3*KiB), false,
-			envelope.Excerpt{MediaType: "text/plain", Text: strings.Repeat("e", 2*KiB), Truncated: true},
-		},
-		"read_within_character": {
-			"text/plain", "f\xc3", true,
-			envelope.Excerpt{MediaType: "text/plain", Text: "f", Truncated: true},
-		},
+		"empty":                 {plain, "", false, excerpt("", false)},
+		"empty_truncated":       {plain, "", true, excerpt("", true)},
+		"control":               {plain, "a\x00\x1b[2J\r\nb", false, excerpt("a\x00\x1b[2J\r\nb", false)},
+		"not_utf8":              {plain, "a\xff\xfeb", false, excerpt("a\ufffdb", false)},
+		"not_in_xml":            {plain, "a\ufffe\uffffb", false, excerpt("a\ufffd\ufffdb", false)},
+		"2_kib":                 {plain, long, false, excerpt(long, false)},
+		"2_kib_truncated":       {plain, long, true, excerpt(long, true)},
+		"longer":                {plain, long + "x", false, excerpt(long, true)},
+		"within_character":      {plain, "x" + long, false, excerpt("x"+long[:2*KiB-2], true)},
+		"much_longer":           {plain, strings.Repeat(long, 32), true, excerpt(long, true)},
+		"read_within_character": {plain, "f\xc3", true, excerpt("f", true)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.want.Status = 422
+			c.want.Status = 422
 			answer := envelope.Answer{
-				Status: 422, Header: http.Header{}, Body: []byte(test.body),
-				Truncated: test.truncated,
+				Status: 422, Header: http.Header{}, Body: []byte(c.body), Truncated: c.truncated,
 			}
-			if test.contentType != "" {
-				answer.Header.Set("Content-Type", test.contentType)
+			if c.contentType != "" {
+				answer.Header.Set("Content-Type", c.contentType)
 			}
-			for format, content := range map[string]string{
-				"native": `{"asyncCaller":1,"requestId":"r","call":{"url":"http://a"}}`,
-				"nexus":  nexusMessage(plainCall, ""),
-			} {
-				got, written := deadAnswer(t, content, &answer)
-				if got == nil || *got != test.want || written.LeftOut != "" && len(test.body) < 48*KiB {
-					t.Errorf("%s: left out %q, answer %+v\nwant %+v", format, written.LeftOut, got, test.want)
+			for format, message := range formats {
+				got, letter := deadAnswer(t, message(""), &answer)
+				if got == nil || *got != c.want || letter.LeftOut != "" && len(c.body) < 48*KiB {
+					t.Errorf("%s: left out %q, answer %+v\nwant %+v", format, letter.LeftOut, got, c.want)
 				}
 			}
 		})
@@ -125,62 +78,91 @@ func TestDeadLetterAnswer(t *testing.T) {
 }
 
 func TestDeadLetterWithoutAnswer(t *testing.T) {
-	for format, content := range map[string]string{
-		"native": `{"asyncCaller":1,"requestId":"r","call":{"url":"http://a"}}`,
-		"nexus":  nexusMessage(plainCall, ""),
-		"earlier_life": `{"asyncCaller":1,"requestId":"r","call":{"url":"http://a"},` +
-			`"deadLetter":{"reason":"rejected","answer":{"status":400,"text":"old"}}}`,
-	} {
-		if got, written := deadAnswer(t, content, nil); got != nil ||
-			strings.Contains(strings.ToLower(string(written.Bytes)), `"answer"`) {
-			t.Errorf("%s: answer %+v in %s", format, got, written.Bytes)
+	const earlier = `,"deadLetter":{"reason":"rejected","answer":{"status":400,"text":"old"}}`
+	for format, message := range formats {
+		for _, members := range []string{"", earlier} {
+			got, letter := deadAnswer(t, message(members), nil)
+			if got != nil || strings.Contains(strings.ToLower(string(letter.Bytes)), `"answer"`) {
+				t.Errorf("%s: answer %+v in %s", format, got, letter.Bytes)
+			}
 		}
 	}
 }
 
-// TestAnswerIsLeftOutFirst checks that the answer has only the room that nothing else needs.
-func TestAnswerIsLeftOutFirst(t *testing.T) {
-	const trail = `[{"at":"2026-01-31T11:00:00Z","status":503,"tookMs":5},{"at":"2026-01-31T11:30:00Z",` +
-		`"status":503,"tookMs":5}]`
-	for name, content := range map[string]func(n int) string{
-		"native": func(n int) string {
-			return string(filled(n, `,"requestId":"r","mine":"m","trail":`+trail))
-		},
-		"nexus": func(n int) string {
-			form := strings.TrimSuffix(nexusMessage(plainCall, "%s"), "}") + `,"Trail":` + trail + `,"mine":"m"}`
-			return fmt.Sprintf(form, padding(n-len(form)-len(padding(0))))
-		},
+func TestAnswerText(t *testing.T) {
+	for name, c := range map[string]struct{ contentType, body, want string }{
+		"no_charset":            {"text/plain", "för", "för"},
+		"no_content_type":       {"", "för", "för"},
+		"utf8_in_capitals":      {"text/plain; charset=UTF-8", "för", "för"},
+		"utf8_mark":             {"text/plain; charset=utf-8", "\xef\xbb\xbfför", "för"},
+		"utf8_mark_no_charset":  {"application/json", "\xef\xbb\xbf{}", "{}"},
+		"latin1_quoted":         {`text/plain; charset="ISO-8859-1"`, "f\xf6r", "för"},
+		"latin1_other_params":   {`text/plain; format=flowed; Charset=iso-8859-1`, "f\xf6r", "för"},
+		"windows_1252":          {"text/plain; charset=windows-1252", "5 \x80", "5 €"},
+		"shift_jis":             {"text/plain; charset=shift_jis", "\x93\xfa\x96\x7b", "日本"},
+		"utf16_little_mark":     {"text/plain; charset=utf-16", "\xff\xfef\x00\xf6\x00", "fö"},
+		"utf16_no_mark":         {"text/plain; charset=utf-16", "f\x00\xf6\x00", "fö"},
+		"utf16_only_mark":       {"text/plain", "\xff\xfef\x00\xf6\x00", "fö"},
+		"utf16_big_only_mark":   {"text/plain", "\xfe\xff\x00f\x00\xf6", "fö"},
+		"utf16be":               {"text/plain; charset=utf-16be", "\x00f\x00\xf6", "fö"},
+		"gbk_upper_case":        {"text/plain; charset=GBK", "\xb4\xed\xce\xf3", "错误"},
+		"thai_quoted":           {`text/plain; charset="dos-874"`, "\xa2\xe9\xcd", "ข้อ"},
+		"latin1_alias":          {"text/plain; charset=iso8859-1", "f\xfc", "fü"},
+		"cyrillic":              {"text/plain; charset=x-mac-ukrainian", "\xe4\xe0", "да"},
+		"not_decoded_by_whatwg": {"text/plain; charset=iso-2022-cn-ext", "error", "error"},
+		"unknown_charset":       {"text/plain; charset=klingon", "för", "för"},
+		"empty_charset":         {`text/plain; charset=""`, "för", "för"},
+		"empty_body":            {"text/plain; charset=utf-16", "", ""},
+		"cut_shift_jis":         {"text/plain; charset=shift_jis", "\x93\xfa\x96", "日\ufffd"},
+		"cut_utf16":             {"text/plain; charset=utf-16", "\xff\xfef\x00\xf6", "f\ufffd"},
+		"half_a_pair_in_utf16":  {"text/plain; charset=utf-16", "f\x00\x3d\xd8", "f\ufffd"},
+		"unreadable_media_type": {"text/plain; charset=iso-8859-1; x", "för", "för"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer := envelope.Answer{
-				Status: 422, Header: http.Header{"Content-Type": {"text/plain"}},
-				Body: []byte(strings.Repeat("\x1b", 3<<10)),
+			answer := envelope.Answer{Status: 200, Header: http.Header{}, Body: []byte(c.body)}
+			if c.contentType != "" {
+				answer.Header.Set("Content-Type", c.contentType)
 			}
-			lengths := map[bool]int{}
-			longest := 0
-			for size := limit; size > limit-(40<<10); size -= 97 {
-				if e, err := envelope.Parse([]byte(content(size))); err != nil ||
-					e.Accept(arrival, "message-1", limit) != nil {
-					continue
-				}
-				got, written := deadAnswer(t, content(size), &answer)
-				kept := strictjson.FoldNames.Get(written.Bytes, "Trail", "1") != nil &&
-					strictjson.FoldNames.Get(written.Bytes, "mine") != nil
-				lengths[got != nil]++
-				switch {
-				case got == nil:
-					if !strings.HasPrefix(written.LeftOut, "the answer") {
-						t.Errorf("%d bytes: left out %q", size, written.LeftOut)
-					}
-					continue
-				case !kept || !got.Truncated || strings.Trim(got.Text, "\x1b") != "":
-					t.Fatalf("%d bytes: the answer has taken the place of something: %s", size, written.Bytes)
-				}
-				longest = max(longest, len(got.Text))
-			}
-			if lengths[true] == 0 || lengths[false] == 0 || longest != 2<<10 {
-				t.Errorf("with and without an answer: %v; at most %d bytes of it", lengths, longest)
+			if got, whole := answer.Text(); got != c.want || !whole {
+				t.Errorf("got %q, whole %v, want %q", got, whole, c.want)
 			}
 		})
+	}
+}
+
+// TestPayloadMediaType: receivers throw on a media type that .NET cannot parse.
+func TestPayloadMediaType(t *testing.T) {
+	const asJSON = "application/json"
+	long := "text/" + strings.Repeat("x", 100-len("text/"))
+	for mediaType, want := range map[string]string{
+		"": asJSON, "text/plain": "text/plain", "json": asJSON, "text/": asJSON, "/plain": asJSON,
+		"text/{plain}": asJSON, "text/plain/x": asJSON, long: long, long + "x": asJSON,
+		strings.Repeat("x", 100) + "/plain": asJSON,
+		"application/vnd.x+json":            "application/vnd.x+json",
+	} {
+		for format, content := range map[string]string{
+			"native": formats["native"](`,"callback":{"url":"http://b"}`),
+			"nexus":  nexusMessage(plainCall, withCallback),
+		} {
+			report := envelope.Report{Status: 200, MediaType: mediaType, At: arrival}
+			callback := written(t)(accept(t, content).CallbackWith(report, limit))
+			if got := reportIn(t, callback.Bytes).PayloadMediaType; got != want {
+				t.Errorf("%s, %q: got %q, want %q", format, mediaType, got, want)
+			}
+		}
+	}
+}
+
+func TestAnswerMediaType(t *testing.T) {
+	for contentType, want := range map[string]string{
+		"": "", "text/plain; charset=utf-8": "text/plain", " text/html ": "text/html", "text/html;": "text/html",
+		"?":                                      "",
+		"application/problem+json;charset=x;a=b": "application/problem+json",
+		"text/plain; charset":                    "text/plain", // as in .NET
+	} {
+		answer := envelope.Answer{Status: 200, Header: http.Header{"Content-Type": {contentType}}}
+		if got := answer.MediaType(); got != want {
+			t.Errorf("%q: got %q, want %q", contentType, got, want)
+		}
 	}
 }

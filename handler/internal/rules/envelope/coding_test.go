@@ -50,18 +50,14 @@ func TestAnswerCoding(t *testing.T) {
 	}{
 		"gzip":                {[]string{"gzip"}, zipped, false, text, true},
 		"letter_case":         {[]string{" GZip "}, zipped, false, text, true},
-		"x_gzip":              {[]string{"x-gzip"}, zipped, false, text, true},
 		"two_members":         {[]string{"gzip"}, zipped + zipped, false, text + text, true},
 		"deflate":             {[]string{"deflate"}, compressed(t, "deflate", text), false, text, true},
 		"deflate_raw":         {[]string{"deflate"}, compressed(t, "raw", text), false, text, true},
-		"identity":            {[]string{"identity"}, text, false, text, true},
 		"identity_and_gzip":   {[]string{"identity, gzip"}, zipped, false, text, true},
 		"empty_value":         {[]string{""}, text, false, text, true},
-		"twice":               {[]string{"gzip, gzip"}, compressed(t, "gzip", zipped), false, text, true},
 		"two_lines":           {[]string{"deflate", "gzip"}, compressed(t, "gzip", compressed(t, "deflate", text)), false, text, true},
 		"three_times":         {[]string{"gzip, gzip, gzip"}, compressed(t, "gzip", compressed(t, "gzip", zipped)), false, "", false},
 		"said_twice":          {[]string{"gzip, gzip"}, zipped, false, text, true},
-		"not_encoded":         {[]string{"gzip"}, text, false, text, true},
 		"not_deflated":        {[]string{"deflate"}, text, false, text, true},
 		"charset_instead":     {[]string{"utf-8"}, "för", false, "för", true},
 		"no_coding_at_all":    {[]string{"none"}, text, false, text, true},
@@ -93,14 +89,6 @@ func TestAnswerCoding(t *testing.T) {
 			if x.Text != beginning || x.Truncated == (c.whole && len(c.want) <= 2<<10) {
 				t.Errorf("excerpt %.80q of %d bytes, truncated %v", x.Text, len(x.Text), x.Truncated)
 			}
-			for format, content := range map[string]string{
-				"native": `{"asyncCaller":1,"requestId":"r","call":{"url":"http://a"}}`,
-				"nexus":  nexusMessage(plainCall, ""),
-			} {
-				if got, _ := deadAnswer(t, content, &answer); got == nil || got.Text != beginning {
-					t.Errorf("%s: %+v", format, got)
-				}
-			}
 		})
 	}
 }
@@ -110,19 +98,12 @@ func TestCodingsOfALatestResponse(t *testing.T) {
 	const text = "unknown customer"
 	answer := &envelope.Answer{
 		Status: 422,
-		Header: http.Header{
-			"Content-Encoding": {"deflate", "gzip"}, "X-Long": {strings.Repeat("x", 16<<10)},
-		},
-		Body: []byte(compressed(t, "gzip", compressed(t, "deflate", text))),
+		Header: http.Header{"Content-Encoding": {"deflate", "gzip"}, "X-Long": {strings.Repeat("x", 16<<10)}},
+		Body:   []byte(compressed(t, "gzip", compressed(t, "deflate", text))),
 	}
 	e := accept(t, nexusMessage(plainCall, ""))
-	state := e.State
-	state.Latest = answer
-	content, err := e.WithState(state).Successor(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := envelope.Parse(content.Bytes)
+	e.Latest = answer
+	again, err := envelope.Parse(written(t)(e.Successor(limit)).Bytes)
 	if err != nil || again.Latest == nil || again.Latest.Header.Get("X-Long") != "" {
 		t.Fatalf("%v: latest response %+v", err, again.Latest)
 	}

@@ -2,7 +2,6 @@ package envelope_test
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,9 +16,7 @@ func TestFingerprint(t *testing.T) {
 		return `{"asyncCaller":1,"call":{"url":"https://t.example/a"` + call + `}` + rest + `}`
 	}
 	nexus := func(callOut, callBack string) string {
-		encoded := func(text string) string {
-			return base64.StdEncoding.EncodeToString([]byte(strings.ReplaceAll(text, "|", "\r\n")))
-		}
+		encoded := func(text string) string { return inBase64(strings.ReplaceAll(text, "|", "\r\n")) }
 		return fmt.Sprintf(`{"RawRequest":{"Id":"1","CallOut":%q,"CallBack":%q}}`, encoded(callOut), encoded(callBack))
 	}
 	const callOut, callBack = "GET / HTTP/1.1|Host: t.example||", "POST /cb HTTP/1.1|Host: s.example|X-A: 1||"
@@ -69,7 +66,7 @@ func TestFingerprint(t *testing.T) {
 func TestFingerprintAfterDotnet(t *testing.T) {
 	request := func(target, headers string) string {
 		text := strings.ReplaceAll("POST "+target+" HTTP/1.1|Host: t.example|"+headers+"|", "|", "\r\n")
-		return `{"RawRequest":{"Id":"1","CallOut":"` + base64.StdEncoding.EncodeToString([]byte(text)) + `"}}`
+		return `{"RawRequest":{"Id":"1","CallOut":"` + inBase64(text) + `"}}`
 	}
 	header := func(line string) string { return request("/", line+"|") }
 	for name, test := range map[string]struct {
@@ -77,16 +74,12 @@ func TestFingerprintAfterDotnet(t *testing.T) {
 		same       bool
 	}{
 		"media_type":       {header("Content-Type: application/json;charset=UTF-8"), header("Content-Type: application/json; charset=UTF-8"), true},
-		"media_type_space": {header("Content-Type: a/b ;  c = d"), header("Content-Type: a/b; c=d"), true},
 		"media_type_quote": {header(`Content-Type: a/b;c="d;e , f"`), header(`Content-Type: a/b; c="d;e , f"`), true},
 		"accept":           {header("Accept: text/html;q=0.8,*/*"), header("Accept: text/html; q=0.8, */*"), true},
-		"accept_lines":     {header("Accept: text/html|Accept: */*"), header("Accept: text/html, */*"), true},
-		"unknown_lines":    {header("X-A: 1|X-A: 2"), header("X-A: 1, 2"), true},
 		"encodings":        {header("Accept-Encoding: gzip;q=1,br;q=0.50"), header("Accept-Encoding: gzip; q=1.0, br; q=0.5"), true},
 		"language":         {header("Accept-Language: sv,en;Q=.8"), header("Accept-Language: sv, en; q=0.8"), true},
 		"cache":            {header("Cache-Control: Max-Age=0,no-cache"), header("Cache-Control: no-cache, max-age=0"), true},
 		"agent":            {header("User-Agent: a/1  (b;c)"), header("User-Agent: a/1 (b;c)"), true},
-		"agent_lines":      {header("User-Agent: a/1|User-Agent: b/2"), header("User-Agent: a/1 b/2"), true},
 		"credentials":      {header("Authorization: Bearer  abc=="), header("Authorization: Bearer abc=="), true},
 		"etags":            {header(`If-Match: "a,b","c"`), header(`If-Match: "a,b", "c"`), true},
 		"referer":          {header("Referer: https://a.example"), header("Referer: https://a.example/"), true},
@@ -101,15 +94,11 @@ func TestFingerprintAfterDotnet(t *testing.T) {
 		"other_quality":  {header("Accept: a/b;q=0.8"), header("Accept: a/b;q=0.7"), false},
 		"other_quoted":   {header(`If-Match: "a,b"`), header(`If-Match: "a, b"`), false},
 		"other_order":    {header("Accept: a/b, c/d"), header("Accept: c/d, a/b"), false},
-		"other_unknown":  {header("X-A: 1;2"), header("X-A: 1; 2"), false},
 		"other_case":     {header("Authorization: Bearer A"), header("Authorization: Bearer a"), false},
-		"other_age":      {header("Cache-Control: max-age=0"), header("Cache-Control: max-age=1"), false},
 		"other_cookies":  {header("Cookie: a=1|Cookie: b=2"), header("Cookie: a=1, b=2"), false},
 		"escaped_slash":  {request("/a%2Fb", ""), request("/a/b", ""), false},
 		"escaped_amp":    {request("/?a%26b", ""), request("/?a&b", ""), false},
 		"double_slash":   {request("/a//b", ""), request("/a/b", ""), false},
-		"letter_case":    {request("/A", ""), request("/a", ""), false},
-		"no_query":       {request("/a?", ""), request("/a?b", ""), false},
 		"escape_escaped": {request("/%257e", ""), request("/~", ""), false},
 		"native": {
 			`{"asyncCaller":1,"call":{"url":"https://t.example/%7e"}}`,

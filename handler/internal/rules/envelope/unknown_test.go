@@ -1,6 +1,7 @@
 package envelope_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -21,10 +22,7 @@ func TestUnknownMembers(t *testing.T) {
 				`"trail":[{"att":1}],"deadLetter":{"resaon":"x"},"retry":{"maxAttempts":1}}`,
 			nil,
 		},
-		"top_level": {
-			`{"asyncCaller":1,"deadlin":"x","call":{"url":"http://a"}}`,
-			[]string{"deadlin -> deadline"},
-		},
+		"top_level": {`{"asyncCaller":1,"deadlin":"x","call":{"url":"http://a"}}`, []string{"deadlin -> deadline"}},
 		"letter_case": {
 			`{"asyncCaller":1,"Deadline":"x","RequestID":"r","call":{"URL":"http://a"}}`,
 			[]string{"Deadline -> deadline", "RequestID -> requestId", "call.URL -> call.url"},
@@ -39,10 +37,7 @@ func TestUnknownMembers(t *testing.T) {
 			`{"asyncCaller":1,"timeout":"5s","call":{"url":"http://a","deadline":"x"}}`,
 			[]string{"timeout -> call.timeout", "call.deadline -> deadline"},
 		},
-		"null": {
-			`{"asyncCaller":1,"deadlin":null,"call":{"url":"http://a"}}`,
-			[]string{"deadlin -> deadline"},
-		},
+		"null":       {`{"asyncCaller":1,"deadlin":null,"call":{"url":"http://a"}}`, []string{"deadlin -> deadline"}},
 		"no_similar": {`{"asyncCaller":1,"x-note":"n","call":{"url":"http://a"}}`, []string{"x-note -> "}},
 		"malformed":  {`{"asyncCaller":1,"cal":{"url":"http://a"}}`, []string{"cal -> call"}},
 		"call_is_no_object": {
@@ -106,8 +101,8 @@ func TestVitalMembers(t *testing.T) {
 // TestManyUnknownMembers: a message may consist of nothing else.
 func TestManyUnknownMembers(t *testing.T) {
 	content := `{"asyncCaller":1`
-	for n := range 5000 {
-		content += `,"` + strings.Repeat("x", n%50) + string(rune('a'+n%26)) + strings.Repeat("y", n/50) + `":0`
+	for n := range 1000 {
+		content += fmt.Sprintf(`,"m%d":0`, n)
 	}
 	if got := len(envelope.UnknownMembers([]byte(content + "}"))); got != 100 {
 		t.Errorf("%d members, want 100", got)

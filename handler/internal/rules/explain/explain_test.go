@@ -118,7 +118,6 @@ func TestRefusedTarget(t *testing.T) {
 		days        int
 	}{
 		"address":     {"127.0.0.1:7071", "", nil, decision.DeadLetter, 0},
-		"local_name":  {"localhost", "", nil, decision.DeadLetter, 0},
 		"with_answer": {"localhost", "", &ok, decision.DeadLetter, 0},
 		"callback":    {"localhost", `,"callback":{"url":"http://s.example/"}`, nil, decision.Callback, 0},
 		"drop":        {"localhost", `,"giveUp":"drop"`, nil, decision.Drop, 0},
@@ -289,49 +288,38 @@ func TestScheduleOfEnvelope(t *testing.T) {
 
 // TestNoCall: which messages end without a call, and without a callback, whatever outcome is assumed.
 func TestNoCall(t *testing.T) {
-	const form = `{"asyncCaller":1,"createdAt":"2000-01-01T00:00:00Z","call":{"url":"%s"}%s}`
+	const past = `,"deadline":"2000-01-01T00:00:00Z"`
 	const callback = `,"callback":{"url":"https://s.example/"}`
+	message := func(url, members string) string {
+		return fmt.Sprintf(`{"asyncCaller":1,"createdAt":"2000-01-01T00:00:00Z","call":{"url":"%s"}%s}`, url, members)
+	}
+	to := func(members string) string { return message("https://t.example/", members) }
+	paused := func(q *explain.Question, _ *decision.Rules) {
+		q.Live = func(*url.URL) explain.Live { return explain.Live{Paused: "since"} }
+	}
 	for name, test := range map[string]struct {
 		content string
 		change  func(*explain.Question, *decision.Rules)
 		want    string // the beginning; empty if there is a call or a callback
 	}{
-		"due":      {content: fmt.Sprintf(form, "https://t.example/", "")},
-		"not_due":  {content: fmt.Sprintf(form, "https://t.example/", `,"notBefore":"2000-01-03T00:00:00Z"`)},
-		"rejected": {content: fmt.Sprintf(form, "https://t.example/", ""), change: answers(400)},
-		"expired": {
-			fmt.Sprintf(form, "https://t.example/", `,"deadline":"2000-01-01T00:00:00Z"`), nil, "dead_letter (expired)",
-		},
-		"expired_drop": {
-			fmt.Sprintf(form, "https://t.example/", `,"deadline":"2000-01-01T00:00:00Z","giveUp":"drop"`), nil,
-			"drop (expired)",
-		},
-		"expired_fault": {
-			fmt.Sprintf(form, "https://t.example/", `,"deadline":"2000-01-01T00:00:00Z","giveUp":"fault"`), nil,
-			"fault (expired)",
-		},
-		"expired_callback": {
-			content: fmt.Sprintf(form, "https://t.example/", `,"deadline":"2000-01-01T00:00:00Z"`+callback),
-		},
+		"due":              {to(""), nil, ""},
+		"not_due":          {to(`,"notBefore":"2000-01-03T00:00:00Z"`), nil, ""},
+		"rejected":         {to(""), answers(400), ""},
+		"paused":           {to(""), paused, ""},
+		"expired":          {to(past), nil, "dead_letter (expired)"},
+		"expired_drop":     {to(past + `,"giveUp":"drop"`), nil, "drop (expired)"},
+		"expired_fault":    {to(past + `,"giveUp":"fault"`), nil, "fault (expired)"},
+		"expired_callback": {to(past + callback), nil, ""},
 		"expires_before_it_is_due": {
-			fmt.Sprintf(form, "https://t.example/",
-				`,"nextAttemptAt":"2000-01-03T00:00:00Z","deadline":"2000-01-02T00:00:00Z"`),
-			nil, "dead_letter (expired)",
+			to(`,"nextAttemptAt":"2000-01-03T00:00:00Z","deadline":"2000-01-02T00:00:00Z"`), nil,
+			"dead_letter (expired)",
 		},
-		"malformed":          {"{}", nil, "dead_letter (malformed)"},
-		"malformed_answered": {"{}", answers(200), "dead_letter (malformed)"},
-		"not_utf8":           {"\xff\xfe", nil, "dead_letter (malformed)"},
-		"refused":            {fmt.Sprintf(form, "http://127.0.0.1/", ""), nil, "dead_letter (target_refused)"},
-		"refused_answered":   {fmt.Sprintf(form, "http://[::1]/", ""), answers(200), "dead_letter (target_refused)"},
-		"refused_callback":   {content: fmt.Sprintf(form, "http://127.0.0.1/", callback)},
+		"malformed":        {"{}", answers(200), "dead_letter (malformed)"},
+		"refused":          {message("http://127.0.0.1/", ""), nil, "dead_letter (target_refused)"},
+		"refused_answered": {message("http://[::1]/", ""), answers(200), "dead_letter (target_refused)"},
+		"refused_callback": {message("http://127.0.0.1/", callback), nil, ""},
 		"refused_later": {
-			fmt.Sprintf(form, "http://127.0.0.1/", `,"notBefore":"2000-01-03T00:00:00Z"`), nil,
-			"dead_letter (target_refused)",
-		},
-		"paused": {
-			content: fmt.Sprintf(form, "https://t.example/", ""), change: func(q *explain.Question, _ *decision.Rules) {
-				q.Live = func(*url.URL) explain.Live { return explain.Live{Paused: "since"} }
-			},
+			message("http://127.0.0.1/", `,"notBefore":"2000-01-03T00:00:00Z"`), nil, "dead_letter (target_refused)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -357,12 +345,23 @@ func TestCredential(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := explain.Question{
-		Queue: "async-caller", MessageID: "m1", MaxContentBytes: 48 << 10,
-		Content: []byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`),
-	}
+	q := question(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`, nil)
 	x := explain.About(decision.Rules{Profiles: profiles}, q)
 	if got := x.Envelope.Credential; got != "managed identity for api://t" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestExplainAtTheEndOfTime: an envelope that is given up after the year 9999, which no JSON of ours can hold, is
+// explained all the same.
+func TestExplainAtTheEndOfTime(t *testing.T) {
+	for _, member := range []string{
+		`"createdAt":"9999-12-31T23:59:59Z"`, `"notBefore":"9999-12-31T23:59:59Z"`,
+		`"deadLetter":{"at":"9999-12-31T23:59:59-01:00"}`,
+	} {
+		q := question(`{"asyncCaller":1,`+member+`,"call":{"url":"http://t.example/"}}`, nil)
+		if _, err := json.Marshal(explain.About(rules(), q)); err != nil {
+			t.Errorf("%s: %v", member, err)
+		}
 	}
 }

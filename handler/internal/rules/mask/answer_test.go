@@ -27,7 +27,6 @@ func TestShowAnswer(t *testing.T) {
 			false,
 			"no\norder",
 		},
-		"line":  {"text/plain", "no order", mask.Body{Text: "no order", Kind: mask.BodyText, Bytes: 8}, false, "no order"},
 		"empty": {"text/plain", "", mask.Body{Kind: mask.BodyNone}, false, ""},
 		"json": {
 			asJSON, `{"error":"x","token":"SECRET"}`,
@@ -40,12 +39,6 @@ func TestShowAnswer(t *testing.T) {
 			mask.Body{Text: "{\n  \"token\": \"***\"\n} …", Kind: mask.BodyText, Bytes: 2048, Partial: true},
 			true,
 			`{"token":"SECRET","x":"` + strings.Repeat("y", 2048-23),
-		},
-		"html": {
-			"text/html; charset=utf-8", "<html>\n<h1>No order</h1><hr>\n</html>",
-			mask.Body{Text: "No order …", Kind: mask.BodyText, Bytes: 36, Partial: true},
-			false,
-			"<html>\n<h1>No order</h1><hr>\n</html>",
 		},
 		"control": {
 			"text/plain", "a\x1b[2J\x07 \u202e \u009b and more of the same text",
@@ -105,10 +98,7 @@ func TestShowAnswerNexus(t *testing.T) {
 func TestAnswerLine(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	for name, row := range map[string]struct{ mediaType, body, want string }{
-		"json": {"application/json", "{\"error\": \"down\",\n \"code\": 7}", `{"error":"down","code":7}`},
-		"json_secret": {
-			"application/json", `{"error":"down","password":"hunter2"}`, `{"error":"down","password":"***"}`,
-		},
+		"json":     {"application/json", "{\"error\": \"down\",\n \"code\": 7}", `{"error":"down","code":7}`},
 		"json_cut": {"application/json", `{"error":{"code":7,"text":"` + long + `"}}`, `{"error":{"code":7}}`},
 		"json_cut_secret": {
 			"", `{"apiKey":"s3cr3t","list":[1,2,{"a":true,"b":"` + long, `{"apiKey":"***","list":[1,2,{"a":true}]}`,
@@ -117,21 +107,15 @@ func TestAnswerLine(t *testing.T) {
 		"json_cut_number": {"", `[[1],2` + strings.Repeat("0", 5000), `[[1]]`},
 		"json_cut_early":  {"", `["` + long, "(unreadable answer)"},
 		"json_broken":     {"", `{"password":"hunter2`, "(unreadable answer)"},
-		"xml": {
-			"text/xml", "<error>\n <password>hunter2</password> <message>down</message></error>",
-			"down",
-		},
-		"xml_broken": {"text/xml", "<error><password>hunter2", "(unreadable answer)"},
 		"html": {
 			"text/html", "<html><head><title>503 Service Unavailable</title><body><h1>Sorry</h1><br>",
 			"503 Service Unavailable",
 		},
-		"text":        {"text/plain", "\r\n Down for \x1b[2J\r\n maintenance", "Down for \ufffd[2J"},
-		"text_secret": {"text/plain", "cannot connect, password=hunter2\nbye", "cannot connect, password=***"},
-		"binary":      {"", "\x00\x01\x02\x03", "(binary answer)"},
-		"empty":       {"text/plain", " \n", "(empty answer)"},
-		"none":        {"", "", "(empty answer)"},
-		"long":        {"", long, "(unreadable answer)"},
+		"text":   {"text/plain", "\r\n Down for \x1b[2J\r\n maintenance", "Down for \ufffd[2J"},
+		"binary": {"", "\x00\x01\x02\x03", "(binary answer)"},
+		"empty":  {"text/plain", " \n", "(empty answer)"},
+		"none":   {"", "", "(empty answer)"},
+		"long":   {"", long, "(unreadable answer)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := &envelope.Answer{
@@ -142,15 +126,12 @@ func TestAnswerLine(t *testing.T) {
 			}
 		})
 	}
-	encoded := &envelope.Answer{
-		Status: 503, Header: http.Header{"Content-Encoding": {"br"}}, Body: []byte("\x8b\x00\x80x\x03"),
-	}
-	if got := mask.AnswerLine(encoded.Excerpt()); got != "(unreadable answer)" {
-		t.Errorf("an encoded answer: %q", got)
-	}
-	deep := &envelope.Answer{Status: 503, Body: []byte(strings.Repeat("[", 5000))}
-	if got := mask.AnswerLine(deep.Excerpt()); got != "(unreadable answer)" {
-		t.Errorf("nested arrays: %q", got)
+	for coding, body := range map[string]string{"br": "\x8b\x00\x80x\x03", "identity": strings.Repeat("[", 5000)} {
+		header := http.Header{"Content-Encoding": {coding}}
+		answer := &envelope.Answer{Status: 503, Header: header, Body: []byte(body)}
+		if got := mask.AnswerLine(answer.Excerpt()); got != "(unreadable answer)" {
+			t.Errorf("%s, %.9q: %q", coding, body, got)
+		}
 	}
 	if got := mask.AnswerLine(nil); got != "" {
 		t.Errorf("without an answer: %q", got)

@@ -13,18 +13,9 @@ func TestDiff(t *testing.T) {
 	callOut := func(message string) string { return `{"RawRequest":{"CallOut":"` + inBase64(message) + `"}}` }
 	for name, test := range map[string]struct{ before, after, want string }{
 		"equal": {nativeSecrets, nativeSecrets, ""},
-		"url": {
-			`{"call":{"url":"https://old.example/a?code=CANARY1"}}`,
-			`{"call":{"url":"https://new.example/a?code=CANARY1"}}`,
-			`-    "url": "https://old.example/a?code=***"` + "\n" + `+    "url": "https://new.example/a?code=***"`,
-		},
 		"secret": {
 			`{"password":"CANARY1","token":"CANARY2"}`, `{"password":"CANARY3","token":"CANARY2"}`,
 			`-  "password": "***",` + "\n" + `+  "password": "*** (changed)",` + "\n" + `   "token": "***"`,
-		},
-		"secret_in_query": {
-			`{"u":"http://h/?a=1&b=2"}`, `{"u":"http://h/?a=1&b=3"}`,
-			`+  "u": "http://h/?a=***&b=*** (changed)"`,
 		},
 		"secret_in_scheme": {
 			`{"Authorization":"Basic CANARY"}`, `{"Authorization":"Bearer CANARY"}`, `+  "Authorization": "Bearer ***"`,
@@ -50,15 +41,8 @@ func TestDiff(t *testing.T) {
 			`{"token":"CANARY1",}`, `{"token":"CANARY2",}`,
 			"-  \"token\": \"***\"\n-} …\n+  \"token\": \"*** (changed)\"\n+} … (changed)\n",
 		},
-		"no_json": {
-			"token: CANARY1\nb", "b",
-			"-token: *** …\n+b\n",
-		},
-		"fixed": {
-			`{"token":"CANARY1",`, `{"token":"CANARY1"}`,
-			"   \"token\": \"***\"\n-} …\n+}\n",
-		},
-		"rest": {"a\nCANARY1", "a\nCANARY2", "-a …\n+a … (changed)\n"},
+		"fixed": {`{"token":"CANARY1",`, `{"token":"CANARY1"}`, "   \"token\": \"***\"\n-} …\n+}\n"},
+		"rest":  {"a\nCANARY1", "a\nCANARY2", "-a …\n+a … (changed)\n"},
 		"binary": {
 			"\x00\x01\x02", "\x00\x01\x03",
 			"-(not shown without --reveal: binary, 3 bytes)\n" +

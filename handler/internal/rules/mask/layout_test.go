@@ -71,22 +71,6 @@ func decode(text []byte, into *any) bool {
 	return decoder.Decode(into) == nil
 }
 
-// BenchmarkShowContent measures the worst known messages. None may take much longer than the others.
-func BenchmarkShowContent(b *testing.B) {
-	for _, unit := range []string{
-		"x ", "key=", "key\n=", `"key":1,`, `{"key":`, `\"`, "<key:", "http://a@",
-		"https://a:b", `"[",`, "<a>1</a>",
-	} {
-		text := "[" + quoted("x "+strings.Repeat(unit, (48<<10)/len(unit))) + "]"
-		b.Run(fmt.Sprintf("%q", unit), func(b *testing.B) {
-			b.SetBytes(int64(len(text)))
-			for b.Loop() {
-				mask.ShowContent([]byte(text), mask.Hidden)
-			}
-		})
-	}
-}
-
 func ExampleDiff() {
 	before := `{"call":{"url":"https://old.example/orders?code=s3cret","headers":{"X-Api-Key":"old"}}}`
 	after := `{"call":{"url":"https://new.example/orders?code=s3cret","headers":{"X-Api-Key":"new"}}}`

@@ -30,7 +30,6 @@ func TestSchemes(t *testing.T) {
 func TestURLs(t *testing.T) {
 	for url, want := range map[string]string{
 		"https://h.example/a":                 "https://h.example/a",
-		"https://h.example:8443/a?":           "https://h.example:8443/a?",
 		"https://u@h.example/":                "https://***@h.example/",
 		"https://u:p@ss@h.example/":           "https://***@h.example/",
 		"https://u:p/w@h.example/":            "***", // no port
@@ -40,11 +39,8 @@ func TestURLs(t *testing.T) {
 		"/a/token=x/b":                        "/a/token=***",
 		"https://h.example:80/a@b":            "https://h.example:80/a@b",
 		"http://[::1]:80/a@b":                 "http://[::1]:80/a@b",
-		"http://[::1]/a@b":                    "http://[::1]/a@b",
 		"https://h.example/?a=1&b&c=&d=x=y":   "https://h.example/?a=***&***&c=&d=***",
 		"https://h.example/?a=1?b=2#t=3":      "https://h.example/?a=***#***",
-		"https://h.example/#access_token=x":   "https://h.example/#***",
-		"/orders?code=x":                      "/orders?code=***",
 		"amqps://u:p@h/v?x=y":                 "amqps://***@h/v?x=***",
 		"https://h.example/?q=a b&code=x":     "https://h.example/?q=*** ***",
 		"https://h.example/a;session=x/b?c=d": "https://h.example/a;session=***?c=***",
@@ -117,8 +113,7 @@ func FuzzSecrets(f *testing.F) {
 		"", "a", "\x1b[2J\u202e", `"`, `\"`, "<key>", "http://x", `{"a":`, "a=b&c", ": ", "\r\n\r\n", "%", "'",
 		"Bearer ", "\xff\x00",
 	} {
-		f.Add(seed, seed)
-		f.Add("x"+seed, "")
+		f.Add(seed, "x"+seed)
 	}
 	f.Add("<key", "\xff\xff>")
 	f.Fuzz(func(t *testing.T, a, b string) {

@@ -23,39 +23,24 @@ func TestShowContentCallOut(t *testing.T) {
 			"GET https://***@h/?a=*** HTTP/1.1|Host: h",
 		},
 		"spaces":        {"GET /?a=CANARY b=CANARY HTTP/1.1\r\nHost:   h  ", "***|Host: h"},
-		"no_version":    {"GET /?a=CANARY\r\nHost: h", "***|Host: h"},
 		"status_line":   {"HTTP/1.1 500 token=CANARY\r\nServer: a, b", "HTTP/1.1 500 token=***|Server: a, b"},
 		"no_target":     {"POST HTTP/1.1 CANARY\r\nHost: h", "***|Host: h"},
 		"after_version": {"GET / HTTP/1.1 token=CANARY\r\nHost: h", "***|Host: h"},
 		"no_header":     {"GET / HTTP/1.1\r\nmy password: CANARY", "GET / HTTP/1.1|***"},
-		"link": {
-			"HTTP/1.1 302 Found\r\nLocation: https://h/?code=CANARY",
-			"HTTP/1.1 302 Found|Location: https://h/?code=***",
-		},
 		"relative_link": {
 			"HTTP/1.1 302 Found\r\nLocation: /cb?code=CANARY",
 			"HTTP/1.1 302 Found|Location: /cb?code=***",
 		},
 		"folded": {
 			"GET / HTTP/1.1\r\nAuthorization: Bearer CANARY\r\n  CANARY\r\n\tx: CANARY\r\nA: b",
-			"GET / HTTP/1.1|Authorization: Bearer " +
-				"***|***|***|A: b",
+			"GET / HTTP/1.1|Authorization: Bearer ***|***|***|A: b",
 		},
 		"no_colon": {"GET / HTTP/1.1\r\nBearer CANARY\r\n: CANARY", "GET / HTTP/1.1|***|***"},
 		"json": {
 			"POST / HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n\r\n{\"token\":\"CANARY\",\"n\":1.0}",
 			`POST / HTTP/1.1|Host: h|Content-Type: application/json||{|  "token": "***",|  "n": 1.0|}`,
 		},
-		"form": {
-			"POST / HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\na=b&client_secret=CANARY",
-			"POST / HTTP/1.1|Content-Type: application/x-www-form-urlencoded||a=b&client_secret=***",
-		},
-		"binary_body": {
-			"POST / HTTP/1.1\r\nContent-Type: image/png\r\n\r\n\x89PNG\x00\x00\x00\x00",
-			"POST / HTTP/1.1|Content-Type: image/png||(not shown without --reveal: binary, 8 bytes)",
-		},
-		"binary":  {strings.Repeat("\x00", 100), "***"},
-		"control": {"GET / HTTP/1.1\r\nX-A: \x1b[2J", "GET / HTTP/1.1|X-A: \ufffd[2J"},
+		"binary": {strings.Repeat("\x00", 100), "***"},
 		"long": {
 			"POST / HTTP/1.1\r\nA: b\r\n\r\n[" + strings.Repeat("1,", 4_000) + "1]",
 			"POST / HTTP/1.1|A: b||[|" + strings.Repeat("  1,|", 3_276) + "  |… (cut)",

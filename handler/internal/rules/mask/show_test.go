@@ -108,20 +108,14 @@ func TestShowCallBodies(t *testing.T) {
 			"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `,
 			"[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", mask.BodyJSON,
 		},
-		"json_as_text": {
-			"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}",
-			mask.BodyJSON,
-		},
-		"json_string": {"application/json", `"a\u001bb"`, `"a\u001bb"`, mask.BodyJSON},
+		"json_as_text": {"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}", mask.BodyJSON},
 		"broken_json": {
 			"application/json", `{"a":1,"token":"x","b":2,}`,
 			"{\n  \"a\": 1,\n  \"token\": \"***\",\n  \"b\": 2\n} …", mask.BodyText,
 		},
-		"same_names": {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", mask.BodyJSON},
 		"nothing_secret": {
 			"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`,
-			"{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": " +
-				"\"\",\n  \"keys\": []\n}", mask.BodyJSON,
+			"{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": \"\",\n  \"keys\": []\n}", mask.BodyJSON,
 		},
 		"form": {
 			"application/x-www-form-urlencoded",
@@ -130,18 +124,15 @@ func TestShowCallBodies(t *testing.T) {
 		},
 		"json_in_json": {
 			"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`,
-			`{` + "\n" + `  "event": "{\"password\":\"***\",` +
-				`\"a\":1}"` + "\n}", mask.BodyJSON,
+			`{` + "\n" + `  "event": "{\"password\":\"***\",\"a\":1}"` + "\n}", mask.BodyJSON,
 		},
 		"form_text": {
 			"application/x-www-form-urlencoded", "a=say+token%3Dx&b+c&d=%22&password%3Dx&e={%22key%22:1}",
 			`a=say token=***&b+c&d=%22&password=***&e={"key":"***"}`, mask.BodyText,
 		},
 		"broken_form": {"application/x-www-form-urlencoded", "a=b&password=%zz", "***", mask.BodyText},
-		"semicolons":  {"application/x-www-form-urlencoded", "a=b;password=x", "***", mask.BodyText},
 		"broken_xml":  {"text/xml", "<a>no control \x1b</a>", "no control \ufffd …", mask.BodyText},
 		"bidi":        {"text/xml", "<a>a\u202eb</a>\r\n", "a\ufffdb …", mask.BodyText},
-		"xml_as_text": {"text/plain", "\ufeff <a>1</a>", "1 …", mask.BodyText},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example",`+
@@ -155,65 +146,26 @@ func TestShowCallBodies(t *testing.T) {
 }
 
 func TestShowCallCut(t *testing.T) {
+	call := func(body string) *envelope.Envelope {
+		return mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+inBase64(body)+`"}}`)
+	}
 	for name, body := range map[string]string{
 		"json": `[` + strings.Repeat(`{"a":1},`, 3_000) + `2]`,
-		"deep": strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000),
+		"deep": strings.Repeat("[", 3_000) + strings.Repeat("]", 3_000),
 	} {
-		e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","body":`+quoted(body)+`}}`)
-		got := mask.ShowCall(e, mask.Hidden)
+		got := mask.ShowCall(call(body), mask.Hidden)
 		if len(got.Text) > 16<<10 || !utf8.ValidString(got.Text) || !got.Truncated || got.Bytes != len(body) {
 			t.Errorf("%s: %d bytes of %d, truncated: %t", name, len(got.Text), got.Bytes, got.Truncated)
 		}
 	}
-	binary := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+
-		inBase64(strings.Repeat("\x00", 5000))+`"}}`)
-	if got := mask.ShowCall(binary, mask.Revealed); !strings.HasPrefix(got.Text, "00000000  00 00") ||
-		len(got.Text) > 4000 {
-		t.Errorf("a revealed binary body is %q", got.Text)
+	binary := mask.ShowCall(call(strings.Repeat("\x00", 5000)), mask.Revealed).Text
+	if !strings.HasPrefix(binary, "00000000  00 00") || len(binary) > 4000 {
+		t.Errorf("a revealed binary body is %q", binary)
 	}
 }
 
 func TestShowContent(t *testing.T) {
 	for name, test := range map[string]struct{ content, want string }{
-		"native": {nativeSecrets, `{
-  "asyncCaller": 1,
-  "requestId": "order-42",
-  "call": {
-    "url": "https://***@t.example/orders/1?code=***&n=***",
-    "headers": {
-      "authorization": "Bearer ***",
-      "Accept": [
-        "a",
-        "b"
-      ],
-      "Cookie": "***",
-      "X-Link": "https://l.example/?x=***"
-    },
-    "json": {
-      "n": 1.50,
-      "big": 12345678901234567890,
-      "Password": "***",
-      "list": [
-        {
-          "apiKey": "***",
-          "link": "http://h/?sig=***"
-        }
-      ],
-      "empty": {}
-    }
-  },
-  "callback": {
-    "url": "https://s.example/cb?code=***",
-    "headers": {
-      "X-Api-Key": "***"
-    }
-  },
-  "context": {
-    "sessionId": "***",
-    "ok": true
-  }
-}
-`},
 		"nexus": {nexusSecrets, `{
   "Organization": "acme",
   "Attempts": 1,
@@ -318,10 +270,10 @@ func TestShowContent(t *testing.T) {
 // TestShowContentBounded checks that indentation does not blow up a message.
 func TestShowContentBounded(t *testing.T) {
 	for name, content := range map[string]string{
-		"deep":       strings.Repeat(`{"a":[`, 4_000) + strings.Repeat(`]}`, 4_000),
+		"deep":       strings.Repeat(`{"a":[`, 2_000) + strings.Repeat(`]}`, 2_000),
 		"wide_below": strings.Repeat("[", 90) + strings.Repeat("1,", 20_000) + "1" + strings.Repeat("]", 90),
-		"xml":        "<a>" + strings.Repeat("x y ", 100_000) + "</a>",
-		"text":       strings.Repeat("x y ", 100_000),
+		"xml":        "<a>" + strings.Repeat("x y ", 70_000) + "</a>",
+		"text":       strings.Repeat("x y ", 70_000),
 	} {
 		got := mask.ShowContent([]byte(content), mask.Hidden)
 		if len(got) > 300<<10 || !bytes.HasSuffix(got, []byte("\n")) {

@@ -2,7 +2,6 @@ package retry_test
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,78 +35,50 @@ func TestParsePolicies(t *testing.T) {
 		t.Errorf("%d policies, want 6", len(policies))
 	}
 	for name, want := range map[string]struct {
-		first    wait
-		attempts int
+		first string
+		calls int
 	}{
-		"patient":          {wait{"48s", "72s"}, 0},
-		"three-quick-ones": {wait{"1s", "1s"}, 3},
-		"msmq":             {wait{"0s", "0s"}, 18},
-		"by_the_hour":      {wait{"1h", "1h"}, 0},
-		"by_the_day":       {wait{"36h", "36h"}, 0},
-		"old":              {wait{"4s", "16s"}, 0},
+		"patient": {"48s-72s", 0}, "three-quick-ones": {"1s", 3}, "msmq": {"0s", 18}, "by_the_hour": {"1h", 0},
+		"by_the_day": {"36h", 0}, "old": {"4s-16s", 0},
 	} {
 		policy, err := policies.Named(name)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		checkSchedule(t, policy, []wait{want.first})
-		if policy.Name != name || policy.MaxAttempts != want.attempts {
-			t.Errorf("%s: it is called %q and makes %d calls, want %d", name, policy.Name, policy.MaxAttempts,
-				want.attempts)
+		checkSchedule(t, policy, want.first)
+		if err != nil || policy.Name != name || policy.MaxAttempts != want.calls {
+			t.Errorf("%s: %v, it is called %q and makes %d calls, want %d", name, err, policy.Name, policy.MaxAttempts,
+				want.calls)
 		}
 	}
 	if got := policies["msmq"].GiveUp; got != envelope.GiveUpDeadLetter {
 		t.Errorf("msmq: it gives up by %q", got)
 	}
-}
-
-func TestParsePoliciesWithNone(t *testing.T) {
 	if policies := mustPolicies(t, " {} \n"); len(policies) != 0 {
-		t.Errorf("got %v", policies)
+		t.Errorf("none: %v", policies)
 	}
 }
 
+// TestParsePoliciesRefuses checks how an error begins. [TestParseNamesTheParameter] has the errors of parameters.
 func TestParsePoliciesRefuses(t *testing.T) {
-	tests := map[string]struct {
-		content string
-		want    []string
-	}{
-		"nothing":           {``, []string{"not JSON"}},
-		"array":             {`[]`, []string{"an object"}},
-		"comment":           {"{\n  // slow\n  \"slow\": {}\n}", []string{"not JSON", "line 2"}},
-		"trailing_comma":    {`{"slow":{},}`, []string{"not JSON", "line 1"}},
-		"twice":             {`{"slow":{},"slow":{}}`, []string{"slow: ", "twice"}},
-		"built_in":          {`{"nexus":{}}`, []string{"nexus: ", "built-in", "another"}},
-		"bad_name":          {`{"two words":{}}`, []string{"not a policy's name"}},
-		"empty_name":        {`{"":{}}`, []string{"not a policy's name"}},
-		"digit_first":       {`{"2fast":{}}`, []string{"2fast: ", "not a policy's name"}},
-		"name_too_long":     {`{"` + strings.Repeat("x", 65) + `":{}}`, []string{"at most 64"}},
-		"null":              {`{"slow":null}`, []string{"slow: ", "policy's name or an object"}},
-		"of_an_own_one":     {`{"slow":{},"slower":"slow"}`, []string{"slower: ", `unknown policy "slow"`}},
-		"parameter":         {`{"slow":{"factor":0.5}}`, []string{"slow.factor: ", "at least 1"}},
-		"parameters":        {`{"slow":{"baseDelay":"1h","maxDelay":"1m"}}`, []string{"slow.maxDelay: ", "baseDelay"}},
-		"unknown_kind":      {`{"slow":{"policy":"linear"}}`, []string{"slow.policy: ", "cycles"}},
-		"unknown_parameter": {`{"slow":{"jitter":1}}`, []string{"slow.jitter: ", "unknown"}},
-		"schedule":          {`{"slow":{"schedule":[2,1]}}`, []string{"slow.schedule[1]: ", "shorter"}},
-		"schedule_days":     {`{"slow":{"schedule":["1d","1d1y"]}}`, []string{"slow.schedule[1]: ", `"1d12h"`}},
-		"days":              {`{"slow":{"maxDelay":"1e300d"}}`, []string{"slow.maxDelay: ", `"1d12h"`}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			_, err := retry.ParsePolicies([]byte(test.content))
-			if err == nil {
-				t.Fatal("it was accepted")
-			}
-			for _, want := range test.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
-				}
-			}
-			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("one problem in several lines: %q", err)
-			}
-		})
+	for _, c := range []struct{ content, want string }{
+		{``, "not JSON"},
+		{`[]`, "want an object"},
+		{"{\n  // slow\n  \"slow\": {}\n}", "not JSON: line 2"},
+		{`{"slow":{},}`, "not JSON: line 1"},
+		{`{"slow":{},"slow":{}}`, "slow: appears twice"},
+		{`{"nexus":{}}`, "nexus: is the name of a built-in policy: choose another"},
+		{`{"two words":{}}`, "two…: not a policy's name"},
+		{`{"":{}}`, ": not a policy's name"},
+		{`{"2fast":{}}`, "2fast: not a policy's name"},
+		{`{"slow":null}`, "slow: want a policy's name or an object"},
+		{`{"slow":{},"slower":"slow"}`, `slower: unknown policy "slow"`},
+		{`{"slow":{"baseDelay":"1h","maxDelay":"1m"}}`, "slow.maxDelay: 1m0s is shorter than baseDelay"},
+		{`{"slow":{"policy":"linear"}}`, "slow.policy: want cycles"},
+		{`{"slow":{"schedule":[2,1]}}`, "slow.schedule[1]: 1s is shorter"},
+		{`{"` + strings.Repeat("x", 65) + `":{}}`, strings.Repeat("x", 40)},
+	} {
+		_, err := retry.ParsePolicies([]byte(c.content))
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %s, and that in one line", c.content, err, c.want)
+		}
 	}
 }
 
@@ -128,41 +99,29 @@ func TestParsePoliciesTellsEveryProblem(t *testing.T) {
 	}
 }
 
-func TestPoliciesNamed(t *testing.T) {
-	own := mustPolicies(t, `{"slow":{"schedule":["1h"]},"brisk":{"schedule":["1s"]}}`)
-	if policy, err := own.Named("exponential"); err != nil || policy.Name != "exponential" {
-		t.Errorf("the built-in one: %q, %v", policy.Name, err)
+// TestNamed checks what names mean beside policies of the operator.
+func TestNamed(t *testing.T) {
+	own := mustPolicies(t, `{"slow":{"schedule":["1h"],"maxAttempts":4},"brisk":{"schedule":["1s"]}}`)
+	for value, want := range map[string]struct {
+		name  string // empty if there is none
+		calls int
+	}{
+		`"slow"`: {"slow", 4}, `"cycles"`: {"cycles", 18}, `{"maxAttempts":2}`: {"exponential", 2},
+		`{"policy":"slow"}`: {"", 0}, // a kind, not a name
+		`"unheard-of"`:      {"", 0},
+		`" exponential"`:    {"", 0},
+		`"Exponential"`:     {"", 0},
+	} {
+		policy, err := own.Parse(json.RawMessage(value))
+		if (err == nil) != (want.name != "") || policy.Name != want.name || policy.MaxAttempts != want.calls {
+			t.Errorf("%s: got %q with %d calls, %v, want %q with %d", value, policy.Name, policy.MaxAttempts, err,
+				want.name, want.calls)
+		}
 	}
 	_, err := own.Named("linear")
 	if want := `unknown policy "linear": the policies are brisk, slow, cycles, exponential, fixed, io, ` +
 		`list, nexus`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
-	}
-	if _, err := (retry.Policies{}).Named("slow"); err == nil {
-		t.Error("the operator's policy is built in")
-	}
-}
-
-func TestPoliciesParse(t *testing.T) {
-	own := mustPolicies(t, `{"slow":{"schedule":["1h"],"maxAttempts":4}}`)
-	for value, want := range map[string]struct {
-		name     string
-		attempts int
-	}{
-		`"slow"`:                    {"slow", 4},
-		`"cycles"`:                  {"cycles", 18},
-		`{"maxAttempts":2}`:         {"exponential", 2},
-		`{"schedule":[1]}`:          {"list", 0},
-		`{"policy":"nexus"}`:        {"nexus", 0},
-		`{"policy":"slow"}`:         {"", 0}, // a kind, not a name
-		`"unheard-of"`:              {"", 0},
-		`{"factor":2,"maxDelay":1}`: {"exponential", 0},
-	} {
-		policy, err := own.Parse(json.RawMessage(value))
-		if (err == nil) != (want.name != "") || policy.Name != want.name || policy.MaxAttempts != want.attempts {
-			t.Errorf("%s: got %q with %d calls, %v, want %q with %d", value, policy.Name, policy.MaxAttempts, err,
-				want.name, want.attempts)
-		}
 	}
 }
 
@@ -183,128 +142,50 @@ func TestLimitsExcludeOneAnother(t *testing.T) {
 // TestWithin: each limit alone, none, all, and which of them are said to have changed the policy.
 func TestWithin(t *testing.T) {
 	const (
-		least, most, attempts = "delays of at least 10s", "delays of at most 1m0s", "at most 5 attempts"
+		least, most, fewer = "delays of at least 10s", "delays of at most 1m0s", "at most 5 attempts"
+		everything         = least + ", " + most + ", " + fewer
+		nines              = "0s 0s 0s 0s 0s 0s 0s 0s 0s "
 	)
-	minDelay, maxDelay, maxAttempts := retry.Limits{MinDelay: 10 * time.Second}, retry.Limits{MaxDelay: time.Minute},
-		retry.Limits{MaxAttempts: 5}
+	minDelay, maxDelay := retry.Limits{MinDelay: 10 * time.Second}, retry.Limits{MaxDelay: time.Minute}
+	attempts, week := retry.Limits{MaxAttempts: 5}, retry.Limits{MaxDelay: 168 * time.Hour}
 	all := retry.Limits{MinDelay: 10 * time.Second, MaxDelay: time.Minute, MaxAttempts: 5}
-	tests := map[string]struct {
+	for _, c := range []struct {
 		value   string
 		limits  retry.Limits
-		waits   []wait
+		waits   string
 		calls   int
-		limited []string
+		limited string
 	}{
-		"none": {`"exponential"`, retry.Limits{}, []wait{{"4s", "6s"}, {"8s", "12s"}}, 0, nil},
-		"min":  {`"exponential"`, minDelay, []wait{{"10s", "10s"}, {"10s", "12s"}, {"16s", "24s"}}, 0, []string{least}},
-		"max": {
-			`"exponential"`,
-			maxDelay,
-			[]wait{{"4s", "6s"}, {"8s", "12s"}, {"16s", "24s"}, {"32s", "48s"}, {"1m", "1m"}, {"1m", "1m"}},
-			0,
-			[]string{most},
+		{`"exponential"`, retry.Limits{}, "4s-6s 8s-12s", 0, ""},
+		{`"exponential"`, minDelay, "10s 10s-12s 16s-24s", 0, least},
+		{`"exponential"`, maxDelay, "4s-6s 8s-12s 16s-24s 32s-48s 1m 1m", 0, most},
+		{`"exponential"`, attempts, "4s-6s 8s-12s", 5, fewer},
+		{`"exponential"`, all, "10s 10s-12s 16s-24s 32s-48s 1m", 5, everything},
+		{`{"baseDelay":"20s","maxDelay":"40s","maxAttempts":5}`, all, "16s-24s 32s-40s", 5, ""},
+		{`{"maxAttempts":4}`, attempts, "4s-6s", 4, ""},
+		{`{"maxAttempts":6}`, attempts, "4s-6s", 5, fewer},
+		{`{"schedule":["1s","30s","1h"]}`, all, "10s 30s 1m", 5, everything},
+		{`{"schedule":["720h"]}`, week, "168h", 0, "delays of at most 168h0m0s"},
+		{`"fixed"`, all, "1m", 5, fewer},
+		{`"nexus"`, all, "10s-16s 16s-1m 1m", 5, everything},
+		{`"nexus"`, week, "4s-16s", 0, ""},
+		{`"io"`, all, "10s 10s 10s 10s 10s 19s 37s 1m", 5, everything},
+		{`"cycles"`, all, "0s 0s 0s 0s 0s 1m", 5, most + ", " + fewer},
+		{`"cycles"`, maxDelay, "0s 0s 0s 0s 0s 1m", 18, most},
+		{`{"policy":"cycles","receiveRetryCount":1,"retryCycleDelay":"1ns"}`, minDelay, "0s 10s", 6, least},
+		{`{"policy":"cycles","receiveRetryCount":1}`, maxDelay, "0s 1m 0s", 6, most},
+		{`{"policy":"cycles","retryCycleDelay":"50s"}`, maxDelay, "0s", 18, ""},
+		{
+			`{"policy":"cycles","receiveRetryCount":499,"maxRetryCycles":1}`, minDelay, nines + "30m 0s", 20,
+			"at most 10 attempts per cycle",
 		},
-		"attempts": {`"exponential"`, maxAttempts, []wait{{"4s", "6s"}, {"8s", "12s"}}, 5, []string{attempts}},
-		"all": {
-			`"exponential"`,
-			all,
-			[]wait{{"10s", "10s"}, {"10s", "12s"}, {"16s", "24s"}, {"32s", "48s"}, {"1m", "1m"}},
-			5,
-			[]string{least, most, attempts},
-		},
-		"all_kept": {
-			`{"baseDelay":"20s","maxDelay":"40s","maxAttempts":5}`, all,
-			[]wait{{"16s", "24s"}, {"32s", "40s"}},
-			5, nil,
-		},
-		"fewer_attempts": {`{"maxAttempts":4}`, maxAttempts, []wait{{"4s", "6s"}}, 4, nil},
-		"more_attempts":  {`{"maxAttempts":6}`, maxAttempts, []wait{{"4s", "6s"}}, 5, []string{attempts}},
-		"list": {
-			`{"schedule":["1s","30s","1h"]}`, all,
-			[]wait{{"10s", "10s"}, {"30s", "30s"}, {"1m", "1m"}},
-			5,
-			[]string{least, most, attempts},
-		},
-		"list_of_a_month": {
-			`{"schedule":["720h"]}`,
-			retry.Limits{MaxDelay: 168 * time.Hour},
-			[]wait{{"168h", "168h"}},
-			0,
-			[]string{"delays of at most 168h0m0s"},
-		},
-		"fixed": {`"fixed"`, all, []wait{{"1m", "1m"}}, 5, []string{attempts}},
-		"nexus": {
-			`"nexus"`, all,
-			[]wait{{"10s", "16s"}, {"16s", "1m"}, {"1m", "1m"}},
-			5,
-			[]string{least, most, attempts},
-		},
-		"nexus_by_default": {`"nexus"`, retry.Limits{MaxDelay: 168 * time.Hour}, []wait{{"4s", "16s"}}, 0, nil},
-		"io": {
-			`"io"`,
-			all,
-			[]wait{
-				{"10s", "10s"},
-				{"10s", "10s"},
-				{"10s", "10s"},
-				{"10s", "10s"},
-				{"10s", "10s"},
-				{"19s", "19s"},
-				{"37s", "37s"},
-				{"1m", "1m"},
-			},
-			5,
-			[]string{least, most, attempts},
-		},
-		"cycles": {
-			`"cycles"`,
-			all,
-			[]wait{{"0s", "0s"}, {"0s", "0s"}, {"0s", "0s"}, {"0s", "0s"}, {"0s", "0s"}, {"1m", "1m"}},
-			5,
-			[]string{most, attempts},
-		},
-		"cycles_min": {
-			`{"policy":"cycles","receiveRetryCount":1,"retryCycleDelay":"1ns"}`, minDelay,
-			[]wait{{"0s", "0s"}, {"10s", "10s"}},
-			6,
-			[]string{least},
-		},
-		"cycles_of_many": {
-			`{"policy":"cycles","receiveRetryCount":499,"maxRetryCycles":1}`, minDelay,
-			slices.Concat(slices.Repeat([]wait{{"0s", "0s"}}, 9), []wait{{"30m", "30m"}, {"0s", "0s"}}),
-			20,
-			[]string{"at most 10 attempts per cycle"},
-		},
-		"cycles_max": {`"cycles"`, maxDelay, []wait{
-			{"0s", "0s"},
-			{"0s", "0s"},
-			{"0s", "0s"},
-			{"0s", "0s"},
-			{"0s", "0s"},
-			{"1m", "1m"},
-		}, 18, []string{most}},
-		"cycles_of_two_max": {
-			`{"policy":"cycles","receiveRetryCount":1}`, maxDelay,
-			[]wait{{"0s", "0s"}, {"1m", "1m"}, {"0s", "0s"}},
-			6,
-			[]string{most},
-		},
-		"cycles_brief_pause": {`{"policy":"cycles","retryCycleDelay":"50s"}`, maxDelay, []wait{{"0s", "0s"}}, 18, nil},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			policy := mustPolicy(t, test.value)
-			got := policy.Within(test.limits)
-			checkSchedule(t, got, test.waits)
-			if got.MaxAttempts != test.calls {
-				t.Errorf("%d calls, want %d", got.MaxAttempts, test.calls)
-			}
-			if want := strings.Join(test.limited, ", "); got.Limited != want {
-				t.Errorf("limited: %q, want %q", got.Limited, want)
-			}
-			if got.Name != policy.Name || got.GiveUp != policy.GiveUp {
-				t.Errorf("it has become %q, %q", got.Name, got.GiveUp)
-			}
-		})
+	} {
+		policy := mustPolicy(t, c.value)
+		got := policy.Within(c.limits)
+		checkSchedule(t, got, c.waits)
+		if got.MaxAttempts != c.calls || got.Limited != c.limited || got.Name != policy.Name {
+			t.Errorf("%s within %+v: %s with %d calls, limited: %q", c.value, c.limits, got.Name, got.MaxAttempts,
+				got.Limited)
+		}
 	}
 }

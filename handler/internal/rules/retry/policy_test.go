@@ -2,22 +2,19 @@ package retry_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/retry"
 )
 
-func mustDuration(tb testing.TB, text string) time.Duration {
-	tb.Helper()
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return d
-}
+// longestQueueDelay is queue.MaxDelay, which nexus and io never exceed.
+const longestQueueDelay = 7*24*time.Hour - time.Second
 
 // mustPolicy makes the policy that an envelope's member `retry` asks for.
 func mustPolicy(tb testing.TB, value string) retry.Policy {
@@ -29,81 +26,96 @@ func mustPolicy(tb testing.TB, value string) retry.Policy {
 	return policy
 }
 
-// wait is a delay and how far it varies, as a person would write it. Equal limits need no second one.
-type wait struct{ shortest, longest string }
-
-func TestSchedule(t *testing.T) {
-	tests := map[string]struct {
-		policy retry.Policy
-		want   []wait
+// TestPolicies checks the name of each kind of policy, its calls and its waits.
+func TestPolicies(t *testing.T) {
+	for _, c := range []struct {
+		value, name string
+		calls       int    // 0 means that the policy does not end
+		waits       string // the first ones; see checkWaits
 	}{
-		"exponential": {retry.Default(), []wait{
-			{"4s", "6s"}, // 5 s ± 20 %
-			{"8s", "12s"},
-			{"16s", "24s"},
-			{"32s", "48s"},
-			{"64s", "96s"},
-			{"2m8s", "3m12s"},
-			{"4m16s", "6m24s"},
-			{"8m32s", "12m48s"},
-			{"17m4s", "25m36s"},
-			{"34m8s", "51m12s"},
-			{"1h8m16s", "1h42m24s"},
-			{"2h16m32s", "3h24m48s"},
-			{"4h33m4s", "6h"}, // 5h41m20s, whose upper limit the cap cuts
-			{"4h48m", "6h"},
-			{"4h48m", "6h"},
-		}},
-		"every_parameter": {
-			mustPolicy(t, `{"baseDelay":"10s","factor":3,"maxDelay":"100s"}`),
-			[]wait{{"8s", "12s"}, {"24s", "36s"}, {"72s", "100s"}, {"80s", "100s"}},
+		{
+			`"exponential"`, "exponential", 0, // 5 s ± 20 %, doubled up to the cap
+			"4s-6s 8s-12s 16s-24s 32s-48s 64s-96s 2m8s-3m12s 4m16s-6m24s 8m32s-12m48s 17m4s-25m36s 34m8s-51m12s " +
+				"1h8m16s-1h42m24s 2h16m32s-3h24m48s 4h33m4s-6h 4h48m-6h 4h48m-6h",
 		},
-		"constant": {
-			mustPolicy(t, `{"baseDelay":60,"factor":1}`),
-			[]wait{{"48s", "72s"}, {"48s", "72s"}, {"48s", "72s"}},
+		{`{}`, "exponential", 0, "4s-6s 8s-12s"},
+		{`{"policy":"exponential","baseDelay":"10s"}`, "exponential", 0, "8s-12s 16s-24s"},
+		{`{"baseDelay":"10s","factor":3,"maxDelay":"100s"}`, "exponential", 0, "8s-12s 24s-36s 72s-100s 80s-100s"},
+		{`{"baseDelay":60,"factor":1}`, "exponential", 0, "48s-72s 48s-72s 48s-72s"},
+		{`{"baseDelay":"1m","maxDelay":"1m"}`, "exponential", 0, "48s-1m 48s-1m"},
+		{`{"maxDelay":"1s"}`, "exponential", 0, "800ms-1s 800ms-1s"},
+		{`{"maxAttempts":1}`, "exponential", 1, ""},
+		{`{"maxAttempts":10}`, "exponential", 10, ""},
+		{`{"schedule":["5s",60,"60s","1h"]}`, "list", 0, "5s 1m 1m 1h 1h 1h"},
+		{`{"policy":"list","schedule":["7s"]}`, "list", 0, "7s 7s"},
+		{`{"schedule":["5s","1h"],"maxDelay":"10m"}`, "list", 0, "5s 10m 10m"},
+		{`{"schedule":["100h"],"maxAttempts":3}`, "list", 3, "100h"},
+		{
+			`"nexus"`, "nexus", 0, // with Nexus's defect: the seventh is shorter
+			"4s-16s 16s-64s 64s-4m16s 4m16s-17m4s 17m4s-1h8m16s 1h8m16s-4h33m4s 2m8s-4m16s 4m16s-8m32s 8m32s-17m4s " +
+				"17m4s-34m8s 34m8s-1h8m16s 1h8m16s-2h16m32s 2h16m32s-4h33m4s 4h33m4s-9h6m8s 9h6m8s-18h12m16s " +
+				"18h12m16s-36h24m32s 36h24m32s-72h49m4s 72h49m4s-145h38m8s 145h38m8s-167h59m59s 167h59m59s 167h59m59s",
 		},
-		"base_is_max": {
-			mustPolicy(t, `{"baseDelay":"1m","maxDelay":"1m"}`),
-			[]wait{{"48s", "1m"}, {"48s", "1m"}},
+		{`{"policy":"nexus","maxAttempts":9}`, "nexus", 9, ""},
+		// The first call and floor(log2(7 days / 285 ms)) more.
+		{`"io"`, "io", 22, "1s 2s 3s 5s 10s 19s 37s 73s 146s 292s"},
+		{`{"policy":"io","maxAttempts":21}`, "io", 21, ""},
+		{`{"policy":"io","maxAttempts":23}`, "io", 22, ""},
+		{`"fixed"`, "fixed", 0, "1m 1m 1m"},
+		{`{"policy":"fixed","baseDelay":"90s","maxAttempts":3}`, "fixed", 3, "90s 90s"},
+		{`"cycles"`, "cycles", 18, "0s 0s 0s 0s 0s 30m 0s 0s 0s 0s 0s 30m 0s 0s 0s 0s 0s"},
+		{`{"policy":"cycles","receiveRetryCount":0}`, "cycles", 3, "30m 30m 30m"},
+		{
+			`{"policy":"cycles","receiveRetryCount":1,"maxRetryCycles":3,"retryCycleDelay":"90s"}`,
+			"cycles", 8, "0s 90s 0s 90s 0s",
 		},
-		"max_below_the_default_base": {
-			mustPolicy(t, `{"maxDelay":"1s"}`),
-			[]wait{{"800ms", "1s"}, {"800ms", "1s"}},
-		},
-		"no_parameters": {mustPolicy(t, `{}`), []wait{{"4s", "6s"}, {"8s", "12s"}}},
-		"by_name":       {mustPolicy(t, `"exponential"`), []wait{{"4s", "6s"}, {"8s", "12s"}}},
-		"list": {
-			mustPolicy(t, `{"schedule":["5s",60,"60s","1h"]}`),
-			[]wait{{"5s", "5s"}, {"1m", "1m"}, {"1m", "1m"}, {"1h", "1h"}, {"1h", "1h"}, {"1h", "1h"}},
-		},
-		"list_of_one": {mustPolicy(t, `{"schedule":["7s"]}`), []wait{{"7s", "7s"}, {"7s", "7s"}}},
-		"list_capped": {
-			mustPolicy(t, `{"schedule":["5s","1h"],"maxDelay":"10m"}`),
-			[]wait{{"5s", "5s"}, {"10m", "10m"}, {"10m", "10m"}},
-		},
-		"list_beyond_6h": {mustPolicy(t, `{"schedule":["100h"]}`), []wait{{"100h", "100h"}}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			checkSchedule(t, test.policy, test.want)
-		})
+		{`{"policy":"cycles","receiveRetryCount":0,"maxRetryCycles":0}`, "cycles", 1, ""},
+		{`{"policy":"cycles","maxRetryCycles":0}`, "cycles", 6, ""},
+		{`{"policy":"cycles","receiveRetryCount":9,"maxRetryCycles":99999}`, "cycles", 1_000_000, ""},
+	} {
+		policy := mustPolicy(t, c.value)
+		checkSchedule(t, policy, c.waits)
+		if policy.Name != c.name || policy.MaxAttempts != c.calls || policy.GiveUp != "" {
+			t.Errorf("%s: policy %s, %d calls, gives up by %q", c.value, policy.Name, policy.MaxAttempts, policy.GiveUp)
+		}
+		if c.calls == 0 && policy.Exhausted(math.MaxInt) {
+			t.Errorf("%s ends", c.value)
+		}
+		if c.calls > 0 && (policy.Exhausted(c.calls-1) || !policy.Exhausted(c.calls) || !policy.Exhausted(c.calls+1)) {
+			t.Errorf("%s does not end after call %d", c.value, c.calls)
+		}
 	}
 }
 
-func checkSchedule(t *testing.T, policy retry.Policy, schedule []wait) {
+// checkSchedule checks the first waits of a policy: "5s 8s-12s" is 5 s after the first attempt, and 8 to 12 s after the
+// second.
+func checkSchedule(t *testing.T, policy retry.Policy, waits string) {
 	t.Helper()
-	for i, want := range schedule {
+	for i, wait := range strings.Fields(waits) {
+		from, to, isRange := strings.Cut(wait, "-")
+		if !isRange {
+			to = from
+		}
 		shortest, longest := policy.Bounds(i + 1)
-		if !about(shortest, mustDuration(t, want.shortest)) || !about(longest, mustDuration(t, want.longest)) {
-			t.Errorf("after attempt %d: %v to %v, want %s to %s", i+1, shortest, longest, want.shortest, want.longest)
+		if !about(shortest, mustDuration(t, from)) || !about(longest, mustDuration(t, to)) {
+			t.Errorf("%s: after attempt %d: %v to %v, want %s", policy.Name, i+1, shortest, longest, wait)
 		}
 	}
+}
+
+func mustDuration(tb testing.TB, text string) time.Duration {
+	tb.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
 }
 
 // about allows for the rounding of floating-point numbers.
 func about(got, want time.Duration) bool { return (got - want).Abs() < time.Microsecond }
 
-// TestDelay: the waits are spread evenly between the shortest and the longest, which [TestSchedule] checks.
+// TestDelay: the waits are spread evenly between the shortest and the longest, which [TestPolicies] checks.
 func TestDelay(t *testing.T) {
 	for value, waits := range map[string]map[float64]string{
 		`"exponential"`: {0: "16s", 0.25: "18s", 0.5: "20s", 0.75: "22s"},
@@ -118,67 +130,51 @@ func TestDelay(t *testing.T) {
 }
 
 func TestAttemptsBelowOneCountAsOne(t *testing.T) {
-	for _, policy := range []retry.Policy{retry.Default(), mustPolicy(t, `{"schedule":["5s","1m"]}`)} {
-		for _, attempt := range []int{0, -1, math.MinInt} {
-			shortest, longest := policy.Bounds(attempt)
-			firstShortest, firstLongest := policy.Bounds(1)
-			if shortest != firstShortest || longest != firstLongest {
-				t.Errorf("%s, attempt %d: %v to %v, want %v to %v", policy.Name, attempt, shortest, longest,
-					firstShortest, firstLongest)
-			}
-		}
-	}
-}
-
-func TestExhausted(t *testing.T) {
-	tests := map[string]struct {
-		value    string
-		attempts int
-		want     bool
-	}{
-		"no_limit":           {`{}`, math.MaxInt, false},
-		"default_policy":     {`"exponential"`, math.MaxInt, false},
-		"first_of_one":       {`{"maxAttempts":1}`, 0, false},
-		"one_of_one":         {`{"maxAttempts":1}`, 1, true},
-		"nine_of_ten":        {`{"maxAttempts":10}`, 9, false},
-		"ten_of_ten":         {`{"maxAttempts":10}`, 10, true},
-		"beyond":             {`{"maxAttempts":10}`, 11, true},
-		"list_does_not_end":  {`{"schedule":["1s","2s"]}`, 1000, false},
-		"list_with_limit":    {`{"schedule":["1s","2s"],"maxAttempts":3}`, 3, true},
-		"list_before_limit":  {`{"schedule":["1s","2s"],"maxAttempts":3}`, 2, false},
-		"list_of_its_length": {`{"schedule":["1s","2s"]}`, 2, false},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := mustPolicy(t, test.value).Exhausted(test.attempts); got != test.want {
-				t.Errorf("%s after %d attempts: %v", test.value, test.attempts, got)
-			}
-		})
-	}
-}
-
-func TestNamed(t *testing.T) {
-	for _, name := range []string{"exponential", "nexus", "io", "fixed", "cycles"} {
-		if policy, err := (retry.Policies{}).Named(name); err != nil || policy.Name != name {
-			t.Errorf("%s: got %q, %v", name, policy.Name, err)
-		}
-	}
-	for _, name := range []string{"", "linear", "Exponential", " exponential"} {
-		_, err := retry.Policies{}.Named(name)
-		if err == nil || !strings.Contains(err.Error(), `"`+name+`"`) ||
-			!strings.Contains(err.Error(), "cycles, exponential, fixed, io, list, nexus") {
-			t.Errorf("%q: got %v, want the name and those that there are", name, err)
-		}
-	}
-}
-
-func TestPolicyNames(t *testing.T) {
-	for value, want := range map[string]string{
-		`"exponential"`: "exponential", `{"factor":3}`: "exponential", `{"schedule":[1]}`: "list",
-		`"nexus"`: "nexus", `"io"`: "io", `{"policy":"fixed"}`: "fixed", `{"policy":"cycles"}`: "cycles",
+	for value, want := range map[string]time.Duration{
+		`"exponential"`: 4 * time.Second, `{"schedule":["5s","1m"]}`: 5 * time.Second,
 	} {
-		if got := mustPolicy(t, value).Name; got != want {
-			t.Errorf("%s: the policy is called %q, want %q", value, got, want)
+		for _, attempt := range []int{0, -1, math.MinInt} {
+			if got := mustPolicy(t, value).Delay(attempt, 0); !about(got, want) {
+				t.Errorf("%s, attempt %d: %v, want %v", value, attempt, got, want)
+			}
+		}
+	}
+}
+
+// TestExponentialBesideNexus checks the hours in docs/nexus.md: until so many calls have failed, and how long Nexus
+// waits after the next.
+func TestExponentialBesideNexus(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/nexus.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exponential, nexus := mustPolicy(t, `"exponential"`), mustPolicy(t, `"nexus"`)
+	hours := func(from, to time.Duration) string { return fmt.Sprintf("%.0f to %.0f h", from.Hours(), to.Hours()) }
+	until := func(p retry.Policy, calls int) string {
+		var from, to time.Duration
+		for n := 1; n < calls; n++ {
+			shortest, longest := p.Bounds(n)
+			from, to = from+shortest, to+longest
+		}
+		return hours(from, to)
+	}
+	for _, calls := range []int{14, 16, 18} {
+		row := fmt.Sprintf("| %d | %s | %s | %s |\n", calls, until(exponential, calls), until(nexus, calls),
+			hours(nexus.Bounds(calls+1)))
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/nexus.md does not have %s", row)
+		}
+	}
+}
+
+func TestReceiveErrorHandling(t *testing.T) {
+	for handling, want := range map[string]envelope.GiveUp{
+		"Fault": envelope.GiveUpFault, "Drop": envelope.GiveUpDrop, "Reject": envelope.GiveUpDeadLetter,
+		"Move": envelope.GiveUpDeadLetter,
+	} {
+		policy := mustPolicy(t, fmt.Sprintf(`{"policy":"cycles","receiveErrorHandling":%q}`, handling))
+		if policy.GiveUp != want {
+			t.Errorf("%s: %q, want %q", handling, policy.GiveUp, want)
 		}
 	}
 }
