@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,48 +28,38 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	server := azuritetest.Run(t)
-	conn, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	conn := mustConnect(t)
 	storagetest.Run(t, func(t *testing.T) storage.Queues { return mustOpen(t, conn) })
 }
 
 // An identity works with a server that checks the dates, the issuer and the audience of tokens, but not their
 // signature.
 func TestIdentityOnAzurite(t *testing.T) {
+	t.Parallel()
 	certFile, keyFile, roots := mustCertify(t)
 	server := azuritetest.Start(t, azurite.Options{CertFile: certFile, KeyFile: keyFile})
 	client := newHTTPClient(&http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}})
 	for name, test := range map[string]struct {
 		audience string
-		want     string // error; empty: none
+		want     string // end of an error; empty: none
 	}{
-		"storage": {"https://storage.azure.com", ""},
-		"other_thing": {
-			"https://vault.azure.net",
-			"create queue by-identity: 403 AuthenticationFailed: Server failed to authenticate the request. " +
-				"Make sure the value of the Authorization header is formed correctly including the signature; " +
-				"Invalid token audience: storage refused access",
-		},
+		"storage":     {"https://storage.azure.com", ""},
+		"other_thing": {"https://vault.azure.net", "; Invalid token audience: storage refused access"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cred := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {
-				return azcore.AccessToken{Token: unsignedToken(test.audience), ExpiresOn: time.Now().
-					Add(time.Hour)}, nil
+				expires := time.Now().Add(time.Hour)
+				return azcore.AccessToken{Token: unsignedToken(test.audience), ExpiresOn: expires}, nil
 			})
 			store, err := open(Connection{Endpoint: server.Endpoint}, cred.credential, client)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(store.Close)
-			got := ""
-			if err := store.Create(t.Context(), "by-identity"); err != nil {
-				got = err.Error()
-			}
-			if got != test.want {
-				t.Errorf("error %q, want %q", got, test.want)
+			err = store.Create(t.Context(), "by-identity")
+			if (err == nil) != (test.want == "") || err != nil && !strings.HasSuffix(err.Error(), test.want) {
+				t.Errorf("error %v, want %q", err, test.want)
 			}
 		})
 	}

@@ -1,11 +1,8 @@
 package azure
 
 import (
-	"bytes"
 	"context"
-	"encoding/xml"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httputil"
@@ -16,7 +13,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/tools/azurite/azuritetest"
 	"asynccaller/handler/tools/storageproxy"
 )
 
@@ -24,40 +20,28 @@ const webPage = "<!DOCTYPE html><html><head><title>canary</title></head><body>Si
 
 // foreign are answers that storage does not give. The request did not reach it.
 var foreign = map[string]storageproxy.Order{
-	"html_200":        {Status: 200, Body: webPage},
-	"empty_200":       {Status: 200},
-	"empty_201":       {Status: 201},
-	"empty_202":       {Status: 202},
-	"empty_204":       {Status: 204},
-	"redirect_302":    {Status: 302, Header: http.Header{"Location": {"http://127.0.0.1:1/elsewhere"}}, Body: webPage},
-	"bad_request_400": {Status: 400},
-	"login_401":       {Status: 401, Header: http.Header{"Www-Authenticate": {`Basic realm="canary"`}}},
-	"forbidden_403":   {Status: 403, Body: webPage},
-	"not_found_404":   {Status: 404, Body: webPage},
-	"proxy_407":       {Status: 407, Header: http.Header{"Proxy-Authenticate": {"Basic"}}},
-	"conflict_409":    {Status: 409},
-	"gone_410":        {Status: 410},
-	"too_large_413":   {Status: 413, Body: webPage},
-	"gateway_502":     {Status: 502, Body: webPage},
-	"busy_503":        {Status: 503},
-	"xhtml_200":       {Status: 200, Body: "<html><body/></html>"},
-	"xhtml_201":       {Status: 201, Body: "<html><body/></html>"},
-	"json_200":        {Status: 200, Body: `{"value":[]}`},
-	"json_error_404":  {Status: 404, Body: `{"error":{"code":"QueueNotFound","message":"canary"}}`},
-	"blobs_200":       {Status: 200, Body: "<EnumerationResults><Containers/><NextMarker/></EnumerationResults>"},
-	"blob_404":        {Status: 404, Code: "ContainerNotFound", Body: "<Error><Code>ContainerNotFound</Code></Error>"},
-	"long_200":        {Status: 200, Body: strings.Repeat("x", 1<<20)},
-	"etag_204":        {Status: 204, Header: http.Header{"Etag": {`"33a64df5"`}}},
-	"weak_etag_201":   {Status: 201, Header: http.Header{"Etag": {`W/"33a64df5"`}}},
-	"version_204":     {Status: 204, Header: http.Header{"Etag": {`"33a64df5"`}, "X-Ms-Version": {"2025-01-05"}}},
-	"request_id_204":  {Status: 204, Header: http.Header{"Etag": {`"33a64df5"`}, "X-Ms-Request-Id": {"1"}}},
-	"request_id_201":  {Status: 201, Header: http.Header{"X-Ms-Request-Id": {"1"}}},
+	"html_200":       {Status: 200, Body: webPage},
+	"empty_200":      {Status: 200},
+	"empty_204":      {Status: 204},
+	"redirect_302":   {Status: 302, Header: http.Header{"Location": {"http://127.0.0.1:1/elsewhere"}}, Body: webPage},
+	"login_401":      {Status: 401, Header: http.Header{"Www-Authenticate": {`Basic realm="canary"`}}},
+	"forbidden_403":  {Status: 403, Body: webPage},
+	"not_found_404":  {Status: 404, Body: webPage},
+	"proxy_407":      {Status: 407, Header: http.Header{"Proxy-Authenticate": {"Basic"}}},
+	"gateway_502":    {Status: 502, Body: webPage},
+	"busy_503":       {Status: 503},
+	"xhtml_200":      {Status: 200, Body: "<html><body/></html>"},
+	"json_200":       {Status: 200, Body: `{"value":[]}`},
+	"json_error_404": {Status: 404, Body: `{"error":{"code":"QueueNotFound","message":"canary"}}`},
+	"blobs_200":      {Status: 200, Body: "<EnumerationResults><Containers/><NextMarker/></EnumerationResults>"},
+	"blob_404":       {Status: 404, Code: "ContainerNotFound", Body: "<Error><Code>ContainerNotFound</Code></Error>"},
+	"long_200":       {Status: 200, Body: strings.Repeat("x", 1<<20)},
+	"etag_204":       {Status: 204, Header: http.Header{"Etag": {`"33a64df5"`}}},
+	"version_204":    {Status: 204, Header: http.Header{"Etag": {`"33a64df5"`}, "X-Ms-Version": {"2025-01-05"}}},
+	"request_id_201": {Status: 201, Header: http.Header{"X-Ms-Request-Id": {"1"}}},
 	"file_404": {
 		Status: 404, Code: "ResourceNotFound", Body: "<Error><Code>ResourceNotFound</Code></Error>",
 		Header: http.Header{"Server": {"Windows-Azure-File/1.0 Microsoft-HTTPAPI/2.0"}, "X-Ms-Request-Id": {"1"}},
-	},
-	"file_201": {
-		Status: 201, Header: http.Header{"Server": {"Windows-Azure-File/1.0"}, "X-Ms-Request-Id": {"1"}},
 	},
 }
 
@@ -79,7 +63,7 @@ func mustBeForeign(t *testing.T, operation string, err error) {
 		t.Errorf("%s: error %v, want that another server has answered", operation, err)
 		return
 	}
-	for _, kind := range []error{storage.ErrNoQueue, storage.ErrStale, storage.ErrRefused, storage.ErrDenied} {
+	for _, kind := range kinds {
 		if errors.Is(err, kind) {
 			t.Errorf("%s: error %q is %q", operation, err, kind)
 		}
@@ -91,13 +75,8 @@ func mustBeForeign(t *testing.T, operation string, err error) {
 // one that does not.
 func mustProxy(t *testing.T, endpoint func(*Connection) *string) (conn, direct Connection, watcher *interference) {
 	t.Helper()
-	server := azuritetest.Run(t)
-	direct, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
-	if err != nil {
-		t.Fatal(err)
-	}
-	watcher = &interference{}
-	conn = direct
+	direct = mustConnect(t)
+	watcher, conn = &interference{}, direct
 	proxy, err := storageproxy.Open(t.Context(), *endpoint(&direct), watcher)
 	if err != nil {
 		t.Fatal(err)
@@ -302,11 +281,7 @@ func TestForeignAnswersToTables(t *testing.T) {
 // TestEndpointOfAnotherService: an endpoint that leads to another service of the account is named as such, for each
 // operation.
 func TestEndpointOfAnotherService(t *testing.T) {
-	server := azuritetest.Run(t)
-	conn, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := mustConnect(t)
 	m := storage.Message{ID: "6f1bbb3e-8a0c-4a5c-a7c6-2a4b5b1f0f57", PopReceipt: "canary-receipt"}
 	for service, endpoint := range map[string]string{"blobs": conn.BlobEndpoint, "tables": conn.TableEndpoint} {
 		t.Run("queues_at_"+service, func(t *testing.T) {
@@ -347,13 +322,7 @@ func TestEndpointOfAnotherService(t *testing.T) {
 
 // TestReachBehindAProxy: a proxy that removes the name of the service does not make its answer another server's.
 func TestReachBehindAProxy(t *testing.T) {
-	conn, err := ParseConnection(
-		[]string{"AzureWebJobsStorage=" + azuritetest.Run(t).ConnectionString}, "AzureWebJobsStorage",
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	upstream, err := url.Parse(conn.Endpoint)
+	upstream, err := url.Parse(mustConnect(t).Endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,37 +376,13 @@ func TestLists(t *testing.T) {
 	}
 	for _, other := range []string{
 		webPage, "<html/>", "<QueueMessagesList", "<QueueMessagesList>", "<QueueMessagesList><a/>",
-		"</QueueMessagesList>", "<html><QueueMessagesList/></html>", "<html></QueueMessagesList>",
-		"<!-- <QueueMessagesList></QueueMessagesList>", "x<a></QueueMessagesList>", "<QueueMessagesList/><html/>",
-		"<EnumerationResults><Queues/></EnumerationResults>", `{"a":"</QueueMessagesList>"}`,
-		"<QueueMessagesList2/>", "<QueueMessagesList></QueueMessagesList><!--",
+		"</QueueMessagesList>", "<html><QueueMessagesList/></html>", "<QueueMessagesList/><html/>",
+		"<!-- <QueueMessagesList></QueueMessagesList>", `{"a":"</QueueMessagesList>"}`, "<QueueMessagesList2/>",
+		"<QueueMessagesList></QueueMessagesList><!--",
 	} {
 		if gave(other) {
 			t.Errorf("a list: %q", other)
 		}
-	}
-}
-
-// BenchmarkOrigin compares a look at a list of messages with its decoding, which the SDK does as well.
-func BenchmarkOrigin(b *testing.B) {
-	request := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/account/queue/messages"}}
-	for _, size := range []int{400, 45 << 10} {
-		body := messages(32, size)
-		b.Run(fmt.Sprintf("look_%d", size), func(b *testing.B) {
-			for b.Loop() {
-				if !isQueueResult(request, nil, true, body) {
-					b.Fatal("no list")
-				}
-			}
-		})
-		b.Run(fmt.Sprintf("decode_%d", size), func(b *testing.B) {
-			for b.Loop() {
-				var list struct{ XMLName xml.Name }
-				if err := xml.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &list); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
 
@@ -448,7 +393,7 @@ func TestReachFollowsNoRedirect(t *testing.T) {
 		w.Header().Set("x-ms-request-id", "1")
 		w.WriteHeader(http.StatusBadRequest)
 	})
-	for _, status := range []int{301, 302, 303, 307, 308} {
+	for _, status := range []int{302, 307} {
 		url := startServer(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere, status)
 		})
