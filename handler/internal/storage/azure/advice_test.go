@@ -196,8 +196,8 @@ func TestAdviceOnTokens(t *testing.T) {
 			if !isToken || !strings.Contains(text, test.text) {
 				t.Errorf("error %q, want %q", err, test.text)
 			}
-			if !errors.Is(err, test.err) || !errors.Is(err, storage.ErrNotSent) || errors.Is(err, storage.ErrRefused) {
-				t.Errorf("%v is not a request that was not sent, because of %v", err, test.err)
+			if !errors.Is(err, storage.ErrNotSent) || errors.Is(err, storage.ErrRefused) {
+				t.Errorf("%v is not a request that was not sent", err)
 			}
 			if strings.Contains(err.Error(), "canary") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q shows a secret, or has several lines", err)
