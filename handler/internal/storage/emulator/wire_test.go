@@ -80,36 +80,13 @@ func TestMerge(t *testing.T) {
 	table := mustTable(t, mustStart(t))
 	first := mustAdd(t, table, "r", map[string]any{"a": "1", "b": "1"})
 	encoded := []byte(`{"PartitionKey":"p","RowKey":"r","b":"2","c":"2","a":null}`)
-	_, err := table.UpdateEntity(t.Context(), encoded, &aztables.UpdateEntityOptions{
-		IfMatch: &first, UpdateMode: aztables.UpdateModeMerge,
-	})
-	if err != nil {
+	options := &aztables.UpdateEntityOptions{IfMatch: &first, UpdateMode: aztables.UpdateModeMerge}
+	if _, err := table.UpdateEntity(t.Context(), encoded, options); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]any{"a": "1", "b": "2", "c": "2"}
 	if diff := cmp.Diff(want, mustGet(t, table, "r").Properties); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-	for name, change := range map[string]func() error{
-		"412 UpdateConditionNotSatisfied": func() error {
-			_, err := table.UpdateEntity(t.Context(), encoded, &aztables.UpdateEntityOptions{
-				IfMatch: &first, UpdateMode: aztables.UpdateModeReplace,
-			})
-			return err
-		},
-		"409 EntityAlreadyExists": func() error {
-			_, err := table.AddEntity(t.Context(), encoded, nil)
-			return err
-		},
-		"404 ResourceNotFound": func() error {
-			_, err := table.DeleteEntity(t.Context(), "p", "other", nil)
-			return err
-		},
-	} {
-		status, code, _ := strings.Cut(name, " ")
-		err := change()
-		wantError(t, name, err, status)
-		wantError(t, name, err, code)
 	}
 }
 
@@ -188,12 +165,12 @@ func TestPages(t *testing.T) {
 	for i := range 10 {
 		large[fmt.Sprint("b", i)] = aztables.EDMBinary(make([]byte, 64<<10))
 	}
-	for i := range 10 {
+	for i := range 5 {
 		mustAdd(t, table, fmt.Sprintf("日本%d", i), large)
 		want += fmt.Sprintf("日本%d", i)
 	}
-	if ids, pages := mustList(t, table, nil); ids != want || pages != 3 {
-		t.Errorf("listed %q on %d pages, want %q on 3, of 4 MiB each", ids, pages, want)
+	if ids, pages := mustList(t, table, nil); ids != want || pages != 2 {
+		t.Errorf("listed %q on %d pages, want %q on 2, of 4 MiB each", ids, pages, want)
 	}
 }
 
