@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/storagetest"
 	"asynccaller/handler/tools/azurite"
 )
 
@@ -62,6 +63,12 @@ func mustConnect(t *testing.T) Connection {
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(withAzurite{m}) }
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conn := mustConnect(t)
+	storagetest.Run(t, func(t *testing.T) storage.Queues { return mustOpen(t, conn) })
+}
 
 // credentialFunc is a credential without a server.
 type credentialFunc func(policy.TokenRequestOptions) (azcore.AccessToken, error)
