@@ -91,8 +91,10 @@ func answerWith(status int, code string) http.HandlerFunc {
 	}
 }
 
-// kinds are the errors that are not temporary.
-var kinds = []error{storage.ErrNoQueue, storage.ErrStale, storage.ErrRefused, storage.ErrDenied}
+// kinds are the errors that are final, or say that nothing was written.
+var kinds = []error{
+	storage.ErrNoQueue, storage.ErrStale, storage.ErrRefused, storage.ErrDenied, storage.ErrBusy, storage.ErrNotSent,
+}
 
 const foreignText = "the answer is not Queue Storage's: a proxy (HTTP_PROXY), or the endpoint of another service"
 
@@ -106,7 +108,7 @@ func TestAnswers(t *testing.T) {
 	tests := []struct {
 		status int
 		code   string
-		kind   error // nil: temporary
+		kind   error // nil: temporary, and perhaps written
 		text   string
 	}{
 		{404, "QueueNotFound", storage.ErrNoQueue, "404 QueueNotFound: queue does not exist"},
@@ -123,7 +125,10 @@ func TestAnswers(t *testing.T) {
 		{408, "OperationTimedOut", nil, "408 OperationTimedOut"},
 		{429, "", nil, "429 Too Many Requests: " + foreignText},
 		{500, "InternalError", nil, "500 InternalError"},
-		{503, "ServerBusy", nil, "503 ServerBusy"},
+		{500, "OperationTimedOut", nil, "500 OperationTimedOut"},
+		{503, "ServerBusy", storage.ErrBusy, "503 ServerBusy"},
+		{429, "TooManyRequests", storage.ErrBusy, "429 TooManyRequests"},
+		{503, "", nil, "503 Service Unavailable: " + foreignText}, // a proxy may have forwarded the request
 		{599, "", nil, "599: " + foreignText},
 		{302, "", nil, "302 Found: " + foreignText},
 		{200, "", nil, "200 OK: " + foreignText},
@@ -142,15 +147,10 @@ func TestAnswers(t *testing.T) {
 				if want := "put on queue async-caller: " + test.text; err == nil || err.Error() != want {
 					t.Errorf("%s: error %q, want %q", name, err, want)
 				}
-				for _, kind := range kinds {
-					if errors.Is(err, kind) != (test.kind != nil && errors.Is(test.kind, kind)) {
-						t.Errorf("%s: errors.Is(%q, %q) = %t", name, err, kind, errors.Is(err, kind))
-					}
-				}
+				mustBe(t, test.kind, err)
 				if got := requests.Load(); got != 1 {
 					t.Errorf("%s: %d requests, want 1: the caller retries", name, got)
 				}
-				mustHideSecrets(t, err)
 			}
 		})
 	}
@@ -219,6 +219,7 @@ func TestEveryOperation(t *testing.T) {
 	}
 }
 
+// TestNoAnswer: only a request that was never sent excludes a write.
 func TestNoAnswer(t *testing.T) {
 	reset := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // or the client may see its own write fail first
@@ -232,62 +233,60 @@ func TestNoAnswer(t *testing.T) {
 	cutOff := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "1000")
 		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "<QueueMessagesList>")
 	}
 	hang := func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // or the server does not see the client go
 		<-r.Context().Done()
 	}
-	tests := map[string]struct {
-		handler http.HandlerFunc
-		want    func(error) bool
-	}{
-		"reset":   {reset, socket.IsReset},
-		"cut_off": {cutOff, equals(io.ErrUnexpectedEOF)},
-		"timeout": {hang, equals(context.DeadlineExceeded)},
+	untrusted := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(untrusted.Close)
+	nobody, err := freeport.Address(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, test := range tests {
+	isRefused := func(err error) bool {
+		return socket.IsRefused(err) && strings.Contains(err.Error(), "Post "+nobody+": ")
+	}
+	for name, test := range map[string]struct {
+		endpoint string
+		want     func(error) bool
+		kind     error
+	}{
+		"reset":     {startServer(t, reset), socket.IsReset, nil},
+		"cut_off":   {startServer(t, cutOff), equals(io.ErrUnexpectedEOF), nil},
+		"timeout":   {startServer(t, hang), equals(context.DeadlineExceeded), nil},
+		"refused":   {"http://" + nobody, isRefused, storage.ErrNotSent},
+		"untrusted": {untrusted.URL, isUntrusted, storage.ErrNotSent},
+	} {
 		t.Run(name, func(t *testing.T) {
-			url := startServer(t, test.handler)
-			for way, conn := range connections(url) {
+			for way, conn := range connections(test.endpoint) {
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
 				if name != "timeout" {
 					ctx = t.Context()
 				}
-				mustBeTemporary(t, way, putError(ctx, mustOpen(t, conn)), test.want)
+				err := putError(ctx, mustOpen(t, conn))
+				mustBe(t, test.kind, err)
+				if !test.want(err) {
+					t.Errorf("%s: error %q is another one", way, err)
+				}
 			}
 		})
 	}
 }
 
-func TestConnectionRefused(t *testing.T) {
-	addr, err := freeport.Address(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for way, conn := range connections("http://" + addr) {
-		err := putError(t.Context(), mustOpen(t, conn))
-		mustBeTemporary(t, way, err, socket.IsRefused)
-		if !strings.Contains(err.Error(), "Post "+addr+": ") {
-			t.Errorf("%s: error %q does not contain method and host", way, err)
-		}
-	}
-}
-
 func equals(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
 
-// mustBeTemporary checks an error that is none of those of package storage.
-func mustBeTemporary(t *testing.T, way string, err error, want func(error) bool) {
+// mustBe checks the kind of the error of a put; nil is a temporary one.
+func mustBe(t *testing.T, kind, err error) {
 	t.Helper()
 	if err == nil || !strings.HasPrefix(err.Error(), "put on queue async-caller: ") {
-		t.Fatalf("%s: error %v, want one that names the operation", way, err)
+		t.Fatalf("error %v, want one that names the operation", err)
 	}
-	if want != nil && !want(err) {
-		t.Errorf("%s: error %q is another one", way, err)
-	}
-	for _, kind := range kinds {
-		if errors.Is(err, kind) {
-			t.Errorf("%s: error %q is %q", way, err, kind)
+	for _, other := range kinds {
+		if errors.Is(err, other) != (kind != nil && errors.Is(kind, other)) {
+			t.Errorf("%q is %q: %t", err, other, errors.Is(err, other))
 		}
 	}
 	mustHideSecrets(t, err)
