@@ -233,6 +233,7 @@ func TestLoadRefuses(t *testing.T) {
 		"RESCHEDULE=old":       `"old": give enqueue or update`,
 		"RETRY=linear":         "exponential",
 		`RETRY={"factor":2}`:   "exponential",
+		"RETRY_MIN_DELAY=8d":   `"8d": give a duration such as 90s, 6h or 7d, from 0s to 168h0m0s`,
 		"HISTORY_RETENTION=1d": `"1d": give a duration such as 90s, 6h or 7d, from 744h0m0s to`,
 
 		`PROXY="http://me:C4nary@proxy.example:3128`:  proxy,

@@ -19,9 +19,14 @@ func TestCheckRoutes(t *testing.T) {
 		return `{"bindings": [{"type": "queueTrigger", "direction": "in", "name": "message", "queueName": "` + queue +
 			`", "dataType": "` + dataType + `"}]}`
 	}
-	orders, disabled := function("orders-in", "binary"), `{"disabled": true}`
+	orders, asText := function("orders-in", "binary"), function("orders-in", "string")
+	returns, disabled := function("returns", "binary"), `{"disabled": true}`
 	type functions = map[string]string
-	const name = "AC-route-orders-in"
+	const (
+		name     = "AC-route-orders-in"
+		missing  = "no function AC-route-orders-in to read the queue: run"
+		metadata = `{"orders-in": {"url": "http://169.254.169.254/"}}`
+	)
 	for test, row := range map[string]struct {
 		routes    string
 		functions functions
@@ -29,40 +34,22 @@ func TestCheckRoutes(t *testing.T) {
 	}{
 		"together":    {routes, functions{name: orders}, nil},
 		"no_routes":   {"", nil, nil},
-		"no_function": {routes, nil, []string{"no function AC-route-orders-in to read the queue: run"}},
+		"no_function": {routes, nil, []string{missing}},
 		"no_route":    {"", functions{name: orders}, []string{"add the route, or run `async-caller routes sync`"}},
-		"wrong_queue": {
-			routes, functions{name: function("returns", "binary")},
-			[]string{"AC-route-orders-in is for a route, but routes.json has none of this name for its queue returns"},
-		},
-		"wrong_name": {
-			routes, functions{"AC-route-orders": orders},
-			[]string{"function AC-route-orders is for", "no function AC-route-orders-in"},
-		},
-		"wrong_case": {
-			routes, functions{"ac-ROUTE-orders-in": orders},
-			[]string{"function ac-ROUTE-orders-in is for", "no function AC-route-orders-in"},
-		},
+		"wrong_queue": {routes, functions{name: returns}, []string{"has none of this name for its queue returns"}},
+		"wrong_name":  {routes, functions{"AC-route-orders": orders}, []string{"AC-route-orders is for", missing}},
+		"wrong_case":  {routes, functions{"ac-route-orders-in": orders}, []string{"ac-route-orders-in is for", missing}},
 		"wrong_case_without_route": {
 			"", functions{"ac-route-orders-in": orders}, []string{"function ac-route-orders-in is for"},
 		},
-		"text": {
-			routes, functions{name: function("orders-in", "string")},
-			[]string{`AC-route-orders-in/function.json: dataType is "string": set "binary"`},
-		},
-		"disabled": {routes, functions{name: disabled}, nil},
-		"disabled_beside_another": {
-			routes, functions{name: disabled, "Orders": orders},
-			[]string{`"orders-in": function Orders reads envelopes from this queue: delete its folder`},
-		},
-		"disabled_without_route": {"", functions{name: disabled}, nil},
+		"text":                    {routes, functions{name: asText}, []string{name + `/function.json: dataType is "string"`}},
+		"disabled":                {routes, functions{name: disabled}, nil},
+		"disabled_beside_another": {routes, functions{name: disabled, "Orders": orders}, []string{"function Orders reads"}},
+		"disabled_without_route":  {"", functions{name: disabled}, nil},
 		"invalid": {
 			`{"orders-in": {}}`, functions{name: orders}, []string{`routes.json: "orders-in": url: is missing`},
 		},
-		"refused": {
-			`{"orders-in": {"url": "http://169.254.169.254/"}}`, functions{name: orders},
-			[]string{`routes.json: "orders-in": url: `},
-		},
+		"refused": {metadata, functions{name: orders}, []string{`routes.json: "orders-in": url: `}},
 		"project": {routes, functions{"functions/AC-standard": orders, "AC-standard": ""}, nil},
 	} {
 		t.Run(test, func(t *testing.T) {

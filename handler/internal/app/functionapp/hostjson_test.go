@@ -70,7 +70,8 @@ func TestHostJSON(t *testing.T) {
 		}},
 		"arguments": {``, ``, []string{ofHandler + `arguments=["serve","--x=a b"]`}, runs("serve", "--x=a b")},
 		"arguments_one_by_one": {
-			`, "arguments": ["serve"]`, ``, []string{ofHandler + "arguments__1=-v", ofHandler + "arguments__0=serve"},
+			`, "arguments": ["serve"]`, ``,
+			[]string{ofHandler + "arguments__1=-v", ofHandler + "arguments__0=serve"},
 			runs("serve", "-v"),
 		},
 		"one_argument": {``, ``, []string{ofHandler + "arguments__0=other"}, runs("other")},

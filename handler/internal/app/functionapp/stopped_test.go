@@ -38,14 +38,16 @@ func TestWhyIdle(t *testing.T) {
 		},
 		"disabled_in_files": {disabling("AC-standard"), nil, idle + "; disabled: AC-standard"},
 		"by_file_and_setting": {
-			disabling("AC-priority01", standard), []string{byName + "1"},
+			disabling("AC-priority01", standard),
+			[]string{byName + "1"},
 			idle + "; disabled: AC-priority01, AC-standard",
 		},
 		"not_listed": {
 			listing("AC-monitor"), nil, idle + `; not listed by "functions" in host.json: AC-standard, AC-priority01`,
 		},
 		"one_listed_and_disabled": {
-			listing("ac-standard"), []string{byName + "1"},
+			listing("ac-standard"),
+			[]string{byName + "1"},
 			idle + `; disabled: AC-standard; not listed by "functions" in host.json: AC-priority01`,
 		},
 		"not_read_by_the_host": {

@@ -16,8 +16,8 @@ import (
 
 const hourly = "0 0 * * * *"
 
-// runClock runs a clock for a time in a synctest bubble, which begins at 2000-01-01, a Saturday. It returns when the runs
-// began, and the log.
+// runClock runs a clock for a time in a synctest bubble, which begins at 2000-01-01, a Saturday. It returns when its
+// runs began, and the log.
 func runClock(t *testing.T, timer functionapp.Timer, do work, during time.Duration) (at []time.Duration, log string) {
 	t.Helper()
 	var lines strings.Builder
