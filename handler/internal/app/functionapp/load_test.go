@@ -111,29 +111,26 @@ func TestFunctions(t *testing.T) {
 		ordered[name+"/function.json"] = function(mustReplace(t, validTrigger, `"work"`, fmt.Sprintf(`"work-%d"`, i)))
 	}
 	for name, test := range map[string]struct {
-		changes files
-		want    string
+		changes             files
+		functions, disabled string
 	}{
-		"ordered": {ordered, "functions Alpha Work Zebra, disabled "},
+		"ordered": {ordered, "Alpha Work Zebra", ""},
 		"disabled": {files{
 			"Broken/function.json": `{"disabled":true,"bindings":[]}`,
 			"Other/function.json":  `{"disabled":true,"bindings":[` + validTrigger + `]}`,
-		}, "functions Work, disabled Broken Other"},
-		"only_disabled": {
-			files{"Work/function.json": `{"disabled":true,"bindings":[` + validTrigger + `]}`},
-			"functions , disabled Work",
-		},
-		"http_trigger":      {files{"Other/function.json": function(http)}, "functions Work, disabled "},
-		"two_levels_down":   {files{"more/Other/function.json": function(validTrigger)}, "functions Work, disabled "},
-		"beside_host_json":  {files{"function.json": function(validTrigger)}, "functions Work, disabled "},
-		"other_files":       {files{"async-caller": "x", "Other/function.json.bak": "x"}, "functions Work, disabled "},
-		"inside_a_function": {files{"Work/inner/function.json": function(validTrigger)}, "functions Work, disabled "},
+		}, "Work", "Broken Other"},
+		"only_disabled":     {files{"Work/function.json": `{"disabled":true}`}, "", "Work"},
+		"http_trigger":      {files{"Other/function.json": function(http)}, "Work", ""},
+		"two_levels_down":   {files{"more/Other/function.json": function(validTrigger)}, "Work", ""},
+		"beside_host_json":  {files{"function.json": function(validTrigger)}, "Work", ""},
+		"other_files":       {files{"async-caller": "x", "Other/function.json.bak": "x"}, "Work", ""},
+		"inside_a_function": {files{"Work/inner/function.json": function(validTrigger)}, "Work", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			loaded := app(test.changes).mustLoad(t)
 			functions, disabled := strings.Join(loaded.Names(), " "), strings.Join(loaded.Disabled, " ")
-			if got := "functions " + functions + ", disabled " + disabled; got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
+			if functions != test.functions || disabled != test.disabled {
+				t.Errorf("%q and disabled %q, want %q and %q", functions, disabled, test.functions, test.disabled)
 			}
 		})
 	}
