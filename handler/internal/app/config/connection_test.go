@@ -1,8 +1,6 @@
 package config_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -34,10 +32,7 @@ func TestEmptyConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			content := `{"Values":` + test.local + `}`
-			if err := os.WriteFile(filepath.Join(dir, "local.settings.json"), []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			mustWrite(t, dir, "local.settings.json", `{"Values":`+test.local+`}`)
 			err := config.ReadApp(dir, test.environ, config.Operator).ConnectionErr
 			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %q", err, test.want)

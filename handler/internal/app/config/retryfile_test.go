@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -13,52 +14,44 @@ import (
 	"asynccaller/handler/internal/rules/retry"
 )
 
+// TestOwnPolicies: settings and envelopes can name a policy of retry.json, which keeps to the shortest wait.
 func TestOwnPolicies(t *testing.T) {
-	dir := withRetryFile(t, `{"patient":{"schedule":["1m","1h"],"maxAttempts":4}}`)
-	loaded, err := config.LoadApp(dir, []string{"ASYNC_CALLER_RETRY=patient"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := loaded.Rules.Retry.Delay(1, 0); loaded.Rules.Retry.Name != "patient" || d != time.Minute ||
-		loaded.Rules.Retry.MaxAttempts != 4 {
-		t.Errorf("policy %s waits %v, %d attempts", loaded.Rules.Retry.Name, d, loaded.Rules.Retry.MaxAttempts)
-	}
-	if _, err := loaded.Rules.Policies.Named("patient"); err != nil {
-		t.Errorf("an envelope cannot ask for it: %v", err)
-	}
-}
-
-func TestNoRetryFile(t *testing.T) {
-	loaded, err := config.LoadApp(t.TempDir(), nil, nil)
-	if own := loaded.Rules.Policies; err != nil || len(own) != 0 {
-		t.Errorf("got %v, %v", own, err)
+	dir := withRetryFile(t, `{"patient":{"schedule":["1m","1h"],"maxAttempts":4},"fast":{"schedule":["0s"]}}`)
+	for name, want := range map[string]time.Duration{"patient": time.Minute, "fast": time.Second} {
+		loaded, err := config.LoadApp(dir, []string{"ASYNC_CALLER_RETRY=" + name}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy := loaded.Rules.Retry
+		isComplete := name != "patient" || policy.MaxAttempts == 4
+		if d := policy.Delay(1, 0); policy.Name != name || d != want || !isComplete {
+			t.Errorf("policy %s waits %v, %d attempts", policy.Name, d, policy.MaxAttempts)
+		}
+		if _, err := loaded.Rules.Policies.Named(name); err != nil {
+			t.Errorf("an envelope cannot ask for it: %v", err)
+		}
 	}
 }
 
 // TestRetryFileProblems: every problem on a line of its own that names the file, the policy, the parameter.
 func TestRetryFileProblems(t *testing.T) {
-	dir := withRetryFile(t, `{"a":{"factor":0.5},"b":{"schedule":[]},"io":{"maxAttempts":3},"c `+
-		`d":{},"e":{"baseDelay":"2h","maxDelay":"1h"},"f":"linear","g":{"baseDelay":-1}}`)
+	dir := withRetryFile(t, `{"a":{"factor":0.5},"b":{"schedule":[]},"io":{"maxAttempts":3},"c d":{},
+		"e":{"baseDelay":"2h","maxDelay":"1h"},"f":"linear","g":{"baseDelay":-1}}`)
 	_, err := config.LoadApp(dir, nil, nil)
-	if err == nil {
-		t.Fatal("nothing was found wrong")
-	}
-	lines := strings.Split(err.Error(), "\n")
-	for i, want := range []string{
-		"retry.json: a.factor: ", "retry.json: b.schedule: ", "retry.json: io: ",
-		"retry.json: c…: ", "retry.json: " +
-			"e.maxDelay: ", "retry.json: f: unknown policy", "retry.json: g.baseDelay: ",
-	} {
-		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
-			t.Fatalf("line %d is not about %q:\n%v", i+1, want, err)
+	wantLines(t, err, "retry.json: a.factor: ", "retry.json: b.schedule: ", "retry.json: io: ", "retry.json: c…: ",
+		"retry.json: e.maxDelay: ", "retry.json: f: unknown policy", "retry.json: g.baseDelay: ")
+	_, err = config.LoadApp(withRetryFile(t, `{`), nil, nil)
+	wantLines(t, err, "retry.json: not JSON: line 1")
+}
+
+// wantLines checks that an error has one line for each beginning.
+func wantLines(t *testing.T, err error, beginnings ...string) {
+	t.Helper()
+	lines := strings.Split(fmt.Sprint(err), "\n")
+	for i, want := range beginnings {
+		if len(lines) != len(beginnings) || !strings.HasPrefix(lines[i], want) {
+			t.Fatalf("line %d of %d is not about %q:\n%v", i+1, len(lines), want, err)
 		}
-	}
-	if len(lines) != 7 {
-		t.Errorf("%d lines:\n%v", len(lines), err)
-	}
-	if _, err := config.LoadApp(withRetryFile(t, `{`), nil, nil); err == nil ||
-		!strings.HasPrefix(err.Error(), "retry.json: not JSON: line 1") {
-		t.Errorf("got %v", err)
 	}
 }
 
@@ -81,18 +74,6 @@ func TestRetryLimits(t *testing.T) {
 				t.Errorf("%q: %v does not name %s", contradiction, err, name)
 			}
 		}
-	}
-}
-
-// TestMinDelayForTheOperatorsPolicy: an operator's policy cannot make calls faster by mistake either.
-func TestMinDelayForTheOperatorsPolicy(t *testing.T) {
-	dir := withRetryFile(t, `{"fast":{"schedule":["0s"]}}`)
-	loaded, err := config.LoadApp(dir, []string{"ASYNC_CALLER_RETRY=fast"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := loaded.Rules.Retry.Delay(1, 0); got != time.Second {
-		t.Errorf("it waits %v, want a second", got)
 	}
 }
 
@@ -129,46 +110,29 @@ func TestAllFilesAreReported(t *testing.T) {
 	dir := withRetryFile(t, `{"io":{}}`)
 	mustWrite(t, dir, "targets.json", `{"a.example":{"timeout":0,"headers":{"X-A":"$UNSET"}}}`)
 	_, err := config.LoadApp(dir, []string{"ASYNC_CALLER_GIVE_UP=never"}, func(string) string { return "" })
-	if err == nil {
-		t.Fatal("nothing was found wrong")
-	}
-	lines := strings.Split(err.Error(), "\n")
-	for i, want := range []string{
-		"retry.json: io: ", "ASYNC_CALLER_GIVE_UP: ", `targets.json: "a.example": timeout: `,
-		`targets.json: "a.example": headers.X-A: the environment variable UNSET `,
-	} {
-		if len(lines) != 4 || !strings.HasPrefix(lines[i], want) {
-			t.Fatalf("line %d is not about %q:\n%v", i+1, want, err)
-		}
-	}
+	wantLines(t, err, "retry.json: io: ", "ASYNC_CALLER_GIVE_UP: ", `targets.json: "a.example": timeout: `,
+		`targets.json: "a.example": headers.X-A: the environment variable UNSET `)
 }
 
 // TestFilesOfEditors checks that a byte order mark in a file of the app does no harm, and that UTF-16 is named.
 func TestFilesOfEditors(t *testing.T) {
-	files := map[string]string{
-		config.RetryFile:   `{"patient":{"baseDelay":"1m"}}`,
-		config.TargetsFile: `{"api.example.com":{"concurrency":2}}`,
-		config.RoutesFile:  `{"orders-in":{"url":"https://shop.example.com/orders"}}`,
+	marked, wide := t.TempDir(), t.TempDir()
+	var want []string
+	for _, file := range []struct{ name, content string }{
+		{config.RetryFile, `{"patient":{"baseDelay":"1m"}}`},
+		{config.TargetsFile, `{"api.example.com":{"concurrency":2}}`},
+		{config.RoutesFile, `{"orders-in":{"url":"https://shop.example.com/orders"}}`},
+	} {
+		mustWrite(t, marked, file.name, "\ufeff"+file.content)
+		mustWrite(t, wide, file.name, "\xff\xfe"+strings.Join(strings.Split(file.content, ""), "\x00")+"\x00")
+		want = append(want, file.name+": the text is UTF-16: save it as UTF-8")
 	}
-	marked := t.TempDir()
-	for name, content := range files {
-		mustWrite(t, marked, name, "\ufeff"+content)
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			mustWrite(t, dir, name, "\xff\xfe"+strings.Join(strings.Split(content, ""), "\x00")+"\x00")
-			_, err := config.LoadApp(dir, nil, nil)
-			if err == nil || err.Error() != name+": the text is UTF-16: save it as UTF-8" {
-				t.Errorf("error %v", err)
-			}
-		})
-	}
+	_, err := config.LoadApp(wide, nil, nil)
+	wantLines(t, err, want...)
 	loaded, err := config.LoadApp(marked, []string{"ASYNC_CALLER_RETRY=patient"}, nil)
-	if err != nil || len(loaded.Routes) != 1 {
-		t.Errorf("routes %v, error %v", loaded.Routes, err)
-	}
-	target := &url.URL{Scheme: "https", Host: "api.example.com"}
-	if profile := loaded.Rules.Profiles.For(target); profile.Concurrency != 2 {
-		t.Errorf("profile %+v", profile)
+	profile := loaded.Rules.Profiles.For(&url.URL{Scheme: "https", Host: "api.example.com"})
+	if err != nil || len(loaded.Routes) != 1 || profile.Concurrency != 2 {
+		t.Errorf("routes %v, profile %+v, error %v", loaded.Routes, profile, err)
 	}
 }
 

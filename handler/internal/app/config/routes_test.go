@@ -19,74 +19,55 @@ func TestCheckRoutes(t *testing.T) {
 		return `{"bindings": [{"type": "queueTrigger", "direction": "in", "name": "message", "queueName": "` + queue +
 			`", "dataType": "` + dataType + `"}]}`
 	}
-	orders := function("orders-in", "binary")
-	for name, row := range map[string]struct {
-		files map[string]string
-		want  []string // a part of each line
+	orders, asText := function("orders-in", "binary"), function("orders-in", "string")
+	returns, disabled := function("returns", "binary"), `{"disabled": true}`
+	type functions = map[string]string
+	const (
+		name     = "AC-route-orders-in"
+		missing  = "no function AC-route-orders-in to read the queue: run"
+		metadata = `{"orders-in": {"url": "http://169.254.169.254/"}}`
+	)
+	for test, row := range map[string]struct {
+		routes    string
+		functions functions
+		want      []string // a part of each line
 	}{
-		"together":  {map[string]string{"routes.json": routes, "AC-route-orders-in": orders}, nil},
-		"no_routes": {nil, nil},
-		"no_function": {
-			map[string]string{"routes.json": routes},
-			[]string{"no function AC-route-orders-in to read the queue: run"},
-		},
-		"no_route": {
-			map[string]string{"AC-route-orders-in": orders},
-			[]string{"add the route, or run `async-caller routes sync`"},
-		},
-		"wrong_queue": {
-			map[string]string{"routes.json": routes, "AC-route-orders-in": function("returns", "binary")},
-			[]string{"AC-route-orders-in is for a route, but routes.json has none of this name for its queue returns"},
-		},
-		"wrong_name": {
-			map[string]string{"routes.json": routes, "AC-route-orders": orders},
-			[]string{"function AC-route-orders is for", "no function AC-route-orders-in"},
-		},
-		"wrong_case": {
-			map[string]string{"routes.json": routes, "ac-ROUTE-orders-in": orders},
-			[]string{"function ac-ROUTE-orders-in is for", "no function AC-route-orders-in"},
-		},
+		"together":    {routes, functions{name: orders}, nil},
+		"no_routes":   {"", nil, nil},
+		"no_function": {routes, nil, []string{missing}},
+		"no_route":    {"", functions{name: orders}, []string{"add the route, or run `async-caller routes sync`"}},
+		"wrong_queue": {routes, functions{name: returns}, []string{"has none of this name for its queue returns"}},
+		"wrong_name":  {routes, functions{"AC-route-orders": orders}, []string{"AC-route-orders is for", missing}},
+		"wrong_case":  {routes, functions{"ac-route-orders-in": orders}, []string{"ac-route-orders-in is for", missing}},
 		"wrong_case_without_route": {
-			map[string]string{"ac-route-orders-in": orders}, []string{"function ac-route-orders-in is for"},
+			"", functions{"ac-route-orders-in": orders}, []string{"function ac-route-orders-in is for"},
 		},
-		"text": {
-			map[string]string{"routes.json": routes, "AC-route-orders-in": function("orders-in", "string")},
-			[]string{`AC-route-orders-in/function.json: dataType is "string": set "binary"`},
-		},
-		"disabled": {map[string]string{"routes.json": routes, "AC-route-orders-in": `{"disabled": true}`}, nil},
-		"disabled_beside_another": {
-			map[string]string{"routes.json": routes, "AC-route-orders-in": `{"disabled": true}`, "Orders": orders},
-			[]string{`"orders-in": function Orders reads envelopes from this queue: delete its folder`},
-		},
-		"disabled_without_route": {map[string]string{"AC-route-orders-in": `{"disabled": true}`}, nil},
+		"text":                    {routes, functions{name: asText}, []string{name + `/function.json: dataType is "string"`}},
+		"disabled":                {routes, functions{name: disabled}, nil},
+		"disabled_beside_another": {routes, functions{name: disabled, "Orders": orders}, []string{"function Orders reads"}},
+		"disabled_without_route":  {"", functions{name: disabled}, nil},
 		"invalid": {
-			map[string]string{"routes.json": `{"orders-in": {}}`, "AC-route-orders-in": orders},
-			[]string{`routes.json: "orders-in": url: is missing`},
+			`{"orders-in": {}}`, functions{name: orders}, []string{`routes.json: "orders-in": url: is missing`},
 		},
-		"refused": {
-			map[string]string{
-				"routes.json": `{"orders-in": {"url": "http://169.254.169.254/"}}`, "AC-route-orders-in": orders,
-			},
-			[]string{`routes.json: "orders-in": url: `},
-		},
-		"project": {map[string]string{"routes.json": routes, "functions/AC-standard": orders, "AC-standard": ""}, nil},
+		"refused": {metadata, functions{name: orders}, []string{`routes.json: "orders-in": url: `}},
+		"project": {routes, functions{"functions/AC-standard": orders, "AC-standard": ""}, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test, func(t *testing.T) {
 			dir := t.TempDir()
-			files := map[string]string{"host.json": host, "AC-standard": function("async-caller", "binary")}
-			maps.Copy(files, row.files)
+			mustWrite(t, dir, "host.json", host)
+			if row.routes != "" {
+				mustWrite(t, dir, config.RoutesFile, row.routes)
+			}
+			files := functions{"AC-standard": function("async-caller", "binary")}
+			maps.Copy(files, row.functions)
 			for name, content := range files {
-				path := filepath.Join(dir, name)
-				if !strings.HasSuffix(name, ".json") {
-					path = filepath.Join(path, "function.json")
+				if content == "" {
+					continue
 				}
-				err := os.MkdirAll(filepath.Dir(path), 0o750)
-				if err == nil && content != "" {
-					err = os.WriteFile(path, []byte(content), 0o600)
-				}
-				if err != nil {
+				if err := os.MkdirAll(filepath.Join(dir, name), 0o750); err != nil {
 					t.Fatal(err)
 				}
+				mustWrite(t, dir, name+"/function.json", content)
 			}
 			var got []string
 			err := config.ReadApp(dir, nil, config.Handler).SettingsErr

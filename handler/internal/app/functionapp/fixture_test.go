@@ -1,7 +1,6 @@
 package functionapp_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,4 +109,7 @@ func wantProblem(t *testing.T, err error, texts ...string) {
 // canary is a secret that must never appear in an error.
 const canary = "C4naryAccountKey=="
 
-func setting(name, value string) string { return fmt.Sprintf("%s=%s", name, value) }
+// wide returns a text in UTF-16.
+func wide(text string) string {
+	return "\xff\xfe" + strings.Join(strings.Split(text, ""), "\x00") + "\x00"
+}

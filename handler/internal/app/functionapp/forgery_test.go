@@ -24,9 +24,9 @@ func TestCheckForgery(t *testing.T) {
 		setting string
 		want    string // in the error
 	}{
-		"forwarding":     {handler(`"enableForwardingHttpRequest": true`), function(http), "", "enableForwardingHttpReq"},
-		"proxying":       {handler(`"EnableProxyingHttpRequest": "True"`), function(http), "", "enableProxyingHttpReq"},
-		"text":           {handler(`"enableForwardingHttpRequest": " TRUE "`), function(http), "", "enableForwardingHttpReq"},
+		"forwarding":     {handler(`"enableForwardingHttpRequest": true`), function(http), "", "enableForwarding"},
+		"proxying":       {handler(`"EnableProxyingHttpRequest": "True"`), function(http), "", "enableProxying"},
+		"text":           {handler(`"enableForwardingHttpRequest": " TRUE "`), function(http), "", "enableForwarding"},
 		"worker":         {top(`"httpWorker": {"description": {"a": "b"}}`), function(http), "", "httpWorker"},
 		"setting":        {handler(`"x": 1`), function(http), setting + "true", "Hook/function.json"},
 		"setting_colons": {handler(`"x": 1`), function(http), colons + "True", "enableProxyingHttpRequest"},

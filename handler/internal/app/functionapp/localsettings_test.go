@@ -20,43 +20,27 @@ func mustRead(t *testing.T, path string) string {
 }
 
 func TestWithLocalSettings(t *testing.T) {
-	const settings = "local.settings.json"
-	tests := map[string]struct {
-		files         files
+	for name, test := range map[string]struct {
+		content       string
 		environ, want []string
 	}{
-		"adds_by_name": {
-			files{settings: `{"IsEncrypted":false,"Values":{"B":"2","A":"1=1"}}`},
-			[]string{"HOME=/root"},
-			[]string{"HOME=/root", "A=1=1", "B=2"},
-		},
-		"environment_wins": {
-			files{settings: `{"Values":{"A":"file","B":"file"}}`},
-			[]string{"A=set"},
-			[]string{"A=set", "B=file"},
-		},
-		"environment_wins_in_any_case": {
-			files{settings: `{"Values":{"AzureWebJobsStorage":"file"}}`},
-			[]string{"AZUREWEBJOBSSTORAGE=set"},
-			[]string{"AZUREWEBJOBSSTORAGE=set"},
-		},
-		"no_file":       {files{}, []string{"A=1"}, []string{"A=1"}},
-		"no_values":     {files{settings: `{"IsEncrypted":false}`}, []string{"A=1"}, []string{"A=1"}},
-		"with_comments": {files{settings: "\ufeff// mine\n{\"Values\":{\"A\":\"1\"/* one */}}"}, nil, []string{"A=1"}},
-		"other_members": {
-			files{settings: `{"Host":{"LocalHttpPort":7071},"ConnectionStrings":{},"Values":{"A":"1"}}`},
-			nil,
-			[]string{"A=1"},
-		},
-	}
-	for name, test := range tests {
+		"adds_by_name":     {`{"Values":{"B":"2","A":"1=1"}}`, []string{"C=0"}, []string{"C=0", "A=1=1", "B=2"}},
+		"environment_wins": {`{"Values":{"A":"file","B":"file"}}`, []string{"A=set"}, []string{"A=set", "B=file"}},
+		"in_any_case":      {`{"Values":{"aB":"file"}}`, []string{"Ab=set"}, []string{"Ab=set"}},
+		"unless_empty":     {`{"Values":{"A":"file"}}`, []string{"A="}, []string{"A=", "A=file"}},
+		"no_file":          {``, []string{"A=1"}, []string{"A=1"}},
+		"no_values":        {`{"IsEncrypted":false}`, []string{"A=1"}, []string{"A=1"}},
+		"with_comments":    {"\ufeff// mine\n{\"Values\":{\"A\":\"1\"/* one */}}", nil, []string{"A=1"}},
+		"other_members":    {`{"Host":{"LocalHttpPort":7071},"Values":{"A":"1"}}`, nil, []string{"A=1"}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := functionapp.WithLocalSettings(test.files.write(t), test.environ)
-			if err != nil {
-				t.Fatal(err)
+			folder := files{}
+			if test.content != "" {
+				folder["local.settings.json"] = test.content
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("environment (-want +got):\n%s", diff)
+			got, err := functionapp.WithLocalSettings(folder.write(t), test.environ)
+			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+				t.Errorf("error %v, environment (-want +got):\n%s", err, diff)
 			}
 		})
 	}
@@ -64,33 +48,24 @@ func TestWithLocalSettings(t *testing.T) {
 
 func TestWithLocalSettingsKeepsEnvironment(t *testing.T) {
 	environ := append(make([]string, 0, 8), "A=1")
-	if _, err := functionapp.WithLocalSettings(files{"local.settings.json": `{"Values":{"B":"2"}}`}.write(t),
-		environ); err != nil {
-		t.Fatal(err)
-	}
-	if beyond := environ[:2][1]; beyond != "" {
-		t.Errorf("%q was written into the caller's slice", beyond)
+	_, err := functionapp.WithLocalSettings(files{"local.settings.json": `{"Values":{"B":"2"}}`}.write(t), environ)
+	if beyond := environ[:2][1]; beyond != "" || err != nil {
+		t.Errorf("error %v; %q was written into the caller's slice", err, beyond)
 	}
 }
 
 func TestWithLocalSettingsProblems(t *testing.T) {
-	tests := map[string]struct {
-		content string
-		want    []string
-	}{
-		"encrypted": {
-			`{"IsEncrypted":true,"Values":{"AzureWebJobsStorage":"` + canary + `"}}`,
-			[]string{"is encrypted", "func settings decrypt"},
-		},
-		"not_json":     {`{"Values":{"AzureWebJobsStorage":"` + canary + `"`, []string{"not JSON"}},
-		"second_text":  {`{"Values":{"AzureWebJobsStorage":"` + canary + `"}} ` + canary, []string{"not JSON"}},
-		"values_array": {`{"Values":["` + canary + `"]}`, []string{}},
-	}
-	for name, test := range tests {
+	for name, test := range map[string]struct{ content, want string }{
+		"encrypted":    {`{"IsEncrypted":true,"Values":{"A":"` + canary + `"}}`, " is encrypted: run `func"},
+		"not_json":     {`{"Values":{"A":"` + canary + `"`, ": not JSON"},
+		"second_text":  {`{"Values":{"A":"` + canary + `"}} ` + canary, ": not JSON"},
+		"values_array": {`{"Values":["` + canary + `"]}`, ": not JSON"},
+		"utf16":        {wide(`{"Values":{"A":"1"}}`), ": the text is UTF-16: save it as UTF-8"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := files{"local.settings.json": test.content}.write(t)
 			_, err := functionapp.WithLocalSettings(dir, nil)
-			wantProblem(t, err, append(test.want, filepath.Join(dir, "local.settings.json"))...)
+			wantProblem(t, err, filepath.Join(dir, "local.settings.json")+test.want)
 		})
 	}
 }
@@ -98,14 +73,11 @@ func TestWithLocalSettingsProblems(t *testing.T) {
 // The shipped file starts the app with Azurite and needs no other setting.
 func TestProjectsOwnLocalSettings(t *testing.T) {
 	got, err := functionapp.WithLocalSettings("../../../..", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := []string{
 		"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*", "AzureWebJobsStorage=UseDevelopmentStorage=true",
 		"FUNCTIONS_WORKER_RUNTIME=custom",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("error %v, settings (-want +got):\n%s", err, diff)
 	}
 }

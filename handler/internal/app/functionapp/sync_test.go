@@ -54,18 +54,15 @@ func TestSyncRoutes(t *testing.T) {
 		made, removed []string
 		want          string // an error, if not empty
 	}{
-		"new":             {files{}, orders, name, nil, ""},
-		"unchanged":       {files{file: function}, orders, nil, nil, ""},
-		"gone":            {files{file: function}, nil, nil, name, ""},
-		"made_in_part":    {files{empty: ""}, orders, name, nil, ""},
-		"written_in_part": {files{file: function[:40]}, orders, name, nil, ""},
-		"removed_in_part": {files{empty: ""}, nil, nil, name, ""},
-		"removed_marked":  {files{file: "\ufeff" + function}, nil, nil, name, ""},
-		"other_function":  {files{"AC-priority-orders-in/function.json": "{}"}, nil, nil, nil, ""},
-		"other_file":      {files{file: function, empty + "notes.txt": "x"}, nil, nil, nil, own + " is not a folder as"},
-		"other_file_of_a_route": {
-			files{file: function, empty + "notes.txt": "x"}, orders, nil, nil, own + " is not a folder as",
-		},
+		"new":                 {files{}, orders, name, nil, ""},
+		"unchanged":           {files{file: function}, orders, nil, nil, ""},
+		"gone":                {files{file: function}, nil, nil, name, ""},
+		"made_in_part":        {files{empty: ""}, orders, name, nil, ""},
+		"written_in_part":     {files{file: function[:40]}, orders, name, nil, ""},
+		"removed_in_part":     {files{empty: ""}, nil, nil, name, ""},
+		"removed_marked":      {files{file: "\ufeff" + function}, nil, nil, name, ""},
+		"other_function":      {files{"AC-priority-orders-in/function.json": "{}"}, nil, nil, nil, ""},
+		"other_file":          {files{file: function, empty + "x": "x"}, nil, nil, nil, own + " is not a folder as"},
 		"only_another_file":   {files{empty + "notes.txt": "x"}, orders, nil, nil, own + " is not a folder as"},
 		"edited":              {files{file: function + " "}, nil, nil, nil, own + " is not a folder as"},
 		"edited_of_a_route":   {files{file: `{"disabled": true}`}, orders, nil, nil, own + " is not a folder as"},

@@ -1,7 +1,6 @@
 package heartbeat_test
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,9 +38,11 @@ func (l life) runs(app string, minutes int) {
 	}
 }
 
-func (l life) beat(app, timer string) {
+func (l life) beat(app, timer string) { l.beatAs(heartbeat.App{Name: app, Version: "test"}, timer) }
+
+func (l life) beatAs(app heartbeat.App, timer string) {
 	l.Helper()
-	if err := heartbeat.Beat(l.Context(), l.table, heartbeat.App{Name: app, Version: "test"}, timer); err != nil {
+	if err := heartbeat.Beat(l.Context(), l.table, app, timer); err != nil {
 		l.Fatal(err)
 	}
 }
@@ -111,45 +112,5 @@ func TestFreshApp(t *testing.T) {
 		l.want("stopped", map[string]string{"shop": functionapp.MonitorTimer})
 		l.runs("shop", 59)
 		l.want("started again", map[string]string{"shop": ""})
-	})
-}
-
-// TestBeatsSayWhyNoCallsAreMade: the later beat of an app says whether it makes calls. Its text is bounded and
-// printable, whoever has written it.
-func TestBeatsSayWhyNoCallsAreMade(t *testing.T) {
-	inAccount(t, func(l life) {
-		want := func(want string) {
-			l.Helper()
-			apps, err := heartbeat.Read(l.Context(), l.table)
-			if err != nil || len(apps) != 1 || apps[0].Problem != want {
-				l.Errorf("%+v, %v, want the problem %q", apps, err, want)
-			}
-		}
-		beat := func(timer, problem string) {
-			l.Helper()
-			<-time.After(time.Minute)
-			app := heartbeat.App{Name: "shop", Version: "test", Problem: problem}
-			if err := heartbeat.Beat(l.Context(), l.table, app, timer); err != nil {
-				l.Fatal(err)
-			}
-		}
-		beat(functionapp.MonitorTimer, "")
-		want("")
-		beat(functionapp.KeeperTimer, "hold mode: x")
-		want("hold mode: x")
-		beat(functionapp.MonitorTimer, "hold mode: y")
-		want("hold mode: y")
-		beat(functionapp.MonitorTimer, "") // corrected
-		want("")
-		<-time.After(time.Minute)
-		key := storage.Key{Partition: record.Heartbeats, ID: functionapp.MonitorTimer + ",shop"}
-		values := map[string]any{"app": "shop", "cause": strings.Repeat("\x1b[2J", 500)}
-		if err := l.table.Put(l.Context(), []storage.Entity{{Key: key, Values: values}}); err != nil {
-			l.Fatal(err)
-		}
-		apps, err := heartbeat.Read(l.Context(), l.table)
-		if err != nil || len(apps) != 1 || len(apps[0].Problem) > 2000 || strings.Contains(apps[0].Problem, "\x1b") {
-			l.Errorf("%+v, %v", apps, err)
-		}
 	})
 }

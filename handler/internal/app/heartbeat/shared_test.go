@@ -9,6 +9,8 @@ import (
 
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/rows"
 )
 
@@ -22,24 +24,25 @@ func (l life) only() heartbeat.App {
 	return apps[0]
 }
 
-// TestAdapterAndQueues: the later beat says which adapter serves which queues.
-func TestAdapterAndQueues(t *testing.T) {
+// TestLaterBeat: the later beat of an app says which adapter serves which queues, and why it makes no calls.
+func TestLaterBeat(t *testing.T) {
 	inAccount(t, func(l life) {
 		for _, beat := range []struct {
-			timer, adapter string
-			queues         []string
+			timer            string
+			adapter, problem string
+			queues           []string
 		}{
-			{functionapp.MonitorTimer, heartbeat.Host, []string{"async-caller", "orders"}},
-			{functionapp.KeeperTimer, heartbeat.Worker, []string{"orders"}},
-			{functionapp.MonitorTimer, "", nil}, // an older version
+			{functionapp.MonitorTimer, heartbeat.Host, "", []string{"async-caller", "orders"}},
+			{functionapp.KeeperTimer, heartbeat.Worker, "hold mode: x", []string{"orders"}},
+			{functionapp.MonitorTimer, "", "hold mode: y", nil}, // an older version
+			{functionapp.MonitorTimer, "", "", nil},             // corrected
 		} {
 			<-time.After(time.Minute)
-			app := heartbeat.App{Name: "shop", Adapter: beat.adapter, Queues: beat.queues}
-			if err := heartbeat.Beat(l.Context(), l.table, app, beat.timer); err != nil {
-				l.Fatal(err)
-			}
-			if got := l.only(); got.Adapter != beat.adapter || !slices.Equal(got.Queues, beat.queues) {
-				l.Errorf("read %q %q, want %q %q", got.Adapter, got.Queues, beat.adapter, beat.queues)
+			app := heartbeat.App{Name: "shop", Adapter: beat.adapter, Problem: beat.problem, Queues: beat.queues}
+			l.beatAs(app, beat.timer)
+			got := l.only()
+			if got.Adapter != app.Adapter || got.Problem != app.Problem || !slices.Equal(got.Queues, app.Queues) {
+				t.Errorf("read %+v, want %+v", got, app)
 			}
 		}
 	})
@@ -52,10 +55,7 @@ func TestManyQueues(t *testing.T) {
 		for n := range 200 {
 			queues = append(queues, fmt.Sprintf("orders-in-%03d", n))
 		}
-		app := heartbeat.App{Name: "shop", Adapter: heartbeat.Host, Queues: queues}
-		if err := heartbeat.Beat(l.Context(), l.table, app, functionapp.MonitorTimer); err != nil {
-			l.Fatal(err)
-		}
+		l.beatAs(heartbeat.App{Name: "shop", Queues: queues}, functionapp.MonitorTimer)
 		got := l.only().Queues
 		const fit = (rows.MaxText + 1) / 14
 		if len(got) != fit || !slices.Equal(got, queues[:fit]) {
@@ -64,18 +64,25 @@ func TestManyQueues(t *testing.T) {
 	})
 }
 
-// TestHostileAdapter: what a row says is bounded, and nothing that can be no adapter or queue is read.
-func TestHostileAdapter(t *testing.T) {
+// TestHostileRow: what a row says is bounded and printable, and nothing that can be no adapter or queue is read.
+func TestHostileRow(t *testing.T) {
 	inAccount(t, func(l life) {
 		l.put(functionapp.MonitorTimer+",shop", heartbeat.Row{
 			App: "shop", Adapter: "host\x1b[2J", Queues: "async-caller,,A_B,\x1b[2J," + strings.Repeat("q", 64),
 		})
 		if got := l.only(); got.Adapter != "" || !slices.Equal(got.Queues, []string{"async-caller"}) {
-			l.Errorf("read %q %q", got.Adapter, got.Queues)
+			t.Errorf("read %q %q", got.Adapter, got.Queues)
 		}
-		l.put(functionapp.MonitorTimer+",shop", heartbeat.Row{App: "shop", Queues: strings.Repeat("abc,", 10_000)})
-		if n := len(l.only().Queues); n > rows.MaxText/4 {
-			l.Errorf("%d queues", n)
+		key := storage.Key{Partition: record.Heartbeats, ID: functionapp.MonitorTimer + ",shop"}
+		err := l.table.Put(l.Context(), []storage.Entity{{Key: key, Values: map[string]any{
+			"app": "shop", "cause": strings.Repeat("\x1b[2J", 500), "queues": strings.Repeat("abc,", 10_000),
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := l.only()
+		if len(got.Queues) > rows.MaxText/4 || len(got.Problem) > 2000 || strings.Contains(got.Problem, "\x1b") {
+			t.Errorf("%d queues, problem %q", len(got.Queues), got.Problem)
 		}
 	})
 }

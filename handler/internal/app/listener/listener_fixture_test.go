@@ -136,6 +136,19 @@ func (b *listenerTest) stop() Stats {
 	return b.Counts.Read()
 }
 
+// run puts one message, and runs the listener for a time.
+func (b *listenerTest) run(d time.Duration) Stats {
+	b.t.Helper()
+	b.create()
+	b.put(hello)
+	b.start()
+	pass(d)
+	return b.stop()
+}
+
+// left returns what is on the queue.
+func (b *listenerTest) left() []storage.Message { return b.store.All(b.Function.Queue) }
+
 // pass advances the clock of the bubble.
 func pass(d time.Duration) {
 	storage.Sleep(context.Background(), d)

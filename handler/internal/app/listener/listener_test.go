@@ -100,18 +100,14 @@ func TestListenerPoison(t *testing.T) {
 			tries = append(tries, time.Since(begin).Round(10*time.Second))
 			return Failed
 		})
-		b.create()
-		b.put(hello)
-		b.start()
-		pass(5 * time.Minute)
-		got := b.stop()
+		got := b.run(5 * time.Minute)
 		if want := (Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}); got != want {
 			t.Errorf("stats %+v, want %+v", got, want)
 		}
 		if want := []time.Duration{0, 30 * time.Second, time.Minute}; !slices.Equal(tries, want) {
 			t.Errorf("tries at %v, want %v", tries, want)
 		}
-		if left := b.store.All("work"); len(left) != 0 {
+		if left := b.left(); len(left) != 0 {
 			t.Errorf("%d messages left on the queue", len(left))
 		}
 		wantPoison(t, b, hello)
@@ -172,11 +168,7 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 					}
 					return nil
 				}
-				b.create()
-				b.put(hello)
-				b.start()
-				pass(time.Second)
-				b.stop()
+				b.run(time.Second)
 				if !errors.Is(b.refused, storage.ErrRefused) {
 					t.Errorf("fatal error %v, want %v", b.refused, storage.ErrRefused)
 				}
@@ -190,19 +182,18 @@ func TestListenerCompletesAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		operation string
 		out       Result
-		failures  int
 		want      Stats // of half a minute
 	}{
-		"delete":               {"delete", Succeeded, 3, Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}},
-		"release":              {"update", Failed, 3, Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}},
-		"copy":                 {"put", Failed, 3, Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}},
-		"delete_of_the_copied": {"delete", Failed, 3, Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}},
+		"delete":               {"delete", Succeeded, Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}},
+		"release":              {"update", Failed, Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}},
+		"copy":                 {"put", Failed, Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}},
+		"delete_of_the_copied": {"delete", Failed, Stats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newListenerTest(t, always(test.out))
 				b.Queues.VisibilityTimeout = time.Second
-				left := test.failures
+				left := 3 // failures
 				b.fault = func(operation string) error {
 					if operation == test.operation && left > 0 {
 						left--
@@ -210,11 +201,7 @@ func TestListenerCompletesAgain(t *testing.T) {
 					}
 					return nil
 				}
-				b.create()
-				b.put(hello)
-				b.start()
-				pass(30 * time.Second)
-				if got := b.stop(); got != test.want {
+				if got := b.run(30 * time.Second); got != test.want {
 					t.Errorf("stats %+v, want %+v", got, test.want)
 				}
 				if n := len(b.store.All(b.Function.Queue + "-poison")); n != test.want.Poisoned {
@@ -235,12 +222,8 @@ func TestListenerMessageIsGone(t *testing.T) {
 			}
 			return Succeeded
 		})
-		b.create()
-		b.put(hello)
-		b.start()
-		pass(time.Minute)
-		b.stop()
-		if left := b.store.All("work"); len(left) != 1 || left[0].Text != "bmV4dA==" || b.refused != nil {
+		b.run(time.Minute)
+		if left := b.left(); len(left) != 1 || left[0].Text != "bmV4dA==" || b.refused != nil {
 			t.Errorf("queue holds %+v, fatal error %v, want the handler's update", left, b.refused)
 		}
 	})
@@ -272,39 +255,19 @@ func TestListenerInvocationsEnd(t *testing.T) {
 // A lease of 10 minutes is renewed every 5 minutes, and sooner after failures.
 func TestListenerRenewsLease(t *testing.T) {
 	for name, test := range map[string]struct {
-		fault func(since time.Duration) error
-		want  []time.Duration // renewals tried, since the receipt
+		until time.Duration // storage fails from 14 minutes on
+		want  []time.Duration
 	}{
-		"all_well": {
-			func(time.Duration) error { return nil },
-			[]time.Duration{5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute},
-		},
-		"outage": {
-			func(since time.Duration) error {
-				if since > 14*time.Minute && since < 18*time.Minute {
-					return errDown
-				}
-				return nil
-			},
-			// 15 fails; then 2:30 and 5 minutes later
-			[]time.Duration{
-				5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
-				17*time.Minute + 30*time.Second, 18*time.Minute + 45*time.Second, 23*time.Minute + 45*time.Second,
-			},
-		},
-		"shortest_wait": {
-			func(since time.Duration) error {
-				if since > 14*time.Minute && since < 19*time.Minute {
-					return errDown
-				}
-				return nil
-			},
-			// 15 fails; then 2:30, 1:15 and at least 1 minute later
-			[]time.Duration{
-				5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
-				17*time.Minute + 30*time.Second, 18*time.Minute + 45*time.Second, 19*time.Minute + 45*time.Second,
-			},
-		},
+		// the third fails; then 2:30 and 5 minutes later
+		"outage": {18 * time.Minute, []time.Duration{
+			5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
+			17*time.Minute + 30*time.Second, 18*time.Minute + 45*time.Second, 23*time.Minute + 45*time.Second,
+		}},
+		// the third fails; then 2:30, 1:15 and at least 1 minute later
+		"shortest_wait": {19 * time.Minute, []time.Duration{
+			5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
+			17*time.Minute + 30*time.Second, 18*time.Minute + 45*time.Second, 19*time.Minute + 45*time.Second,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -314,20 +277,20 @@ func TestListenerRenewsLease(t *testing.T) {
 					if operation != "update" {
 						return nil
 					}
-					renewals = append(renewals, time.Since(b.begin))
-					return test.fault(time.Since(b.begin))
+					since := time.Since(b.begin)
+					renewals = append(renewals, since)
+					if since > 14*time.Minute && since < test.until {
+						return errDown
+					}
+					return nil
 				}
-				b.create()
-				b.put(hello)
-				b.start()
-				pass(time.Hour)
-				if got, want := b.stop(), (Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}); got != want {
+				if got, want := b.run(time.Hour), (Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}); got != want {
 					t.Errorf("stats %+v, want %+v", got, want)
 				}
 				if diff := cmp.Diff(test.want, renewals); diff != "" {
 					t.Errorf("renewals (-want +got):\n%s", diff)
 				}
-				if left := b.store.All("work"); len(left) != 0 {
+				if left := b.left(); len(left) != 0 {
 					t.Errorf("%d messages left: the newest receipt was not used", len(left))
 				}
 			})
@@ -364,10 +327,7 @@ func TestPollPause(t *testing.T) {
 		random  float64
 		want    []int // milliseconds
 	}{
-		"middle": {
-			time.Minute, 0.5,
-			[]int{100, 200, 300, 500, 900, 1700, 3300, 6500, 12900, 25700, 51300, 60000, 60000},
-		},
+		"middle":      {time.Minute, 0.5, []int{100, 200, 300, 500, 900, 1700, 3300, 6500, 12900, 25700, 51300, 60000}},
 		"low":         {time.Minute, 0, []int{100, 180, 260, 420, 740}},
 		"high":        {time.Minute, 1, []int{100, 220, 340, 580, 1060}},
 		"development": {2 * time.Second, 0.5, []int{100, 200, 300, 500, 900, 1700, 2000, 2000}},

@@ -23,12 +23,8 @@ func TestListenerWithoutRenewal(t *testing.T) {
 			}
 			return nil
 		}
-		b.create()
-		b.put(hello)
-		b.start()
-		pass(20 * time.Minute)
-		b.stop()
-		if left := b.store.All("work"); len(left) != 0 {
+		b.run(20 * time.Minute)
+		if left := b.left(); len(left) != 0 {
 			t.Errorf("queue holds %+v", left)
 		}
 	})
@@ -44,13 +40,9 @@ func TestListenerKeeps(t *testing.T) {
 			}
 			return nil
 		}
-		b.create()
-		b.put(hello)
-		b.start()
-		pass(time.Minute)
 		want := Stats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}
-		if got := b.stop(); got != want || len(b.store.All("work")) != 1 {
-			t.Errorf("stats %+v, queue %+v", got, b.store.All("work"))
+		if got := b.run(time.Minute); got != want || len(b.left()) != 1 {
+			t.Errorf("stats %+v, queue %+v", got, b.left())
 		}
 	})
 }
@@ -95,8 +87,6 @@ func TestListenerGoesOn(t *testing.T) {
 			}
 		}
 		b.Store = &hangingStore{Queues: b.Store}
-		b.create()
-		b.put(hello)
 		refusals := 3
 		b.fault = func(operation string) error {
 			if operation == "receive" && refusals > 0 {
@@ -105,9 +95,7 @@ func TestListenerGoesOn(t *testing.T) {
 			}
 			return nil
 		}
-		b.start()
-		pass(15 * time.Second)
-		if got := b.stop(); got.Succeeded != 1 {
+		if got := b.run(15 * time.Second); got.Succeeded != 1 {
 			t.Errorf("stats %+v", got)
 		}
 		if len(failed) != 4 || !errors.Is(failed[0], context.DeadlineExceeded) ||
@@ -140,11 +128,7 @@ func TestListenerTellsOfPoison(t *testing.T) {
 		b := newListenerTest(t, always(Failed))
 		b.PoisonTTL = 0
 		b.Poisoned = func(_ string, msg storage.Message) { told = append(told, msg) }
-		b.create()
-		b.put(hello)
-		b.start()
-		pass(5 * time.Minute)
-		b.stop()
+		b.run(5 * time.Minute)
 		all := b.store.All("work-poison")
 		if len(all) != 1 || all[0].Expires() || len(told) != 1 || told[0].ID != all[0].ID || told[0].Text != hello {
 			t.Errorf("poison queue %+v, told %+v", all, told)

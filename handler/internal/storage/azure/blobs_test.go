@@ -7,23 +7,18 @@ import (
 	"testing"
 
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/tools/azurite/azuritetest"
 )
 
 // TestProbeBlobs checks the probe with a real blob service, and that it does nothing else than delete a blob that does
 // not exist.
 func TestProbeBlobs(t *testing.T) {
-	server := azuritetest.Run(t)
-	conn, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := mustConnect(t)
 	if err := ProbeBlobs(t.Context(), conn); err != nil {
 		t.Errorf("without a container: %v", err)
 	}
 	wrong := conn
 	wrong.AccountKey = canaryKey
-	err = ProbeBlobs(t.Context(), wrong)
+	err := ProbeBlobs(t.Context(), wrong)
 	if !errors.Is(err, storage.ErrDenied) ||
 		!strings.HasPrefix(err.Error(), "delete from blob container azure-webjobs-hosts: 403 ") {
 		t.Errorf("wrong key: %v", err)
@@ -32,15 +27,14 @@ func TestProbeBlobs(t *testing.T) {
 
 	var requests []string
 	for status, want := range map[int]error{
-		http.StatusNotFound: nil, http.StatusForbidden: storage.ErrDenied,
-		http.StatusBadRequest: storage.ErrRefused,
+		http.StatusNotFound: nil, http.StatusForbidden: storage.ErrDenied, http.StatusBadRequest: storage.ErrRefused,
 	} {
 		url := startServer(t, func(w http.ResponseWriter, r *http.Request) {
 			requests = append(requests, r.Method+" "+r.URL.Path)
 			answerWith(status, "SomeCode")(w, r)
 		})
-		if err := ProbeBlobs(t.Context(), Connection{BlobEndpoint: url + "/acct", SAS: canarySAS}); !errors.Is(err,
-			want) {
+		err := ProbeBlobs(t.Context(), Connection{BlobEndpoint: url + "/acct", SAS: canarySAS})
+		if !errors.Is(err, want) {
 			t.Errorf("%d: %v, want %v", status, err, want)
 		}
 	}

@@ -91,65 +91,44 @@ func answerWith(status int, code string) http.HandlerFunc {
 	}
 }
 
+// kinds are the errors that are final, or say that nothing was written.
+var kinds = []error{
+	storage.ErrNoQueue, storage.ErrStale, storage.ErrRefused, storage.ErrDenied, storage.ErrBusy, storage.ErrNotSent,
+}
+
 const foreignText = "the answer is not Queue Storage's: a proxy (HTTP_PROXY), or the endpoint of another service"
 
+// TestAnswers: an error has one line with the operation and the answer, and no secret, and no request is repeated.
 func TestAnswers(t *testing.T) {
+	const (
+		stale   = ": message is gone or another client received it"
+		refused = ": The service says so: ***: storage refused"
+		denied  = refused + " access"
+	)
 	tests := []struct {
 		status int
 		code   string
-		kind   error // nil: temporary
+		kind   error // nil: temporary, and perhaps written
 		text   string
 	}{
 		{404, "QueueNotFound", storage.ErrNoQueue, "404 QueueNotFound: queue does not exist"},
 		{409, "QueueBeingDeleted", storage.ErrNoQueue, "409 QueueBeingDeleted: queue does not exist"},
-		{
-			404, "MessageNotFound", storage.ErrStale,
-			"404 MessageNotFound: message is gone or another client received it",
-		},
-		{
-			400, "PopReceiptMismatch", storage.ErrStale,
-			"400 PopReceiptMismatch: message is gone or another client received it",
-		},
-		{
-			403, "AuthorizationFailure", storage.ErrDenied,
-			"403 AuthorizationFailure: The service says so: ***: storage refused access",
-		},
-		{
-			403, "AuthenticationFailed", storage.ErrDenied,
-			"403 AuthenticationFailed: The service says so: ***: storage refused access",
-		},
-		{
-			403, "AuthorizationPermissionMismatch", storage.ErrDenied,
-			"403 AuthorizationPermissionMismatch: The service says so: ***: storage refused access",
-		},
-		{
-			401, "NoAuthenticationInformation", storage.ErrDenied,
-			"401 NoAuthenticationInformation: The service says so: ***: storage refused access",
-		},
-		{
-			400, "InvalidAuthenticationInfo", storage.ErrDenied,
-			"400 InvalidAuthenticationInfo: The service says so: ***: storage refused access",
-		},
-		{
-			400, "InvalidHeaderValue", storage.ErrRefused,
-			"400 InvalidHeaderValue: The service says so: ***: storage refused",
-		},
-		{
-			400, "InvalidResourceName", storage.ErrRefused,
-			"400 InvalidResourceName: The service says so: ***: storage refused",
-		},
-		{
-			413, "RequestBodyTooLarge", storage.ErrRefused,
-			"413 RequestBodyTooLarge: The service says so: ***: storage refused",
-		},
-		{404, "", nil, "404 Not Found: " + foreignText},
+		{404, "MessageNotFound", storage.ErrStale, "404 MessageNotFound" + stale},
+		{400, "PopReceiptMismatch", storage.ErrStale, "400 PopReceiptMismatch" + stale},
+		{403, "AuthenticationFailed", storage.ErrDenied, "403 AuthenticationFailed" + denied},
+		{401, "NoAuthenticationInformation", storage.ErrDenied, "401 NoAuthenticationInformation" + denied},
+		{400, "InvalidAuthenticationInfo", storage.ErrDenied, "400 InvalidAuthenticationInfo" + denied},
 		{403, "not\ta code", storage.ErrDenied, "403 Forbidden: storage refused access"},
+		{400, "InvalidHeaderValue", storage.ErrRefused, "400 InvalidHeaderValue" + refused},
+		{413, "RequestBodyTooLarge", storage.ErrRefused, "413 RequestBodyTooLarge" + refused},
+		{404, "", nil, "404 Not Found: " + foreignText},
 		{408, "OperationTimedOut", nil, "408 OperationTimedOut"},
 		{429, "", nil, "429 Too Many Requests: " + foreignText},
 		{500, "InternalError", nil, "500 InternalError"},
 		{500, "OperationTimedOut", nil, "500 OperationTimedOut"},
-		{502, "", nil, "502 Bad Gateway: " + foreignText},
-		{503, "ServerBusy", nil, "503 ServerBusy"},
+		{503, "ServerBusy", storage.ErrBusy, "503 ServerBusy"},
+		{429, "TooManyRequests", storage.ErrBusy, "429 TooManyRequests"},
+		{503, "", nil, "503 Service Unavailable: " + foreignText}, // a proxy may have forwarded the request
 		{599, "", nil, "599: " + foreignText},
 		{302, "", nil, "302 Found: " + foreignText},
 		{200, "", nil, "200 OK: " + foreignText},
@@ -168,18 +147,10 @@ func TestAnswers(t *testing.T) {
 				if want := "put on queue async-caller: " + test.text; err == nil || err.Error() != want {
 					t.Errorf("%s: error %q, want %q", name, err, want)
 				}
-				for _, kind := range []error{
-					storage.ErrNoQueue, storage.ErrStale, storage.ErrRefused,
-					storage.ErrDenied,
-				} {
-					if errors.Is(err, kind) != (test.kind != nil && errors.Is(test.kind, kind)) {
-						t.Errorf("%s: errors.Is(%q, %q) = %t", name, err, kind, errors.Is(err, kind))
-					}
-				}
+				mustBe(t, test.kind, err)
 				if got := requests.Load(); got != 1 {
 					t.Errorf("%s: %d requests, want 1: the caller retries", name, got)
 				}
-				mustHideSecrets(t, err)
 			}
 		})
 	}
@@ -190,28 +161,19 @@ func TestVersionRefused(t *testing.T) {
 	const fix = "--skipApiVersionCheck"
 	for name, test := range map[string]struct{ body, want string }{
 		"azurite": {
-			"<Message>The API version 2021-12-02 is not supported. Upgrade Azurite, or give " + fix +
-				".\nRequestId:1</Message>",
-			"The API version 2021-12-02 is not supported. Upgrade Azurite, or give " + fix + ": storage refused",
+			"<Message>The API version is not supported. Upgrade Azurite, or give " + fix + ".\nRequestId:1</Message>",
+			"The API version is not supported. Upgrade Azurite, or give " + fix,
 		},
 		"old_azurite": {
-			"<Message>The API version 2021-12-02 is not supported by Azurite.</Message>",
-			"The API version 2021-12-02 is not supported by Azurite; update Azurite, or start it with " + fix +
-				": storage refused",
+			"<Message>The API version is not supported by Azurite.</Message>",
+			"The API version is not supported by Azurite; update Azurite, or start it with " + fix,
 		},
 		"azure": {
-			"<Message>A header is not in the correct " +
-				"format.\r\nRequestId:1</Message><HeaderName>x-ms-version</HeaderName>",
-			"A header is not in the correct format; update Azurite, or start it with " + fix + ": storage refused",
+			"<Message>Wrong format.\r\nRequestId:1</Message><HeaderName>x-ms-version</HeaderName>",
+			"Wrong format; update Azurite, or start it with " + fix,
 		},
-		"other_header": {
-			"<Message>A header is not in the correct format.</Message><HeaderName>x-ms-date</HeaderName>",
-			"A header is not in the correct format: storage refused",
-		},
-		"no_message": {
-			"<HeaderName>x-ms-version</HeaderName>",
-			"update Azurite, or start it with " + fix + ": storage refused",
-		},
+		"other_header": {"<Message>Wrong format.</Message><HeaderName>x-ms-date</HeaderName>", "Wrong format"},
+		"no_message":   {"<HeaderName>x-ms-version</HeaderName>", "update Azurite, or start it with " + fix},
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := startServer(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -220,8 +182,8 @@ func TestVersionRefused(t *testing.T) {
 				_, _ = io.WriteString(w, "<Error>"+test.body+"</Error>")
 			})
 			err := putError(t.Context(), mustOpen(t, connections(url)["key"]))
-			if want := "put on queue async-caller: 400 InvalidHeaderValue: " + test.want; err == nil ||
-				err.Error() != want {
+			want := "put on queue async-caller: 400 InvalidHeaderValue: " + test.want + ": storage refused"
+			if err == nil || err.Error() != want {
 				t.Errorf("error %q, want %q", err, want)
 			}
 		})
@@ -236,51 +198,28 @@ func TestCreateExists(t *testing.T) {
 	}
 }
 
+// TestEveryOperation: the error of each operation names it.
 func TestEveryOperation(t *testing.T) {
 	url := startServer(t, answerWith(http.StatusServiceUnavailable, "ServerBusy"))
-	const id, receipt = "6f1bbb3e-8a0c-4a5c-a7c6-2a4b5b1f0f57", "canary-receipt"
-	tests := map[string]func(context.Context, *Queues) error{
-		"create queue async-caller": func(ctx context.Context,
-			s *Queues,
-		) error {
-			return s.Create(ctx, "async-caller")
-		},
-		"put on queue async-caller": putError,
-		"update message on queue async-caller": func(ctx context.Context, s *Queues) error {
-			_, err := s.Update(ctx, "async-caller", id, receipt, canaryText, 0)
-			return err
-		},
-		"delete message from queue async-caller": func(ctx context.Context, s *Queues) error {
-			return s.Delete(ctx, "async-caller", id, receipt)
-		},
-		"receive from queue async-caller": func(ctx context.Context, s *Queues) error {
-			_, err := s.Receive(ctx, "async-caller", 1, time.Second)
-			return err
-		},
-		"peek at queue async-caller": func(ctx context.Context, s *Queues) error {
-			_, err := s.Peek(ctx, "async-caller", 1)
-			return err
-		},
-		"count queue async-caller": func(ctx context.Context, s *Queues) error {
-			_, err := s.Count(ctx, "async-caller")
-			return err
-		},
-		"list queues": func(ctx context.Context, s *Queues) error {
-			_, err := s.Names(ctx, "async")
-			return err
-		},
-	}
-	for doing, do := range tests {
-		for name, conn := range connections(url) {
-			err := do(t.Context(), mustOpen(t, conn))
+	m := storage.Message{ID: "6f1bbb3e-8a0c-4a5c-a7c6-2a4b5b1f0f57", PopReceipt: "canary-receipt"}
+	for _, conn := range connections(url) {
+		operations := queueOperations(mustOpen(t, conn), "async-caller", m)
+		for operation, doing := range map[string]string{
+			"create": "create queue async-caller-new", "put": "put on queue async-caller",
+			"update": "update message on queue async-caller", "delete": "delete message from queue async-caller",
+			"receive": "receive from queue async-caller", "peek": "peek at queue async-caller",
+			"count": "count queue async-caller", "names": "list queues",
+		} {
+			err := operations[operation](t.Context())
 			if want := doing + ": 503 ServerBusy"; err == nil || err.Error() != want {
-				t.Errorf("%s: error %q, want %q", name, err, want)
+				t.Errorf("error %q, want %q", err, want)
 			}
 			mustHideSecrets(t, err)
 		}
 	}
 }
 
+// TestNoAnswer: only a request that was never sent excludes a write.
 func TestNoAnswer(t *testing.T) {
 	reset := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // or the client may see its own write fail first
@@ -294,81 +233,73 @@ func TestNoAnswer(t *testing.T) {
 	cutOff := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "1000")
 		w.WriteHeader(http.StatusCreated)
-	}
-	notXML := func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, "<canary-text")
+		_, _ = io.WriteString(w, "<QueueMessagesList>")
 	}
 	hang := func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // or the server does not see the client go
 		<-r.Context().Done()
 	}
-	tests := map[string]struct {
-		handler http.HandlerFunc
-		want    func(error) bool // nil: any
-	}{
-		"reset":   {reset, socket.IsReset},
-		"cut_off": {cutOff, equals(io.ErrUnexpectedEOF)},
-		"not_xml": {notXML, nil},
-		"timeout": {hang, equals(context.DeadlineExceeded)},
+	untrusted := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(untrusted.Close)
+	nobody, err := freeport.Address(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, test := range tests {
+	isRefused := func(err error) bool {
+		return socket.IsRefused(err) && strings.Contains(err.Error(), "Post "+nobody+": ")
+	}
+	for name, test := range map[string]struct {
+		endpoint string
+		want     func(error) bool
+		kind     error
+	}{
+		"reset":     {startServer(t, reset), socket.IsReset, nil},
+		"cut_off":   {startServer(t, cutOff), equals(io.ErrUnexpectedEOF), nil},
+		"timeout":   {startServer(t, hang), equals(context.DeadlineExceeded), nil},
+		"refused":   {"http://" + nobody, isRefused, storage.ErrNotSent},
+		"untrusted": {untrusted.URL, isUntrusted, storage.ErrNotSent},
+	} {
 		t.Run(name, func(t *testing.T) {
-			url := startServer(t, test.handler)
-			for way, conn := range connections(url) {
+			for way, conn := range connections(test.endpoint) {
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
 				if name != "timeout" {
 					ctx = t.Context()
 				}
-				mustBeTemporary(t, way, putError(ctx, mustOpen(t, conn)), test.want)
+				err := putError(ctx, mustOpen(t, conn))
+				mustBe(t, test.kind, err)
+				if !test.want(err) {
+					t.Errorf("%s: error %q is another one", way, err)
+				}
 			}
 		})
 	}
 }
 
-func TestConnectionRefused(t *testing.T) {
-	addr, err := freeport.Address(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for way, conn := range connections("http://" + addr) {
-		err := putError(t.Context(), mustOpen(t, conn))
-		mustBeTemporary(t, way, err, socket.IsRefused)
-		if !strings.Contains(err.Error(), "Post "+addr+": ") {
-			t.Errorf("%s: error %q does not contain method and host", way, err)
-		}
-	}
-}
-
 func equals(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
 
-// mustBeTemporary checks an error that is none of those of package storage.
-func mustBeTemporary(t *testing.T, way string, err error, want func(error) bool) {
+// mustBe checks the kind of the error of a put; nil is a temporary one.
+func mustBe(t *testing.T, kind, err error) {
 	t.Helper()
 	if err == nil || !strings.HasPrefix(err.Error(), "put on queue async-caller: ") {
-		t.Fatalf("%s: error %v, want one that names the operation", way, err)
+		t.Fatalf("error %v, want one that names the operation", err)
 	}
-	if want != nil && !want(err) {
-		t.Errorf("%s: error %q is another one", way, err)
-	}
-	for _, kind := range []error{storage.ErrNoQueue, storage.ErrStale, storage.ErrRefused} {
-		if errors.Is(err, kind) {
-			t.Errorf("%s: error %q is %q", way, err, kind)
+	for _, other := range kinds {
+		if errors.Is(err, other) != (kind != nil && errors.Is(kind, other)) {
+			t.Errorf("%q is %q: %t", err, other, errors.Is(err, other))
 		}
 	}
 	mustHideSecrets(t, err)
 }
 
 func TestOneLine(t *testing.T) {
-	tests := map[string]struct{ in, want string }{
-		"folded":  {"first\n\n  second\r\n----------\n\tthird - fourth\n", "first second third fourth"},
-		"cut":     {strings.Repeat("é", maxErrorText), strings.Repeat("é", maxErrorText/2) + "…"},
-		"at_rune": {"x" + strings.Repeat("é", maxErrorText), "x" + strings.Repeat("é", maxErrorText/2-1) + "…"},
-	}
-	for name, test := range tests {
-		if got := oneLine(test.in); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
+	for in, want := range map[string]string{
+		"first\n\n  second\r\n----------\n\tthird - fourth\n": "first second third fourth",
+		strings.Repeat("é", maxErrorText):                     strings.Repeat("é", maxErrorText/2) + "…",
+		"x" + strings.Repeat("é", maxErrorText):               "x" + strings.Repeat("é", maxErrorText/2-1) + "…",
+	} {
+		if got := oneLine(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
 }

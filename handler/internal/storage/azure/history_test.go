@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"strings"
@@ -122,7 +123,7 @@ func checkEntity(t *testing.T, entity storage.Entity) {
 		}
 	}
 	decoded, err := (&Table{}).decode(encoded)
-	if diff := cmp.Diff(entity.Values, decoded.Values); diff != "" || err != nil {
+	if diff := cmp.Diff(entity.Values, decoded.Values, cmp.Comparer(bytes.Equal)); diff != "" || err != nil {
 		t.Errorf("%v, (-encoded +decoded):\n%s", err, diff)
 	}
 }

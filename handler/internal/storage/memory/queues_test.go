@@ -63,7 +63,7 @@ func TestOrder(t *testing.T) {
 		if got := texts(s.All(name)); !slices.Equal(got, want) {
 			t.Errorf("All = %q, want %q", got, want)
 		}
-		wait(t, 2*time.Second)
+		storage.Sleep(t.Context(), 2*time.Second)
 		if got := texts(mustReceive(t, s, time.Hour)); !slices.Equal(got, want) {
 			t.Errorf("received %q, want %q", got, want)
 		}
@@ -74,15 +74,15 @@ func TestBubbleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQueue(t)
 		mustPut(t, s, storage.Item{Text: "x", Delay: storage.MaxDelay})
-		wait(t, storage.MaxDelay-1)
+		storage.Sleep(t.Context(), storage.MaxDelay-1)
 		if got := mustReceive(t, s, time.Second); len(got) != 0 {
 			t.Fatalf("received %q a nanosecond early", texts(got))
 		}
-		wait(t, 1)
+		storage.Sleep(t.Context(), 1)
 		if got := mustReceive(t, s, 7*24*time.Hour); len(got) != 1 {
 			t.Fatalf("received %d messages in time, want 1", len(got))
 		}
-		wait(t, 7*24*time.Hour)
+		storage.Sleep(t.Context(), 7*24*time.Hour)
 		if got := mustReceive(t, s, time.Second); len(got) != 1 || got[0].DequeueCount != 2 {
 			t.Fatalf("received %+v after the lease, want the message for the second time", got)
 		}
@@ -120,13 +120,13 @@ func TestExpiry(t *testing.T) {
 		s := newQueue(t)
 		mustPut(t, s, storage.Item{Text: "x", TTL: time.Minute})
 		msg := mustReceive(t, s, time.Second)[0]
-		wait(t, 30*time.Second)
+		storage.Sleep(t.Context(), 30*time.Second)
 		// Azurite does not have this rule of the service.
-		if _, err := s.Update(t.Context(), name, msg.ID, msg.PopReceipt, "y", time.Minute); !errors.Is(err,
-			storage.ErrRefused) {
+		_, err := s.Update(t.Context(), name, msg.ID, msg.PopReceipt, "y", time.Minute)
+		if !errors.Is(err, storage.ErrRefused) {
 			t.Errorf("update beyond the expiry: %v, want ErrRefused", err)
 		}
-		wait(t, 30*time.Second)
+		storage.Sleep(t.Context(), 30*time.Second)
 		if err := s.Delete(t.Context(), name, msg.ID, msg.PopReceipt); !errors.Is(err, storage.ErrStale) {
 			t.Errorf("delete of an expired message: %v, want ErrStale", err)
 		}
@@ -134,16 +134,4 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("All = %+v after the expiry, want none", got)
 		}
 	})
-}
-
-// wait advances the bubble's clock.
-func wait(t *testing.T, d time.Duration) {
-	t.Helper()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.Context().Done():
-		t.Fatal(t.Context().Err())
-	}
 }

@@ -92,29 +92,26 @@ func (s *seen) add(messages []reading.Message) {
 func TestEach(t *testing.T) {
 	const hold = 5 * time.Minute
 	const slow = 500 * time.Millisecond
-	all := func(n int) int { return n }
 	for _, c := range []struct {
 		name     string
 		messages int
 		takes    time.Duration
-		reading  reading.Reading
-		// selected is how many of a batch's messages are selected.
-		selected func(n int) int
+		// hold is that of the reading, which then selects all messages.
+		hold time.Duration
 		// min and max are for how long messages are hidden after the reading.
 		min, max time.Duration
 	}{
-		{"empty", 0, 0, reading.Reading{}, nil, 0, 0},
-		{"one", 1, 0, reading.Reading{}, nil, 0, 0},
-		{"long", 5000, 0, reading.Reading{}, nil, 0, 0},
-		{"slow", 700, slow, reading.Reading{}, nil, 0, 0},
-		{"long_slow", 5000, slow, reading.Reading{}, nil, 0, 10 * time.Second},
-		{"whole", 700, 0, reading.Reading{Hold: hold}, all, hold, hold + 3*time.Second},
-		{"whole_slow", 700, slow, reading.Reading{Hold: hold}, all, hold, hold + 5*time.Second},
+		{"empty", 0, 0, 0, 0, 0},
+		{"one", 1, 0, 0, 0, 0},
+		{"long", 5000, 0, 0, 0, 0},
+		{"slow", 700, slow, 0, 0, 0},
+		{"long_slow", 5000, slow, 0, 0, 10 * time.Second},
+		{"whole", 700, 0, hold, hold, hold + 3*time.Second},
+		{"whole_slow", 700, slow, hold, hold, hold + 5*time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, c.messages, c.takes, func(t *testing.T, a *account) {
-				r := c.reading
-				r.Store, r.Queue, r.Total = a, name, c.messages
+				r := reading.Reading{Store: a, Queue: name, Total: c.messages, Hold: c.hold}
 				var s seen
 				began := time.Now()
 				visible, err := r.Each(t.Context(), func(b reading.Batch) (int, bool, error) {
@@ -125,10 +122,10 @@ func TestEach(t *testing.T) {
 							t.Errorf("hidden until %s, not from %s on for %s", m.NextVisibleAt, b.Until, a.longest)
 						}
 					}
-					if c.selected == nil {
+					if c.hold == 0 {
 						return 0, false, nil
 					}
-					return c.selected(len(b.Messages)), false, nil
+					return len(b.Messages), false, nil
 				})
 				reading.Wait(t.Context(), visible)
 				if err != nil || s.once != c.messages || s.again+s.untrue > 0 {

@@ -43,28 +43,41 @@ func testPutDelayBounds(a *account) {
 	}
 }
 
-// testFraction checks that delays and leases of a fraction of a second do not end early.
-func testFraction(a *account) {
-	name := a.create("fraction")
-	visibleAfter := func(operation string, begin time.Time) storage.Message {
-		msg := a.receive(name, hour)
-		if took := time.Since(begin); took < fraction {
-			a.t.Errorf("visible %s after %s, want at least %s", took, operation, fraction)
-		}
-		return msg
-	}
+// The delays and leases of a fraction of a second do not end early.
+
+func testFractionOfPut(a *account) {
+	name := a.create("fraction-put")
 	begin := time.Now()
 	a.put(name, storage.Item{Text: "later", Delay: fraction})
-	msg := visibleAfter("a put", begin)
+	msg := a.receiveAfter(name, begin)
 	if msg.Text != "later" || msg.DequeueCount != 1 {
 		a.t.Errorf("received %+v, want it unchanged, for the first time", msg)
 	}
-	begin = time.Now()
+}
+
+func testFractionOfUpdate(a *account) {
+	name, msg := a.putOne("fraction-update", hour)
+	begin := time.Now()
 	a.update(name, msg, "later", fraction)
-	a.update(name, visibleAfter("an update", begin), "later", 0)
-	begin = time.Now()
+	a.receiveAfter(name, begin)
+}
+
+func testFractionOfLease(a *account) {
+	name := a.create("fraction-lease")
+	a.put(name, storage.Item{Text: "x"})
+	begin := time.Now()
 	a.receive(name, fraction)
-	visibleAfter("a receive", begin)
+	a.receiveAfter(name, begin)
+}
+
+// receiveAfter waits for a message that must stay invisible for a fraction of a second.
+func (a *account) receiveAfter(name string, begin time.Time) storage.Message {
+	a.t.Helper()
+	msg := a.receive(name, hour)
+	if took := time.Since(begin); took < fraction {
+		a.t.Errorf("visible after %s, want at least %s", took, fraction)
+	}
+	return msg
 }
 
 func testPutTTL(a *account) {

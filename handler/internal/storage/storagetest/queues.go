@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,16 +29,15 @@ const (
 )
 
 // Run checks the stores that open returns; open is called once for each test. The stores may share an account:
-// each test uses queues of its own, which it leaves behind. Tests run in parallel and take some seconds,
-// because they wait for leases to end.
+// each test uses queues of its own, which it leaves behind. Tests take some seconds, because they wait for leases to
+// end, so all of them run at the same time, however many processors there are.
 func Run(t *testing.T, open func(t *testing.T) storage.Queues) {
 	t.Helper()
+	var running sync.WaitGroup
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(newAccount(t, open(t)))
-		})
+		running.Go(func() { t.Run(name, func(t *testing.T) { test(newAccount(t, open(t))) }) })
 	}
+	running.Wait()
 }
 
 // RunInBubble is Run for a store in this process that uses package time. Each test runs in a testing/synctest
@@ -46,7 +46,6 @@ func RunInBubble(t *testing.T, open func(t *testing.T) storage.Queues) {
 	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { test(newAccount(t, open(t))) })
 		})
 	}
@@ -72,7 +71,9 @@ var tests = map[string]func(*account){
 	"receive_lease_bounds":         testLeaseBounds,
 	"receive_again_after_lease":    testLeaseEnds,
 	"receive_concurrently":         testReceiveConcurrently,
-	"fraction_of_a_second":         testFraction,
+	"fraction_of_a_delay":          testFractionOfPut,
+	"fraction_of_an_update":        testFractionOfUpdate,
+	"fraction_of_a_lease":          testFractionOfLease,
 	"delete_after_lease":           testDeleteAfterLease,
 	"stale_after_delete":           testStaleAfterDelete,
 	"stale_after_second_receive":   testStaleAfterSecondReceive,
