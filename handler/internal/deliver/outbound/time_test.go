@@ -64,29 +64,33 @@ func TestTimeout(t *testing.T) {
 		target, needed = "http://target.example", "http://target.example/needed"
 		none, noEnd    = "0 timeout: no answer in time", "timeout: answered 200, but the body did not end"
 		moment, whole  = 100 * time.Millisecond, 120 * time.Second
-		ok             = "HTTP/1.1 200 OK\r\n\r\n"
+		ok, bad        = "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 400 Bad\r\n\r\n"
 	)
 	long := strings.Repeat("x", 64<<10)
-	x := long[:20]
+	x, noEndOf400 := long[:20], strings.Replace(noEnd, "200", "400", 1)
 	for name, test := range map[string]struct {
 		url, timeout string
 		server       func(net.Conn)
 		want         string
 		took         time.Duration
 	}{
-		"no_answer":            {target, "", hang, none, whole},
-		"endless_status_line":  {target, "", drip("HTTP/1.1 200 "), none, whole},
-		"endless_headers":      {target, "", drip("HTTP/1.1 200 OK\r\nX-"), none, whole},
-		"shorter_by_envelope":  {target, "90s", hang, none, 90 * time.Second},
-		"never_longer":         {target, "1h", hang, none, whole},
-		"handshake_hangs":      {"https://target.example", "", hang, "0 timeout: connecting took too long", 10 * time.Second},
-		"endless_body":         {needed, "", drip(ok), "200 " + x + "... " + noEnd, whole},
-		"endless_failure":      {target, "5s", drip("HTTP/1.1 503 X\r\n\r\n"), "503 xxxxx... " + strings.Replace(noEnd, "200", "503", 1), 5 * time.Second},
-		"body_nobody_needs":    {target, "", drip(ok), "200", moment},
-		"none_of_that_body":    {target, "", drip("HTTP/1.1 201 OK\r\nContent-Length: 9\r\n\r\n"), "201", moment},
-		"rest_nobody_needs":    {needed, "", drip(ok + long), "200 " + x, moment},
-		"rest_of_a_failure":    {target, "", drip("HTTP/1.1 400 X\r\n\r\n" + long), "400 " + x, moment},
-		"rest_with_signal":     {target, "", drip("HTTP/1.1 400 X\r\n\r\n{\"" + long), "400 {\"" + x[2:] + "... " + strings.Replace(noEnd, "200", "400", 1), whole},
+		"no_answer":           {target, "", hang, none, whole},
+		"endless_status_line": {target, "", drip("HTTP/1.1 200 "), none, whole},
+		"endless_headers":     {target, "", drip("HTTP/1.1 200 OK\r\nX-"), none, whole},
+		"shorter_by_envelope": {target, "90s", hang, none, 90 * time.Second},
+		"never_longer":        {target, "1h", hang, none, whole},
+		"handshake_hangs": {
+			"https://target.example", "", hang, "0 timeout: connecting took too long", 10 * time.Second,
+		},
+		"endless_body":      {needed, "", drip(ok), "200 " + x + "... " + noEnd, whole},
+		"endless_failure":   {target, "1500ms", drip(bad), "400 x... " + noEndOf400, 1500 * time.Millisecond},
+		"body_nobody_needs": {target, "", drip(ok), "200", moment},
+		"none_of_that_body": {target, "", drip("HTTP/1.1 201 OK\r\nContent-Length: 9\r\n\r\n"), "201", moment},
+		"rest_nobody_needs": {needed, "", drip(ok + long), "200 " + x, moment},
+		"rest_of_a_failure": {target, "", drip(bad + long), "400 " + x, moment},
+		"rest_with_signal": {
+			target, "", drip(bad + `{"` + long), `400 {"` + x[2:] + "... " + noEndOf400, whole,
+		},
 		"longer_profile":       {"http://slow.example", "", hang, none, 200 * time.Second},
 		"shorter_profile":      {"http://fast.example", "90s", hang, none, 2 * time.Second},
 		"envelope_and_profile": {"http://slow.example", "150s", hang, none, 150 * time.Second},
