@@ -42,10 +42,12 @@ func TestAnswers(t *testing.T) {
 		"599": {"HTTP/1.1 599 X\r\nContent-Length: 5", "whole", "599 whole"},
 		"304": {"HTTP/1.1 304 X\r\nContent-Length: 5", "", "304"},
 		"interim": {
-			"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nTransfer-Encoding: x\r\nContent-Length: x\r\n\r\n" +
+			"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nTransfer-Encoding: x\r\nContent-Length: x\r\n\r\n" +
 				"HTTP/1.1 201 Created\r\nContent-Length: 5", "whole", "201 whole",
 		},
-		"60_KiB_of_headers": {lines(240, "X: "+strings.Repeat("a", 245)) + "\r\nContent-Length: 5", "whole", "200 whole"},
+		"60_KiB_of_headers": {
+			lines(240, "X: "+strings.Repeat("a", 245)) + "\r\nContent-Length: 5", "whole", "200 whole",
+		},
 
 		// The body has only one end, although net/http would refuse the answer.
 		"chunked_twice":       {lines(2, chunked), chunks, "200 whole"},
@@ -62,7 +64,8 @@ func TestAnswers(t *testing.T) {
 
 		// A transfer coding is decoded like a content coding.
 		"gzip_and_chunked": {
-			"Transfer-Encoding: x-gzip, chunked", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(zipped), zipped), "200 whole",
+			"Transfer-Encoding: x-gzip, chunked",
+			fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(zipped), zipped), "200 whole",
 		},
 		"gzip_not_in_truth": {"Transfer-Encoding: gzip\r\nContent-Length: 5", "whole", "200 whole"},
 		"gzip_over_gzip": {

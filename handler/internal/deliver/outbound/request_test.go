@@ -60,7 +60,8 @@ func TestHeadersOnTheWire(t *testing.T) {
 		return object{"headers": all}
 	}
 	const one, key = `"*":{"headers":{"X-A":"1"}}`, `"*":{"headers":{"X-Key":"$KEY"}}`
-	const attempt, noAgent, noKey = "no X-Async-Caller-Attempt: 1", "no User-Agent: async-caller", "no idempotency-key: request-1"
+	const attempt, noAgent = "no X-Async-Caller-Attempt: 1", "no User-Agent: async-caller"
+	const noKey = "no idempotency-key: request-1"
 	for name, test := range map[string]struct {
 		call    object
 		profile string
@@ -95,7 +96,8 @@ func TestHeadersOnTheWire(t *testing.T) {
 		"connection_lists_our_key": {headers("Connection", "Idempotency-Key", "Idempotency-Key", "mine"), "", ""},
 		"user_info":                {object{"url": "http://u:p@a.example"}, "", "Authorization: Basic dTpw"},
 		"user_info_and_own": {
-			object{"url": "http://u:p@a.example", "headers": object{"AUTHORIZATION": "mine"}}, "", "AUTHORIZATION: mine",
+			object{"url": "http://u:p@a.example", "headers": object{"AUTHORIZATION": "mine"}}, "",
+			"AUTHORIZATION: mine",
 		},
 
 		"added": {
@@ -124,7 +126,8 @@ func TestHeadersOnTheWire(t *testing.T) {
 			"Accept-Encoding: gzip|Host: b.example|no Host: a.example",
 		},
 		"no_secret": {
-			headers("Accept-Encoding", "gzip"), `"*":{"headers":{"X-A":"$REGION"}}`, "Accept-Encoding: gzip|X-A: theirs",
+			headers("Accept-Encoding", "gzip"), `"*":{"headers":{"X-A":"$REGION"}}`,
+			"Accept-Encoding: gzip|X-A: theirs",
 		},
 		"same_host_header":  {headers("Host", "a.example:80"), one, "Host: a.example:80|X-A: 1|no Host: a.example"},
 		"other_port_header": {headers("Host", "a.example:81"), one, "Host: a.example:81|no Host: a.example"},
@@ -146,7 +149,8 @@ func TestHeadersOnTheWire(t *testing.T) {
 			call := object{"url": "http://a.example"}
 			maps.Copy(call, test.call)
 			wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, call, more)), 204)
-			if diff := cmp.Diff(strings.Split(test.want, "|"), strings.Split(headerLines(<-server.heads), "|")); diff != "" {
+			want, got := strings.Split(test.want, "|"), strings.Split(headerLines(<-server.heads), "|")
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("headers (-want +got):\n%s", diff)
 			}
 		})
