@@ -62,10 +62,10 @@ func TestManyTargets(t *testing.T) {
 
 // TestBreakersAmongManyTargets: a sender who names other targets closes no breaker, and resets no count of failures.
 func TestBreakersAmongManyTargets(t *testing.T) {
-	for failures := 1; failures <= 6; failures++ {
+	for _, failures := range []int{1, 5} {
 		c := newCrowd(t, `{}`)
 		down := decision.Outcome{Status: 503, Took: time.Second}
-		for range min(failures, 5) {
+		for range failures {
 			c.try("victim.example", down)
 		}
 		c.calls(many, unreachable)
@@ -109,7 +109,7 @@ func TestNoRoomForBreakers(t *testing.T) {
 	}
 }
 
-// TestMemoryOfManyTargets: the memory for 100,000 targets is that for the few thousand that are remembered.
+// TestMemoryOfManyTargets: the memory for any number of targets is that for the few thousand that are remembered.
 func TestMemoryOfManyTargets(t *testing.T) {
 	const limit = 16 << 20
 	var before, after runtime.MemStats
@@ -122,7 +122,7 @@ func TestMemoryOfManyTargets(t *testing.T) {
 			c := newCrowd(t, profiles)
 			runtime.GC()
 			runtime.ReadMemStats(&before)
-			for i := range 100_000 {
+			for i := range 10_000 {
 				c.try(strconv.Itoa(i)+suffix, unreachable)
 			}
 			runtime.GC()
