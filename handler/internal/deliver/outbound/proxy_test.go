@@ -1,7 +1,6 @@
 package outbound_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -407,41 +406,30 @@ func newSocks(t *testing.T, code byte, handle func(host string, c net.Conn)) (ad
 	return listener.Addr().String()
 }
 
+// TestSocksProxy: a SOCKS 5 proxy gets the names of allowed targets, and connects.
 func TestSocksProxy(t *testing.T) {
-	hosts := make(chan string, 10)
-	address := newSocks(t, 0, func(host string, c net.Conn) {
-		hosts <- host
-		if request, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-			_, _ = io.Copy(io.Discard, request.Body)
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+	secure, authority := newSecureTarget(t, nil)
+	for scheme, server := range map[string]*testServer{"http": newTestServer(t, nil), "https": secure} {
+		hosts := make(chan string, 10)
+		address := newSocks(t, 0, func(host string, here net.Conn) {
+			hosts <- host
+			there, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go func() { _, _ = io.Copy(there, here); _ = there.Close() }()
+			_, _ = io.Copy(here, there)
+		})
+		client := newTargetsProxied(t, "socks5://"+address)
+		client.Trust(authority.pool())
+		for range 2 {
+			wantAnswer(t, client.Do(t.Context(), secretCall(t, scheme, "t.example")), 200)
 		}
-	})
-	client := newTargetsProxied(t, "socks5://"+address)
-	wantAnswer(t, client.Do(t.Context(), secretCall(t, "http", "t.example")), 200)
-	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "inner.example")), loopback)
-	if len(hosts) != 1 || <-hosts != "t.example" {
-		t.Error("the proxy got other requests than one for t.example")
-	}
-}
-
-func TestSocksProxyAndTLS(t *testing.T) {
-	server, authority := newSecureTarget(t, nil)
-	address := newSocks(t, 0, func(_ string, here net.Conn) {
-		there, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Error(err)
-			return
+		wantRefused(t, client.Do(t.Context(), secretCall(t, scheme, "inner.example")), loopback)
+		if <-hosts != "t.example" || len(hosts) > 0 || len(server.all()) != 2 {
+			t.Errorf("%s: %d calls, or other requests than one for t.example", scheme, len(server.all()))
 		}
-		go func() { _, _ = io.Copy(there, here); _ = there.Close() }()
-		_, _ = io.Copy(here, there)
-	})
-	client := newTargetsProxied(t, "socks5://"+address)
-	client.Trust(authority.pool())
-	for range 2 {
-		wantAnswer(t, client.Do(t.Context(), secretCall(t, "https", "t.example")), 200)
-	}
-	if n := len(server.all()); n != 2 {
-		t.Errorf("the target got %d calls", n)
 	}
 }
 
