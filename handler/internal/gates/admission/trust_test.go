@@ -193,18 +193,3 @@ func TestTrustAmongManyTargets(t *testing.T) {
 	c.calls(many, unreachable)
 	c.mustSlot("healthy.example")
 }
-
-// TestLineOfHangingTargets: messages that find no slot because many targets hang do not come back all the time.
-func TestLineOfHangingTargets(t *testing.T) {
-	b := newBench(t, poolSize)
-	b.fill(hosts(300)...)
-	b.now = b.now.Add(time.Minute)
-	var total time.Duration
-	const messages = 3000
-	for i := range messages {
-		total += b.mustRefuse(fmt.Sprintf("n%d.example", i), decision.Busy).Delay
-	}
-	if mean := total / messages; mean < 5*time.Minute {
-		t.Errorf("they come back after %v, want minutes", mean)
-	}
-}
