@@ -147,13 +147,19 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersToHead: the answer to HEAD has no body, and so nothing can be wrong with its end.
-func TestAnswersToHead(t *testing.T) {
-	for _, lines := range []string{"Content-Length: 1000", "Content-Length: 1\r\nContent-Length: 2"} {
-		server := newAnswer(t, "HTTP/1.1 200 OK\r\n"+lines+"\r\n\r\n")
+// TestAnswersWithoutBody: the answer to HEAD has no body, and that of a redirect is not needed, so nothing can be wrong
+// with its end.
+func TestAnswersWithoutBody(t *testing.T) {
+	const twoLengths = "Content-Length: 1\r\nContent-Length: 2\r\n\r\n"
+	location := "Location: " + newTestServer(t, nil).URL + "\r\n"
+	for _, answer := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", "HTTP/1.1 200 OK\r\n" + twoLengths,
+		"HTTP/1.1 307 Elsewhere\r\n" + location + twoLengths,
+	} {
+		server := newAnswer(t, answer)
 		e := mustEnvelope(t, object{"url": server.url(), "method": "HEAD"}, reported)
 		if got := summary(newClient(t, longTimeout).Do(t.Context(), e)); got != "200" {
-			t.Errorf("%q: got %s", lines, got)
+			t.Errorf("%q: got %s", answer, got)
 		}
 	}
 }
