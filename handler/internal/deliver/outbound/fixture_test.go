@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log"
 	"maps"
@@ -68,6 +69,22 @@ func newClient(tb testing.TB, timeout time.Duration) *outbound.Client {
 	client := outbound.New(timeout, mustRules(tb, "127.0.0.0/8,::1,*", ""), outbound.Proxy{})
 	tb.Cleanup(client.Close)
 	return client
+}
+
+// call makes a call to a URL by a client of its own.
+func call(tb testing.TB, url string, more ...object) decision.Outcome {
+	tb.Helper()
+	return newClient(tb, longTimeout).Do(tb.Context(), mustEnvelope(tb, object{"url": url}, more...))
+}
+
+// secretCall returns a call with secrets in its URL, headers and body.
+func secretCall(tb testing.TB, scheme, address string) *envelope.Envelope {
+	tb.Helper()
+	return mustEnvelope(tb, object{
+		"url":     scheme + "://user:" + canary + "@" + address + "/" + canary + "?code=" + canary,
+		"headers": object{"X-Api-Key": canary},
+		"body":    canary,
+	})
 }
 
 func mustRules(tb testing.TB, allow, deny string) (rules guard.Rules) {
@@ -185,6 +202,12 @@ func newRawServer(tb testing.TB, answer func(c net.Conn)) *rawServer {
 	return w
 }
 
+// newAnswer starts a server that sends this text to each connection, and closes it.
+func newAnswer(tb testing.TB, text string) *rawServer {
+	tb.Helper()
+	return newRawServer(tb, func(c net.Conn) { _, _ = io.WriteString(c, text) })
+}
+
 func (w *rawServer) url() string { return "http://" + w.listener.Addr().String() }
 
 // readHead reads a request up to the empty line, byte by byte, so that it reads nothing of the body.
@@ -201,16 +224,17 @@ func readHead(c io.Reader) (string, error) {
 	return head.String(), nil
 }
 
-// headerLines returns the sorted header fields of a head, without Host.
-func headerLines(head string) []string {
-	var lines []string
-	for _, line := range strings.Split(strings.TrimSuffix(head, "\r\n\r\n"), "\r\n")[1:] {
-		if !strings.HasPrefix(line, "Host: ") {
-			lines = append(lines, line)
-		}
+// summary says what a call came to: the status, the beginning of the body, and what is wrong.
+func summary(o decision.Outcome) string {
+	text := fmt.Sprintf("%d %.20s", o.Status, o.Body)
+	if o.Truncated {
+		text += "..."
 	}
-	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
-	return lines
+	text += " " + string(o.Failure)
+	if o.Detail != "" {
+		text += ": " + o.Detail
+	}
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // wantFailure checks an outcome without a usable answer.

@@ -2,8 +2,14 @@ package outbound_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"io"
+	"math/big"
 	"net"
 	"strings"
 	"testing"
@@ -38,15 +44,12 @@ func TestHandshakeDetail(t *testing.T) {
 		},
 		"no_certificate":     {alert(116), certificate + " (alert certificate required)"},
 		"bad_certificate":    {alert(42), certificate + " (alert bad certificate)"},
-		"internal_error":     {alert(80), "the target sent the alert internal error"},
 		"access_denied":      {alert(49), "the target sent the alert access denied"},
 		"unknown_alert":      {alert(200), "the target sent the alert alert(200)"},
 		"tls_1.0":            {serverHello(1), old},
-		"tls_1.1":            {serverHello(2), old},
 		"ssl_3":              {serverHello(0), old},
 		"http":               {"HTTP/1.1 400 " + canary + "\r\n\r\n" + canary, "the port speaks HTTP without TLS"},
 		"ssh":                {"SSH-2.0-" + canary + "\r\n", "the port does not speak TLS"},
-		"smtp":               {"220 " + canary + " ESMTP\r\n", "the port does not speak TLS"},
 		"closed":             {"", closed},
 		"closed_in_a_record": {"\x16\x03\x03\x00\x40" + canary, closed},
 		"closed_politely":    {string([]byte{21, 3, 3, 0, 2, 1, 0}), closed},
@@ -84,46 +87,120 @@ func newHandshakeServer(t *testing.T, answer string) (address string) {
 	return listener.Addr().String()
 }
 
-// TestRefusedHandshakes: servers refuse the handshake in the way of their version, the newest one after it.
-func TestRefusedHandshakes(t *testing.T) {
+// TestTLS: the client trusts those whose certificates the machine trusts, for their names, and speaks TLS 1.2 or newer.
+// Servers refuse the handshake in the way of their version, the newest one after it.
+func TestTLS(t *testing.T) {
+	const host = "target.example"
+	hour, certificate := time.Now().Add(time.Hour), decision.FailureCertificate
+	trusted := newAuthority(t)
+	valid := trusted.server(t, host, hour)
 	for name, test := range map[string]struct {
-		config *tls.Config
-		detail string
+		certificate tls.Certificate
+		config      *tls.Config
+		want        decision.Failure
+		detail      string
 	}{
+		"trusted":        {valid, &tls.Config{}, "", ""},
+		"issuer_unknown": {newAuthority(t).server(t, host, hour), &tls.Config{}, certificate, "issuer"},
+		"expired":        {trusted.server(t, host, time.Now().Add(-time.Hour)), &tls.Config{}, certificate, "expired"},
+		"other_host":     {trusted.server(t, "other.example", hour), &tls.Config{}, certificate, "another host"},
+		"old_version": {
+			valid, &tls.Config{MaxVersion: tls.VersionTLS11}, decision.FailureTLS, "neither TLS 1.2 nor TLS 1.3",
+		},
 		"no_certificate_1.2": {
-			&tls.Config{MaxVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert},
-			"a client certificate is wanted",
+			valid, &tls.Config{MaxVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert},
+			decision.FailureTLS, "a client certificate is wanted",
 		},
 		"no_certificate_1.3": {
-			&tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert},
-			"a client certificate is wanted",
+			valid, &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert},
+			decision.FailureTLS, "a client certificate is wanted",
 		},
-		"old_version": {&tls.Config{MaxVersion: tls.VersionTLS11}, "neither TLS 1.2 nor TLS 1.3"},
 		"no_common_cipher": {
-			&tls.Config{
-				MaxVersion:   tls.VersionTLS12,
-				CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA},
+			valid, &tls.Config{
+				MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA},
 			},
-			"no common cipher suite",
+			decision.FailureTLS, "no common cipher suite",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const host = "target.example"
-			authority := newAuthority(t)
 			server := newUnstartedServer(t, nil)
-			test.config.Certificates = []tls.Certificate{authority.server(t, host, time.Now().Add(time.Hour))}
-			server.TLS = test.config
+			test.config.Certificates = []tls.Certificate{test.certificate}
+			server.TLS, server.EnableHTTP2 = test.config, true
 			server.StartTLS()
 			client := newClient(t, longTimeout)
-			client.Trust(authority.pool())
+			client.Trust(trusted.pool())
 			client.ConnectBy(func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
 			})
 			o := client.Do(t.Context(), secretCall(t, "https", host))
-			wantFailure(t, o, decision.FailureTLS)
-			if !strings.Contains(o.Detail, test.detail) {
-				t.Errorf("the detail is %q, want it to say %q", o.Detail, test.detail)
+			if test.want != "" {
+				wantFailure(t, o, test.want)
+				if n := len(server.all()); n != 0 || !strings.Contains(o.Detail, test.detail) {
+					t.Errorf("the detail is %q, want it to say %q; %d calls", o.Detail, test.detail, n)
+				}
+				return
+			}
+			wantAnswer(t, o, 200)
+			if got := server.one(t); got.proto != "HTTP/1.1" || string(got.body) != canary {
+				t.Errorf("got %q by %s, want the whole call by HTTP/1.1", got.body, got.proto)
 			}
 		})
 	}
+}
+
+// authority issues certificates for tests.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{}
+	a.cert, a.key = a.issue(t, &x509.Certificate{
+		IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour),
+	})
+	return a
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// issue signs a certificate, with the certificate's own key if the authority has none yet.
+func (a *authority) issue(t *testing.T, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.Subject = pkix.Name{CommonName: canary}
+	template.NotBefore = time.Now().Add(-48 * time.Hour)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+// server returns a certificate for a host name.
+func (a *authority) server(t *testing.T, host string, notAfter time.Time) tls.Certificate {
+	t.Helper()
+	cert, key := a.issue(t, &x509.Certificate{
+		DNSNames: []string{host}, NotAfter: notAfter,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }

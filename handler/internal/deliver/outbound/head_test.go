@@ -11,56 +11,11 @@ import (
 	"testing"
 )
 
-// TestHeadLines: the lines of heads count, those of bodies do not, however the bytes arrive.
-func TestHeadLines(t *testing.T) {
-	lines := func(n int) string { return strings.Repeat("X:\r\n", n) }
-	const status, end = "HTTP/1.1 200 OK\r\n", "\r\n"
-	for name, test := range map[string]struct {
-		received string
-		refused  bool
-	}{
-		"few":               {status + lines(10) + end, false},
-		"as_many_as_may_be": {status + lines(maxHeaderLines-2) + end, false},
-		"too_many":          {status + lines(maxHeaderLines-1) + end, true},
-		"without_end":       {status + lines(maxHeaderLines), true},
-		"lines_of_the_body": {status + lines(1) + end + lines(10_000), false},
-		"body_with_blanks":  {status + end + strings.Repeat("\r\n", 1000), false},
-		"line_feeds_only":   {strings.ReplaceAll(status+lines(maxHeaderLines)+end, "\r", ""), true},
-		"short_line_feeds":  {strings.ReplaceAll(status+lines(1)+end+lines(1000), "\r", ""), false},
-		"interim": {
-			"HTTP/1.1 103 Early Hints\r\n" + lines(5) + end + status + lines(5) + end + lines(1000),
-			false,
-		},
-		"after_interim":     {"HTTP/1.1 103 Early Hints\r\n" + lines(5) + end + status + lines(maxHeaderLines), true},
-		"only_interim":      {strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", maxHeaderLines), true},
-		"interim_in_spaces": {"HTTP/1.1   103 x\r\n" + end + status + lines(maxHeaderLines), true},
-		"no_status_line":    {lines(maxHeaderLines + 1), true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, size := range []int{1, 7, len(test.received)} {
-				h := head{inside: true, dropped: new(atomic.Bool)}
-				var passed []byte
-				var err error
-				for rest := test.received; rest != "" && err == nil; {
-					n := min(size, len(rest))
-					var out []byte
-					out, err = h.filter([]byte(rest[:n]))
-					passed = append(passed, out...)
-					rest = rest[n:]
-				}
-				if test.refused != errors.Is(err, errTooManyLines) ||
-					err == nil && string(passed) != test.received {
-					t.Errorf("%d bytes at a time: error %v, %d of %d bytes passed", size, err, len(passed),
-						len(test.received))
-				}
-			}
-		})
-	}
-}
-
-// TestFilter: net/http reads other lines in place of those about the end of the body, however the bytes arrive.
+// TestFilter: net/http reads other lines in place of those about the end of the body, however the bytes arrive. The
+// lines of heads are counted, and those of bodies are not.
 func TestFilter(t *testing.T) {
-	const ok = "HTTP/1.1 200 OK\r\n"
+	const ok, early = "HTTP/1.1 200 OK\r\n", "HTTP/1.1   103 Early Hints\r\n"
+	lines := func(n int) string { return strings.Repeat("X:\r\n", n) }
 	for name, test := range map[string]struct {
 		received, want string
 		err            error
@@ -69,6 +24,12 @@ func TestFilter(t *testing.T) {
 		"length":    {ok + "content-length:2\r\nA: b\r\n\r\nok", ok + "A: b\r\nContent-Length: 2\r\n\r\nok", nil},
 		"similar":   {ok + "X-Content-Length: 1\r\nContent-Lengths: 1\r\nContent-Length\r\n\r\n", "", nil},
 		"no_header": {ok + "\r\nContent-Length: 2\r\n", "", nil},
+		"most_lines": {
+			early + lines(5) + "\r\n" + ok + lines(maxHeaderLines-9) + "\r\n" + lines(10_000), "", nil,
+		},
+		"too_many_lines":  {early + lines(5) + "\r\n" + ok + lines(maxHeaderLines-8) + "\r\n", "", errTooManyLines},
+		"line_feeds_only": {strings.ReplaceAll(ok+lines(maxHeaderLines), "\r", ""), "", errTooManyLines},
+		"no_status_line":  {lines(maxHeaderLines + 1), "", errTooManyLines},
 		"folded": {
 			ok + "A: b\r\n c\r\nTransfer-Encoding:\r\n \r\n\tchunked\r\nD:\r\n Content-Length: 5\r\n\r\nx",
 			ok + "A: b\r\n c\r\nD:\r\n Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nx", nil,
@@ -110,7 +71,9 @@ func TestFilter(t *testing.T) {
 						break
 					}
 				}
-				if string(got) != test.want || !errors.Is(err, test.err) || h.inside {
+				isRefused := errors.Is(err, errTooManyLines) // and then nobody reads the head
+				isWanted := isRefused || string(got) == test.want && !h.inside
+				if !isWanted || !errors.Is(err, test.err) {
 					t.Errorf("%d bytes at a time: got %q, error %v, want %q", size, got, err, test.want)
 				}
 			}
@@ -127,73 +90,44 @@ func TestFrame(t *testing.T) {
 		want               string
 		err                error
 	}{
-		"none":                   {nil, nil, "", nil},
-		"length":                 {nil, values{"5"}, length, nil},
-		"no_content":             {nil, values{"0"}, "Content-Length: 0\r\n", nil},
-		"longest":                {nil, values{"9223372036854775807"}, "Content-Length: 9223372036854775807\r\n", nil},
-		"chunked":                {values{"chunked"}, nil, chunked, nil},
-		"chunked_in_capitals":    {values{"CHUNKED"}, nil, chunked, nil},
-		"chunked_in_two_lines":   {values{"chunked", "Chunked"}, nil, chunked + closes, nil},
-		"chunked_twice_a_line":   {values{"chunked,chunked"}, nil, chunked + closes, nil},
-		"chunked_thrice":         {values{"chunked", "chunked , chunked"}, nil, chunked + closes, nil},
-		"trailing_comma":         {values{"chunked,"}, nil, chunked + closes, nil},
-		"leading_comma":          {values{", chunked"}, nil, chunked + closes, nil},
-		"parameter":              {values{"chunked;q=1"}, nil, chunked + closes, nil},
-		"identity":               {values{"identity"}, nil, closes, nil},
-		"identity_and_length":    {values{"Identity"}, values{"5"}, length + closes, nil},
-		"identity_and_chunked":   {values{"identity, chunked"}, nil, chunked + closes, nil},
-		"identity_after_chunked": {values{"chunked", "identity"}, nil, chunked + closes, nil},
+		"none":                 {nil, nil, "", nil},
+		"length":               {nil, values{"5"}, length, nil},
+		"longest":              {nil, values{"9223372036854775807"}, "Content-Length: 9223372036854775807\r\n", nil},
+		"chunked":              {values{"chunked"}, nil, chunked, nil},
+		"chunked_in_capitals":  {values{"CHUNKED"}, nil, chunked, nil},
+		"chunked_in_two_lines": {values{"chunked", "Chunked"}, nil, chunked + closes, nil},
+		"chunked_twice_a_line": {values{"chunked,chunked"}, nil, chunked + closes, nil},
+		"parameter":            {values{"chunked;q=1"}, nil, chunked + closes, nil},
+		"identity_and_length":  {values{"Identity"}, values{"5"}, length + closes, nil},
+		"identity_and_chunked": {values{"identity, chunked"}, nil, chunked + closes, nil},
 		"identity_and_two_lengths": {
 			values{"identity"}, values{"5", "6"}, closes, errTwoLengths,
 		},
-		"empty":                  {values{""}, nil, closes, nil},
-		"empty_and_length":       {values{""}, values{"5"}, length + closes, nil},
-		"empty_and_chunked":      {values{"", "chunked"}, nil, chunked + closes, nil},
-		"gzip_and_chunked":       {values{"gzip, chunked"}, nil, chunked + gzip + closes, nil},
-		"gzip_and_chunked_lines": {values{"GZip", "chunked"}, nil, chunked + gzip + closes, nil},
-		"x-gzip_and_chunked":     {values{"x-gzip,chunked"}, nil, chunked + gzip + closes, nil},
-		"deflate_and_chunked": {
-			values{"deflate, chunked"}, nil, chunked + "Content-Encoding: deflate\r\n" + closes, nil,
-		},
+		"empty":            {values{""}, nil, closes, nil},
+		"gzip_and_chunked": {values{"gzip, chunked"}, nil, chunked + gzip + closes, nil},
 		"compress_and_chunked": {
 			values{"x-compress, chunked"}, nil, chunked + "Content-Encoding: compress\r\n" + closes, nil,
 		},
 		"two_codings": {
 			values{"deflate", "gzip", "chunked"}, nil, chunked + "Content-Encoding: deflate, gzip\r\n" + closes, nil,
 		},
-		"gzip_chunked_twice":     {values{"gzip, chunked", "chunked"}, nil, chunked + gzip + closes, nil},
 		"gzip_alone":             {values{"gzip"}, nil, gzip + closes, nil},
 		"gzip_and_length":        {values{"gzip"}, values{"5"}, "Content-Length: 5\r\n" + gzip + closes, nil},
-		"gzip_and_two_lengths":   {values{"gzip"}, values{"5", "6"}, gzip + closes, errTwoLengths},
-		"chunked_and_length":     {values{"chunked"}, values{"5"}, chunked + closes, nil},
 		"chunked_and_lengths":    {values{"chunked"}, values{"5", "-1", "x"}, chunked + closes, nil},
 		"chunked_not_last":       {values{"chunked, gzip"}, nil, closes, errChunkedNotLast},
 		"chunked_not_last_lines": {values{"chunked", "gzip", "chunked"}, nil, closes, errChunkedNotLast},
 		"unknown":                {values{"br"}, nil, closes, errUnknownCoding},
-		"unknown_and_chunked":    {values{"x, chunked"}, nil, closes, errUnknownCoding},
 		"unknown_after_chunked":  {values{"chunked, x"}, nil, closes, errUnknownCoding},
-		"unknown_and_length":     {values{"x"}, values{"5"}, closes, errUnknownCoding},
-		"chunked_in_quotes":      {values{`"chunked"`}, nil, closes, errUnknownCoding},
 		"chunked_and_more":       {values{"chunked chunked"}, nil, closes, errUnknownCoding},
-		"xchunked":               {values{"xchunked"}, nil, closes, errUnknownCoding},
-		"control_character":      {values{"\x0bchunked"}, nil, closes, errUnknownCoding},
 		"length_twice":           {nil, values{"5", "5"}, length + closes, nil},
 		"length_twice_a_line":    {nil, values{"5, 5"}, length + closes, nil},
-		"length_and_empty":       {nil, values{"", "5,"}, length + closes, nil},
 		"leading_zeros":          {nil, values{"005"}, length + closes, nil},
-		"equal_numbers":          {nil, values{"05", "5"}, length + closes, nil},
 		"two_lengths":            {nil, values{"5", "6"}, closes, errTwoLengths},
-		"two_lengths_a_line":     {nil, values{"5, 6"}, closes, errTwoLengths},
 		"empty_length":           {nil, values{""}, closes, errInvalidLength},
 		"only_commas":            {nil, values{" , "}, closes, errInvalidLength},
 		"plus":                   {nil, values{"+5"}, closes, errInvalidLength},
 		"negative":               {nil, values{"-1"}, closes, errInvalidLength},
-		"length_with_parameter":  {nil, values{"5;x"}, closes, errInvalidLength},
-		"hexadecimal":            {nil, values{"0x5"}, closes, errInvalidLength},
-		"fraction":               {nil, values{"5.0"}, closes, errInvalidLength},
 		"underscore":             {nil, values{"1_0"}, closes, errInvalidLength},
-		"other_digits":           {nil, values{"٥"}, closes, errInvalidLength},
-		"one_is_invalid":         {nil, values{"5", "x"}, closes, errInvalidLength},
 		"too_large":              {nil, values{"9223372036854775808"}, closes, errInvalidLength},
 	} {
 		t.Run(name, func(t *testing.T) {

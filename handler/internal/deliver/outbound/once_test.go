@@ -15,10 +15,8 @@ import (
 // is delayed and counted, repeats the call.
 func TestOneAttemptIsOneCall(t *testing.T) {
 	for name, call := range map[string]object{
-		"post":         {"method": "POST", "body": "x"},
-		"post_nothing": {"method": "POST"},
-		"put":          {"method": "PUT", "body": "x"},
-		"delete":       {"method": "DELETE"},
+		"post":   {"method": "POST", "body": "x"},
+		"delete": {"method": "DELETE"},
 		"own_key": {
 			"method": "POST", "body": "x",
 			"headers": object{"Idempotency-Key": "mine", "X-Idempotency-Key": "mine"},
@@ -62,7 +60,7 @@ func TestOneAttemptIsOneCall(t *testing.T) {
 // TestConnectionThatClosesWhenIdle: a target may close a kept connection at the moment at which a call is about to use
 // it. The target has not answered with anything that could be unusable.
 func TestConnectionThatClosesWhenIdle(t *testing.T) {
-	const calls = 500 // of which some meet the moment
+	const calls = 100 // of which some meet the moment
 	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		connection, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {

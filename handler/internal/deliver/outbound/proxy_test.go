@@ -1,14 +1,12 @@
 package outbound_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +33,24 @@ func newProxied(tb testing.TB, n *names, proxy, allow, deny string) *outbound.Cl
 	return client
 }
 
+// newTargetsProxied returns a client for t.example and inner.example, of which only the first is allowed.
+func newTargetsProxied(tb testing.TB, proxy string) *outbound.Client {
+	tb.Helper()
+	n := newNames(tb, map[string][]string{
+		"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}, "localhost": {"127.0.0.1"},
+	})
+	return newProxied(tb, n, proxy, "", "")
+}
+
+// newSecureTarget starts a target with a certificate for t.example.
+func newSecureTarget(t *testing.T, answer http.HandlerFunc) (*testServer, *authority) {
+	t.Helper()
+	authority, server := newAuthority(t), newUnstartedServer(t, answer)
+	server.TLS = serverConfig(authority.server(t, "t.example", time.Now().Add(time.Hour)))
+	server.StartTLS()
+	return server, authority
+}
+
 // withUser puts user info into a URL.
 func withUser(rawURL string) string {
 	return strings.Replace(rawURL, "://", "://me:"+canary+"@", 1)
@@ -44,69 +60,42 @@ func withUser(rawURL string) string {
 func TestProxyAndTargets(t *testing.T) {
 	answers := map[string][]string{
 		"t.example": {"203.0.113.1 2001:db8::1"}, "private.example": {"10.0.0.1"}, "inner.example": {"127.0.0.1"},
-		"meta.example":  {"169.254.169.254"},
 		"mixed.example": {"203.0.113.1 127.0.0.1"}, "rebind.example": {"203.0.113.1", "127.0.0.1"},
 	}
-	tests := map[string]struct {
-		host, allow, deny string
-		want              decision.Failure
-		rule              string
-	}{
-		"public":           {"t.example", "", "", "", ""},
-		"private":          {"private.example", "", "", "", ""},
-		"literal":          {"203.0.113.9", "", "", "", ""},
-		"loopback":         {"inner.example", "", "", decision.FailureTargetRefused, loopback},
-		"loopback_literal": {"127.0.0.1", "", "", decision.FailureTargetRefused, loopback},
-		"metadata":         {"meta.example", "", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
-		// the proxy may choose it
-		"one_is_refused": {"mixed.example", "", "", decision.FailureTargetRefused, loopback},
-		"unknown":        {canary + ".example", "", "", decision.FailureDNS, ""},
-		"not_named": {
-			"t.example", "u.example", "", decision.FailureTargetRefused,
-			"ASYNC_CALLER_TARGETS_ALLOW does not name it",
-		},
-		"named":          {"t.example", "t.example", "", "", ""},
-		"named_loopback": {"inner.example", "inner.example,*", "", decision.FailureTargetRefused, loopback},
-		"named_metadata": {
-			"meta.example", "*.example", "", decision.FailureTargetRefused,
-			"169.254.169.254 is refused",
-		},
-		"localhost":          {"localhost", "localhost", "", "", ""},
-		"named_unknown":      {"only-the-proxy-knows.example", "*.example,*", "", "", ""},
-		"unicode":            {"t。example", "t.example", "", "", ""},
-		"named_deny_unknown": {"only-the-proxy-knows.example", "*.example,*", "10.0.0.0/8", decision.FailureDNS, ""},
-		"unknown_by_network": {"only-the-proxy-knows.example", "10.0.0.0/8", "", decision.FailureDNS, ""},
-		"named_but_denied": {
-			"inner.example", "inner.example", "127.0.0.0/8", decision.FailureTargetRefused,
-			"DENY has 127.0.0.0/8",
-		},
-		"denied":            {"t.example", "", "t.example", decision.FailureTargetRefused, "DENY has t.example"},
-		"allowed_addresses": {"inner.example", "127.0.0.0/8", "", "", ""},
-	}
-	for name, test := range tests {
+	for name, test := range map[string]struct{ host, allow, deny, want string }{
+		"public":             {"t.example", "", "", ""},
+		"private":            {"private.example", "", "", ""},
+		"literal":            {"203.0.113.9", "", "", ""},
+		"loopback":           {"inner.example", "", "", loopback},
+		"loopback_literal":   {"127.0.0.1", "", "", loopback},
+		"one_is_refused":     {"mixed.example", "", "", loopback}, // the proxy may choose it
+		"unknown":            {canary + ".example", "", "", unknown},
+		"not_named":          {"t.example", "u.example", "", "ASYNC_CALLER_TARGETS_ALLOW does not name it"},
+		"named_loopback":     {"inner.example", "inner.example,*", "", loopback},
+		"localhost":          {"localhost", "localhost", "", ""},
+		"named_unknown":      {"only-the-proxy-knows.example", "*.example,*", "", ""},
+		"named_deny_unknown": {"only-the-proxy-knows.example", "*.example,*", "10.0.0.0/8", unknown},
+		"unknown_by_network": {"only-the-proxy-knows.example", "10.0.0.0/8", "", unknown},
+		"unicode":            {"t。example", "t.example", "", ""},
+		"named_but_denied":   {"inner.example", "inner.example", "127.0.0.0/8", "DENY has 127.0.0.0/8"},
+		"denied":             {"t.example", "", "t.example", "DENY has t.example"},
+		"allowed_addresses":  {"inner.example", "127.0.0.0/8", "", ""},
+	} {
 		t.Run(name, func(t *testing.T) {
 			proxy := newTestServer(t, nil)
 			client := newProxied(t, newNames(t, answers), withUser(proxy.URL), test.allow, test.deny)
-			o := client.Do(t.Context(), secretCall(t, "http", test.host))
-			switch {
-			case test.want == "":
-				wantAnswer(t, o, 200)
-				got := proxy.one(t)
-				if want := "http://" + strings.ReplaceAll(test.host, "。", ".") + "/" + canary + "?code=" +
-					canary; got.uri != want {
-					t.Errorf("the proxy was asked for %s, want %s", got.uri, want)
+			wantRefused(t, client.Do(t.Context(), secretCall(t, "http", test.host)), test.want)
+			if test.want != "" {
+				if len(proxy.all()) > 0 {
+					t.Error("the proxy was called")
 				}
-				if want := "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+
-					canary)); got.header.Get("Proxy-Authorization") != want {
-					t.Errorf("the proxy received %q", got.header.Get("Proxy-Authorization"))
-				}
-			case test.rule != "":
-				wantRefused(t, o, test.rule)
-			default:
-				wantFailure(t, o, test.want)
+				return
 			}
-			if test.want != "" && len(proxy.all()) != 0 {
-				t.Error("the proxy was called")
+			got := proxy.one(t)
+			url := "http://" + strings.ReplaceAll(test.host, "。", ".") + "/" + canary + "?code=" + canary
+			user := "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+canary))
+			if sent := got.header.Get("Proxy-Authorization"); got.uri != url || sent != user {
+				t.Errorf("the proxy was asked for %s with %q, want %s with %q", got.uri, sent, url, user)
 			}
 		})
 	}
@@ -115,25 +104,17 @@ func TestProxyAndTargets(t *testing.T) {
 // A proxy gets the host of the URL, whatever Host header an envelope has.
 func TestProxyAndHostHeader(t *testing.T) {
 	const url, differs = "http://t.example/latest", "the Host header is refused: it differs from the URL"
-	tests := map[string]struct{ url, host, want, rule string }{
-		"none":            {url, "", url, ""},
-		"same":            {url, "t.example", url, ""},
-		"spelling":        {url, "T.Example.:80", url, ""},
-		"spelling_port":   {"http://t.example:8080/", "T.EXAMPLE:8080", "http://t.example:8080/", ""},
-		"unicode":         {"http://T。example:80/", "t.example", "http://t.example:80/", ""},
-		"metadata":        {url, "169.254.169.254", "", differs},
-		"loopback":        {url, "127.0.0.1:8080", "", differs},
-		"loopback_v6":     {url, "[::1]", "", differs},
-		"other_name":      {url, "u.example", "", differs},
-		"other_port":      {url, "t.example:8080", "", differs},
-		"port_of_https":   {url, "t.example:443", "", differs},
-		"without_port":    {"http://t.example:8080/", "t.example", "", differs},
-		"sub_domain":      {url, "a.t.example", "", differs},
-		"relative":        {"http://t.example/relative", "T.example", "http://t.example/there", ""},
-		"to_other":        {"http://t.example/absolute", "T.example", "http://u.example/there", ""},
-		"scheme_relative": {"http://t.example/scheme", "T.example", "http://u.example/there", ""},
-	}
-	for name, test := range tests {
+	for name, test := range map[string]struct{ url, host, want string }{
+		"none":            {url, "", url},
+		"spelling":        {url, "T.Example.:80", url},
+		"spelling_port":   {"http://t.example:8080/", "T.EXAMPLE:8080", "http://t.example:8080/"},
+		"unicode":         {"http://T。example:80/", "t.example", "http://t.example:80/"},
+		"metadata":        {url, "169.254.169.254", ""},
+		"other_port":      {url, "t.example:8080", ""},
+		"relative":        {"http://t.example/relative", "T.example", "http://t.example/there"},
+		"to_other":        {"http://t.example/absolute", "T.example", "http://u.example/there"},
+		"scheme_relative": {"http://t.example/scheme", "T.example", "http://u.example/there"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			proxy := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 				location := map[string]string{
@@ -152,7 +133,7 @@ func TestProxyAndHostHeader(t *testing.T) {
 			}
 			o := newProxied(t, n, proxy.URL, "t.example,u.example,*", "").Do(t.Context(), mustEnvelope(t, call))
 			if test.want == "" {
-				wantRefused(t, o, test.rule)
+				wantRefused(t, o, differs)
 				if len(proxy.all()) != 0 {
 					t.Error("the proxy was called")
 				}
@@ -168,25 +149,22 @@ func TestProxyAndHostHeader(t *testing.T) {
 	}
 }
 
-// The client checks the target for each call on an existing connection to the proxy.
-func TestProxyAndRebinding(t *testing.T) {
-	proxy := newTestServer(t, nil)
-	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1", "127.0.0.1"}}),
-		proxy.URL, "", "")
-	e := secretCall(t, "http", "t.example")
-	wantAnswer(t, client.Do(t.Context(), e), 200)
-	wantRefused(t, client.Do(t.Context(), e), loopback)
-	proxy.one(t)
-}
-
-func TestProxyAndRedirects(t *testing.T) {
-	proxy := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
-		http.Redirect(w, &http.Request{URL: &url.URL{}}, "http://169.254.169.254/"+canary, http.StatusTemporaryRedirect)
+// TestProxyAndLaterCalls: the client checks the target for each call on an existing connection to the proxy, and behind
+// redirects.
+func TestProxyAndLaterCalls(t *testing.T) {
+	proxy := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Host == "away.example" {
+			w.Header().Set("Location", "http://169.254.169.254/"+canary)
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		}
 	})
-	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.URL, "", "")
-	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "t.example")),
-		"behind a redirect: 169.254.169.254 is refused")
+	n := newNames(t, map[string][]string{"t.example": {"203.0.113.1", "127.0.0.1"}, "away.example": {"203.0.113.1"}})
+	client := newProxied(t, n, proxy.URL, "", "")
+	wantAnswer(t, client.Do(t.Context(), secretCall(t, "http", "t.example")), 200)
+	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "t.example")), loopback)
 	proxy.one(t)
+	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "away.example")),
+		"behind a redirect: 169.254.169.254 is refused")
 }
 
 // newTunnel starts a proxy that connects every CONNECT to one address.
@@ -218,13 +196,9 @@ func tunnel(t *testing.T, to string) http.HandlerFunc {
 }
 
 func TestProxyAndTLS(t *testing.T) {
-	authority := newAuthority(t)
-	server := newUnstartedServer(t, nil)
-	server.TLS = serverConfig(authority.server(t, "t.example", time.Now().Add(time.Hour)))
-	server.StartTLS()
+	server, authority := newSecureTarget(t, nil)
 	proxy := newTunnel(t, server.Listener.Addr().String())
-	client := newProxied(t, newNames(t,
-		map[string][]string{"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}}), withUser(proxy.URL), "", "")
+	client := newTargetsProxied(t, withUser(proxy.URL))
 	client.Trust(authority.pool())
 
 	wantAnswer(t, client.Do(t.Context(), secretCall(t, "https", "t.example")), 200)
@@ -241,7 +215,6 @@ func TestProxyAndTLS(t *testing.T) {
 
 // A failure of the proxy is temporary.
 func TestProxyFails(t *testing.T) {
-	n := newNames(t, map[string][]string{"t.example": {"203.0.113.1"}})
 	refusing := newTestServer(t,
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) })
 	socks := newSocks(t, 5, nil)
@@ -253,19 +226,15 @@ func TestProxyFails(t *testing.T) {
 		"refusing":        {withUser(refusing.URL), "https", "the proxy answered 407"},
 		"socks":           {"socks5://" + socks, "https", "the proxy does not connect to the target"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			o := newProxied(t, n, test.proxy, "", "").Do(t.Context(), secretCall(t, test.scheme, "t.example"))
-			wantFailure(t, o, decision.FailureConnect)
-			if o.Detail != test.detail {
-				t.Errorf("the detail is %q, want %q", o.Detail, test.detail)
-			}
-		})
+		o := newTargetsProxied(t, test.proxy).Do(t.Context(), secretCall(t, test.scheme, "t.example"))
+		if got := summary(o); got != "0 connect: "+test.detail {
+			t.Errorf("%s: got %s, want %s", name, got, test.detail)
+		}
 	}
 }
 
 // TestProxyAuthentication: an expired password of the proxy is no answer of the target.
 func TestProxyAuthentication(t *testing.T) {
-	n := newNames(t, map[string][]string{"t.example": {"203.0.113.1"}})
 	refuse := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/first" {
 			http.Redirect(w, r, "http://t.example/next", http.StatusTemporaryRedirect)
@@ -274,21 +243,19 @@ func TestProxyAuthentication(t *testing.T) {
 		w.WriteHeader(http.StatusProxyAuthRequired)
 	}
 	proxy := newTestServer(t, refuse)
-	client := newProxied(t, n, withUser(proxy.URL), "", "")
+	client := newTargetsProxied(t, withUser(proxy.URL))
 	for _, url := range []string{"http://t.example/", "https://t.example/", "http://t.example/first"} {
 		o := client.Do(t.Context(), mustEnvelope(t, object{"url": url}, reported))
-		wantFailure(t, o, decision.FailureConnect)
-		if o.Status != 0 || o.Detail != "the proxy answered 407" {
-			t.Errorf("%s: got %d %q", url, o.Status, o.Detail)
+		if got := summary(o); got != "0 connect: the proxy answered 407" {
+			t.Errorf("%s: got %s", url, got)
 		}
 	}
-	wantAnswer(t, newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": proxy.URL})), 407)
+	wantAnswer(t, call(t, proxy.URL), 407)
 }
 
 // TestAnswersThroughATunnel: an answer through a proxy counts as it does without one, and the tunnel is used again.
 func TestAnswersThroughATunnel(t *testing.T) {
-	authority := newAuthority(t)
-	server := newUnstartedServer(t, func(w http.ResponseWriter, r *http.Request) {
+	server, authority := newSecureTarget(t, func(w http.ResponseWriter, r *http.Request) {
 		head, body := "HTTP/1.1 200 OK\r\n", "5\r\nwhole\r\n0\r\n\r\n"
 		switch r.URL.Path {
 		case "/odd":
@@ -311,50 +278,39 @@ func TestAnswersThroughATunnel(t *testing.T) {
 		_, _ = io.WriteString(connection, head+"\r\n"+body)
 		_ = connection.Close()
 	})
-	server.TLS = serverConfig(authority.server(t, "t.example", time.Now().Add(time.Hour)))
-	server.StartTLS()
 	proxy := newTunnel(t, server.Listener.Addr().String())
-	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.URL, "", "")
+	client := newTargetsProxied(t, proxy.URL)
 	client.Trust(authority.pool())
 	for range 3 {
 		wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": "https://t.example/"})), 200)
 	}
 	proxy.one(t)
-	for path, test := range map[string]struct {
-		status  int
-		failure decision.Failure
-		detail  string
-	}{
-		"odd":       {200, "", ""},
-		"ambiguous": {200, decision.FailureConnection, "answered 200, but it has two different lengths"},
-		"long":      {0, decision.FailureConnection, "the answer has too many header lines"},
-		"407":       {407, "", ""},
+	for path, want := range map[string]string{
+		"odd":       "200 whole",
+		"ambiguous": "200 ... connection: answered 200, but it has two different lengths",
+		"long":      "0 connection: the answer has too many header lines",
+		"407":       "407",
 	} {
 		o := client.Do(t.Context(), mustEnvelope(t, object{"url": "https://t.example/" + path}, reported))
-		if o.Status != test.status || o.Failure != test.failure || o.Detail != test.detail {
-			t.Errorf("%s: got %d %q %q", path, o.Status, o.Failure, o.Detail)
+		if got := summary(o); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
 }
 
 // TestProxyWithTLS: a proxy with an https URL gets the calls to http targets, and makes tunnels to https targets.
 func TestProxyWithTLS(t *testing.T) {
-	authority := newAuthority(t)
-	valid := time.Now().Add(time.Hour)
-	server := newUnstartedServer(t, nil)
-	server.TLS = serverConfig(authority.server(t, "t.example", valid))
-	server.StartTLS()
+	server, authority := newSecureTarget(t, nil)
 	connects := tunnel(t, server.Listener.Addr().String())
 	proxy := newUnstartedServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect {
 			connects(w, r)
 		}
 	})
-	proxy.TLS = serverConfig(authority.server(t, "localhost", valid))
+	proxy.TLS = serverConfig(authority.server(t, "localhost", time.Now().Add(time.Hour)))
 	proxy.StartTLS()
 	_, port, _ := net.SplitHostPort(proxy.Listener.Addr().String())
-	n := newNames(t, map[string][]string{"t.example": {"203.0.113.1"}, "localhost": {"127.0.0.1"}})
-	client := newProxied(t, n, withUser("https://localhost:"+port), "", "")
+	client := newTargetsProxied(t, withUser("https://localhost:"+port))
 	client.Trust(authority.pool())
 	for range 2 {
 		for _, scheme := range []string{"http", "https"} {
@@ -373,12 +329,11 @@ func TestProxyWithTLS(t *testing.T) {
 			t.Errorf("%s without the password", request.method)
 		}
 	}
-	stranger := newProxied(t, n, "https://localhost:"+port, "", "") // does not trust the proxy
+	stranger := newTargetsProxied(t, "https://localhost:"+port) // does not trust the proxy
 	for _, scheme := range []string{"http", "https"} {
 		o := stranger.Do(t.Context(), secretCall(t, scheme, "t.example"))
-		wantFailure(t, o, decision.FailureConnect)
-		if o.Detail != "the proxy cannot be reached" {
-			t.Errorf("the detail is %q", o.Detail)
+		if got := summary(o); got != "0 connect: the proxy cannot be reached" {
+			t.Errorf("got %s", got)
 		}
 	}
 }
@@ -397,25 +352,21 @@ func TestTunnelFails(t *testing.T) {
 		"closed":      {"", "the proxy cannot be reached"},
 		"endless":     {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", 10_000), "the proxy cannot be reached"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			proxy := newRawServer(t, func(c net.Conn) { _, _ = io.WriteString(c, test.answer) })
-			client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.url(), "", "")
-			o := client.Do(t.Context(), secretCall(t, "https", "t.example"))
-			wantFailure(t, o, decision.FailureConnect)
-			if o.Status != 0 || o.Detail != test.detail {
-				t.Errorf("got %d %q, want %q", o.Status, o.Detail, test.detail)
-			}
-		})
+		client := newTargetsProxied(t, newAnswer(t, test.answer).url())
+		o := client.Do(t.Context(), secretCall(t, "https", "t.example"))
+		if got := summary(o); got != "0 connect: "+test.detail {
+			t.Errorf("%s: got %s, want %s", name, got, test.detail)
+		}
 	}
 	t.Run("silent", func(t *testing.T) {
 		proxy := newRawServer(t, hang)
-		client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.url(), "", "")
+		client := newTargetsProxied(t, proxy.url())
 		o := client.Do(t.Context(), mustEnvelope(t, object{"url": "https://t.example", "timeout": "50ms"}))
 		wantFailure(t, o, decision.FailureTimeout)
 	})
 	t.Run("handshake", func(t *testing.T) {
 		proxy := newTunnel(t, newHandshakeServer(t, alert(112)))
-		client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.URL, "", "")
+		client := newTargetsProxied(t, proxy.URL)
 		o := client.Do(t.Context(), secretCall(t, "https", "t.example"))
 		wantFailure(t, o, decision.FailureTLS)
 		if !strings.Contains(o.Detail, "unrecognized name") {
@@ -455,45 +406,30 @@ func newSocks(t *testing.T, code byte, handle func(host string, c net.Conn)) (ad
 	return listener.Addr().String()
 }
 
+// TestSocksProxy: a SOCKS 5 proxy gets the names of allowed targets, and connects.
 func TestSocksProxy(t *testing.T) {
-	hosts := make(chan string, 10)
-	address := newSocks(t, 0, func(host string, c net.Conn) {
-		hosts <- host
-		if request, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-			_, _ = io.Copy(io.Discard, request.Body)
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+	secure, authority := newSecureTarget(t, nil)
+	for scheme, server := range map[string]*testServer{"http": newTestServer(t, nil), "https": secure} {
+		hosts := make(chan string, 10)
+		address := newSocks(t, 0, func(host string, here net.Conn) {
+			hosts <- host
+			there, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go func() { _, _ = io.Copy(there, here); _ = there.Close() }()
+			_, _ = io.Copy(here, there)
+		})
+		client := newTargetsProxied(t, "socks5://"+address)
+		client.Trust(authority.pool())
+		for range 2 {
+			wantAnswer(t, client.Do(t.Context(), secretCall(t, scheme, "t.example")), 200)
 		}
-	})
-	client := newProxied(t, newNames(t,
-		map[string][]string{"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}}), "socks5://"+address, "", "")
-	wantAnswer(t, client.Do(t.Context(), secretCall(t, "http", "t.example")), 200)
-	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "inner.example")), loopback)
-	if len(hosts) != 1 || <-hosts != "t.example" {
-		t.Error("the proxy got other requests than one for t.example")
-	}
-}
-
-func TestSocksProxyAndTLS(t *testing.T) {
-	authority := newAuthority(t)
-	server := newUnstartedServer(t, nil)
-	server.TLS = serverConfig(authority.server(t, "t.example", time.Now().Add(time.Hour)))
-	server.StartTLS()
-	address := newSocks(t, 0, func(_ string, here net.Conn) {
-		there, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Error(err)
-			return
+		wantRefused(t, client.Do(t.Context(), secretCall(t, scheme, "inner.example")), loopback)
+		if <-hosts != "t.example" || len(hosts) > 0 || len(server.all()) != 2 {
+			t.Errorf("%s: %d calls, or other requests than one for t.example", scheme, len(server.all()))
 		}
-		go func() { _, _ = io.Copy(there, here); _ = there.Close() }()
-		_, _ = io.Copy(here, there)
-	})
-	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), "socks5://"+address, "", "")
-	client.Trust(authority.pool())
-	for range 2 {
-		wantAnswer(t, client.Do(t.Context(), secretCall(t, "https", "t.example")), 200)
-	}
-	if n := len(server.all()); n != 2 {
-		t.Errorf("the target got %d calls", n)
 	}
 }
 
@@ -535,8 +471,7 @@ func TestParseProxy(t *testing.T) {
 		"", "proxy.example", "proxy.example:3128", "//proxy.example", "ftp://proxy.example", "socks4://proxy.example",
 		"http://", "http://:3128",
 		"http://proxy.example:0", "http://proxy.example:65536", "http://proxy.example:x", "http://proxy.example/path",
-		"http://proxy.example?a=b", "http://p" +
-			"roxy.example#a",
+		"http://proxy.example?a=b", "http://proxy.example#a",
 		"http://me:" + canary + "@", "http://me:" + canary + "@proxy.example:port", canary + "://proxy.example",
 		"http://a b/", "%zz",
 	} {

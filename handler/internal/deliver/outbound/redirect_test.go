@@ -2,15 +2,16 @@ package outbound_test
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"asynccaller/handler/internal/deliver/outbound"
 	"asynccaller/handler/internal/rules/decision"
 )
 
@@ -19,98 +20,71 @@ func redirecting(t *testing.T, status int, location string) *testServer {
 	t.Helper()
 	return newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		if location != "" {
-			w.Header().Set("Location", location)
+			w.Header()["Location"] = []string{location}
 		}
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte("over there"))
 	})
 }
 
+// TestRedirects: by which method each redirect is followed, if it is. All but 303 keep the body.
 func TestRedirects(t *testing.T) {
-	tests := map[string]struct {
-		method   string
-		status   int
-		followed string // by this method, or empty
-	}{
-		"307_post":   {"POST", 307, "POST"},
-		"308_post":   {"POST", 308, "POST"},
-		"307_put":    {"PUT", 307, "PUT"},
-		"308_patch":  {"PATCH", 308, "PATCH"},
-		"307_delete": {"DELETE", 307, "DELETE"},
-		"307_get":    {"GET", 307, "GET"},
-		"308_head":   {"HEAD", 308, "HEAD"},
-		"301_get":    {"GET", 301, "GET"},
-		"302_get":    {"GET", 302, "GET"},
-		"303_get":    {"GET", 303, "GET"},
-		"301_head":   {"HEAD", 301, "HEAD"},
-		"302_head":   {"HEAD", 302, "HEAD"},
-		"303_head":   {"HEAD", 303, "HEAD"},
-		"301_post":   {"POST", 301, ""},
-		"302_post":   {"POST", 302, ""},
-		"303_post":   {"POST", 303, "GET"},
-		"302_put":    {"PUT", 302, "PUT"},
-		"301_patch":  {"PATCH", 301, "PATCH"},
-		"302_delete": {"DELETE", 302, "DELETE"},
-		"300_get":    {"GET", 300, "GET"},
-		"300_head":   {"HEAD", 300, "HEAD"},
-		"300_put":    {"PUT", 300, "PUT"},
-		"300_post":   {"POST", 300, ""},
-		"303_delete": {"DELETE", 303, "GET"},
-		"301_odd":    {"PURGE", 301, "PURGE"},
-		"303_odd":    {"PURGE", 303, "GET"},
-		"303_put":    {"PUT", 303, "GET"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			second := newTestServer(t, nil)
-			first := redirecting(t, test.status, second.URL+"/there?x=1")
-			call := object{"url": first.URL, "method": test.method}
-			body := ""
-			if test.method != "GET" && test.method != "HEAD" {
-				body = "the body"
-				call["body"] = body
-			}
-			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, call))
-			first.one(t)
-			if test.followed == "" {
-				wantFailure(t, o, decision.FailureRedirected)
-				if o.Status != test.status || string(o.Body) != "over there" {
-					t.Errorf("got %d %q, want the redirect itself", o.Status, o.Body)
+	statuses := [...]int{300, 301, 302, 303, 307, 308}
+	for method, followed := range map[string][len(statuses)]string{
+		"GET":   {"GET", "GET", "GET", "GET", "GET", "GET"},
+		"HEAD":  {"HEAD", "HEAD", "HEAD", "HEAD", "HEAD", "HEAD"},
+		"POST":  {"", "", "", "GET", "POST", "POST"},
+		"PUT":   {"PUT", "PUT", "PUT", "GET", "PUT", "PUT"},
+		"PURGE": {"PURGE", "PURGE", "PURGE", "GET", "PURGE", "PURGE"},
+	} {
+		for n, status := range statuses {
+			t.Run(fmt.Sprintf("%d_%s", status, method), func(t *testing.T) {
+				second := newTestServer(t, nil)
+				first := redirecting(t, status, second.URL+"/there?x=1")
+				call := object{"url": first.URL, "method": method}
+				want := followed[n] + " /there?x=1 "
+				if method != "GET" && method != "HEAD" {
+					call["body"] = "the body"
+					if status != 303 {
+						want += "the body"
+					}
 				}
-				if n := len(second.all()); n != 0 {
-					t.Errorf("it was followed: the second target was called %d times", n)
+				o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, call))
+				first.one(t)
+				if followed[n] != "" {
+					wantAnswer(t, o, 200)
+					got := second.one(t)
+					if text := got.method + " " + got.uri + " " + string(got.body); text != want {
+						t.Errorf("got %s, want %s", text, want)
+					}
+					return
 				}
-				return
-			}
-			wantAnswer(t, o, 200)
-			got := second.one(t)
-			if test.status == 303 {
-				body = ""
-			}
-			if got.method != test.followed || got.uri != "/there?x=1" || string(got.body) != body {
-				t.Errorf("got %s %s with %q, want %s with %q", got.method, got.uri, got.body, test.followed, body)
-			}
-		})
+				want = fmt.Sprintf("%d over there redirected: answered %d", status, status)
+				if got := summary(o); got != want || len(second.all()) > 0 {
+					t.Errorf("got %s after %d calls of the second target, want %s", got, len(second.all()), want)
+				}
+			})
+		}
 	}
 }
 
-// After a 303 the call is a GET without content: later redirects follow it as such.
+// TestRedirectsAfterSeeOther: after a 303 the call is a GET without content, and later redirects follow it as such.
 func TestRedirectsAfterSeeOther(t *testing.T) {
 	for _, method := range []string{"POST", "HEAD"} {
-		for _, next := range []int{301, 302, 303, 307, 308} {
+		for _, next := range []int{301, 303, 307} {
 			t.Run(fmt.Sprintf("%s_%d", method, next), func(t *testing.T) {
 				server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-					if status := map[string]int{"/0": 303, "/1": next}[r.URL.Path]; status != 0 {
-						w.Header().Set("Location", map[string]string{"/0": "/1", "/1": "/2"}[r.URL.Path])
-						w.WriteHeader(status)
+					switch r.URL.Path {
+					case "/0":
+						w.Header().Set("Location", "/1")
+						w.WriteHeader(http.StatusSeeOther)
+					case "/1":
+						w.Header().Set("Location", "/2")
+						w.WriteHeader(next)
 					}
 				})
 				headers := object{"X-Kept": "1", "Content-Version": "2"}
-				content := []string{
-					"ALLOW", "Content-Disposition", "content-encoding", "Content-Language", "Content-Location",
-					"Content-MD5", "Content-Range",
-					"Content-Type", "Expires", "Last-Modified",
-				}
+				content := []string{"ALLOW", "content-encoding", "Content-MD5", "Content-Type", "Expires"}
 				for _, name := range content {
 					headers[name] = "1"
 				}
@@ -138,35 +112,25 @@ func TestRedirectsAfterSeeOther(t *testing.T) {
 	}
 }
 
+// TestRedirectsThatLeadNowhere: a redirect that cannot be followed is the answer.
 func TestRedirectsThatLeadNowhere(t *testing.T) {
-	tests := map[string]struct {
-		status   int
-		location string
-	}{
-		"other_scheme":  {307, "ftp://files.example/" + canary},
-		"file":          {302, "file:///etc/" + canary},
-		"no_scheme":     {302, "mailto:x@example.com"},
-		"no_location":   {302, ""},
-		"307_no_target": {307, ""},
+	for _, location := range []string{
+		"", "ftp://files.example/" + canary, "mailto:x@example.com", "http://[::1", "http://a b/", "http:///x",
+		"http://exa%zzmple/", "http://127.0.0.1:99999/",
+	} {
+		o := call(t, redirecting(t, http.StatusTemporaryRedirect, location).URL)
+		if got := summary(o); got != "307 over there redirected: answered 307" {
+			t.Errorf("%q: got %s", location, got)
+		}
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			o := newClient(t, longTimeout).
-				Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, test.status, test.location).URL}))
-			wantFailure(t, o, decision.FailureRedirected)
-			if o.Status != test.status {
-				t.Errorf("got status %d, want %d", o.Status, test.status)
-			}
-		})
-	}
+	nobody := redirecting(t, http.StatusTemporaryRedirect, "http://"+refusedAddress(t)+"/?code="+canary)
+	wantFailure(t, call(t, nobody.URL), decision.FailureConnect) // like any other
 }
 
 func TestRedirectsToRawPaths(t *testing.T) {
 	for location, want := range map[string]string{
-		"/å|%2F?q=å": "/%C3%A5%7C%2F?q=%C3%A5", "/100%/x": "/100%25/x", "/b=aYL%yAdp?d=100%": "/b=aYL%25yAdp?d=100%25",
-		"x%2F%": "/x%2F%25", "http://one.example/%zz": "/%25zz",
-		"http://one.example/å|%2F?q=\xe5": "/%C3%A5%7C%2F?q=%E5",
-		"//one.example?{å}":               "/?%7B%C3%A5%7D", "?å": "/?%C3%A5",
+		"/å|%2F?q=å": "/%C3%A5%7C%2F?q=%C3%A5", "/100%/x": "/100%25/x", "x%2F%": "/x%2F%25",
+		"http://one.example/å|%2F?q=\xe5": "/%C3%A5%7C%2F?q=%E5", "//one.example?{å}": "/?%7B%C3%A5%7D", "?å": "/?%C3%A5",
 	} {
 		server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.RequestURI == "/" {
@@ -175,7 +139,9 @@ func TestRedirectsToRawPaths(t *testing.T) {
 			}
 		})
 		client := newClient(t, longTimeout)
-		client.ConnectBy(dialTo(map[string]*testServer{"one.example": server}))
+		client.ConnectBy(func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+		})
 		wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": "http://one.example"})), 200)
 		if all := server.all(); len(all) != 2 || all[1].uri != want {
 			t.Errorf("%s: got %+v, want %s", location, all, want)
@@ -183,135 +149,177 @@ func TestRedirectsToRawPaths(t *testing.T) {
 	}
 }
 
-// An unreachable target behind a redirect fails like any other.
-func TestRedirectToNobody(t *testing.T) {
-	o := newClient(t, longTimeout).Do(t.Context(),
-		mustEnvelope(t, object{"url": redirecting(t, 307, "http://"+refusedAddress(t)+"/?code="+canary).URL}))
-	wantFailure(t, o, decision.FailureConnect)
-}
-
+// TestRedirectLimit: a call follows ten redirects, also in a loop.
 func TestRedirectLimit(t *testing.T) {
-	for _, status := range []int{302, 307} {
-		for hops, followed := range map[int]bool{1: true, 10: true, 11: false} {
-			t.Run(fmt.Sprintf("%d_times_%d", status, hops), func(t *testing.T) {
-				left := hops
-				server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-					if left > 0 {
-						left--
-						http.Redirect(w, r, "/again", status)
-					}
-				})
-				o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
-				if followed {
-					wantAnswer(t, o, 200)
-				} else {
-					wantFailure(t, o, decision.FailureRedirected)
-				}
-				if n := len(server.all()); n != min(hops, 10)+1 {
-					t.Errorf("%d requests for %d redirects", n, hops)
-				}
-			})
-		}
-	}
-}
-
-func TestRedirectLoop(t *testing.T) {
-	server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "/again?code="+canary, http.StatusTemporaryRedirect)
-	})
-	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "body": "x"}))
-	wantFailure(t, o, decision.FailureRedirected)
-	if n := len(server.all()); n != 11 {
-		t.Errorf("%d requests, want the first and 10 more", n)
-	}
-}
-
-// dialTo returns a dialer that connects invented host names to servers.
-func dialTo(hosts map[string]*testServer) func(context.Context, string, string) (net.Conn, error) {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, err
-		}
-		return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(hosts[host].URL, "http://"))
-	}
-}
-
-func TestHeadersBehindARedirect(t *testing.T) {
-	headers := object{
-		"Authorization": "Bearer " + canary, "Cookie": "session=" + canary, "X-Mine": "1",
-		"Content-Type": "text/plain",
-	}
-	tests := map[string]struct {
-		location string
-		more     object
-		host     string
-		want     http.Header
-	}{
-		"same_host": {
-			location: "http://one.example/there", host: "one.example",
-			want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}},
-		},
-		"relative": {
-			location: "/there", host: "one.example",
-			want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}},
-		},
-		"other_host": {location: "http://two.example/there", host: "two.example", want: http.Header{}},
-		"own_referer": {
-			location: "/there",
-			more:     object{"Referer": "http://me.example/"},
-			host:     "one.example",
-			want: http.Header{
-				"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary},
-				"Referer": {"http://me.example/"},
-			},
-		},
-		"host_header_relative": {
-			location: "/there",
-			more:     object{"Host": "tenant.example"},
-			host:     "tenant.example",
-			want:     http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}},
-		},
-		"host_header_absolute": {
-			location: "http://two.example/there", more: object{"Host": "tenant.example"},
-			host: "two.example", want: http.Header{},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path != "/there" {
-					w.Header().Set("Location", test.location)
-					w.WriteHeader(http.StatusTemporaryRedirect)
-				}
-			})
-			client := newClient(t, longTimeout)
-			client.ConnectBy(dialTo(map[string]*testServer{"one.example": server, "two.example": server}))
-			all := object{}
-			maps.Copy(all, headers)
-			maps.Copy(all, test.more)
-			o := client.Do(t.Context(), mustEnvelope(t, object{
-				"url":     "http://one.example/start?code=" + canary,
-				"headers": all, "body": "text",
-			}, object{"attempts": 4}))
-			wantAnswer(t, o, 200)
-			if len(server.all()) != 2 {
-				t.Fatalf("%d requests, want 2", len(server.all()))
-			}
-			got := server.all()[1]
-			if got.host != test.host || string(got.body) != "text" {
-				t.Errorf("got %q from host %q, want host %q", got.body, got.host, test.host)
-			}
-			// Every redirect keeps these.
-			for name, value := range map[string]string{
-				"X-Mine": "1", "Content-Type": "text/plain", "Content-Length": "4",
-				"Idempotency-Key": "request-1", "X-Async-Caller-Attempt": "5", "User-Agent": "async-caller",
-			} {
-				test.want.Set(name, value)
-			}
-			if diff := cmp.Diff(test.want, got.header); diff != "" {
-				t.Errorf("headers behind the redirect (-want +got):\n%s", diff)
+	for hops, want := range map[int]string{10: "200", 11: "307 redirected: answered 307"} {
+		left := hops
+		server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			if left > 0 {
+				left--
+				w.Header().Set("Location", "/again")
+				w.WriteHeader(http.StatusTemporaryRedirect)
 			}
 		})
+		if got := summary(call(t, server.URL)); got != want || len(server.all()) != 11 {
+			t.Errorf("%d redirects: got %s after %d requests, want %s", hops, got, len(server.all()), want)
+		}
+	}
+}
+
+// network is a network in which one server has every host name, on default and other ports.
+type network struct {
+	plain, secure *testServer
+	client        *outbound.Client
+}
+
+// newNetwork returns a network whose server redirects each path /0, /1 ... to the next location.
+func newNetwork(t *testing.T, status int, locations []string) *network {
+	t.Helper()
+	authority := newAuthority(t)
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		for i, location := range locations {
+			if r.URL.Path == fmt.Sprint("/", i) {
+				w.Header().Set("Location", location)
+				w.WriteHeader(status)
+			}
+		}
+	}
+	w := &network{
+		plain: newTestServer(t, answer), secure: newUnstartedServer(t, answer),
+		client: newClient(t, longTimeout),
+	}
+	w.secure.TLS = serverConfig(authority.server(t, "a.example", time.Now().Add(time.Hour)))
+	w.secure.StartTLS()
+	w.client.Trust(authority.pool())
+	w.client.ConnectBy(func(ctx context.Context, network, address string) (net.Conn, error) {
+		server := w.plain
+		if _, port, _ := net.SplitHostPort(address); port == "443" || port == "8443" {
+			server = w.secure
+		}
+		return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+	})
+	return w
+}
+
+func serverConfig(certificate tls.Certificate) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{certificate}}
+}
+
+// TestHeadersBehindRedirects: a redirect to another host or port drops the sender's credentials, and what a profile has
+// added, and keeps all other headers. The call never gets them back, nor those of the other host's profile.
+func TestHeadersBehindRedirects(t *testing.T) {
+	const start = "http://a.example/0"
+	for name, test := range map[string]struct {
+		first     string
+		locations []string
+		kept      bool
+		host      string // the Host header behind the redirects
+	}{
+		"same_host":          {start, []string{"http://a.example/x"}, true, "a.example"},
+		"relative":           {"https://a.example/0", []string{"/x"}, true, "a.example"},
+		"other_case":         {start, []string{"http://A.Example/x"}, false, "A.Example"}, // another host to net/http
+		"port_spelled_out":   {start, []string{"/1", "http://a.example:80/x"}, true, "a.example:80"},
+		"upgrade":            {start, []string{"https://a.example/x"}, true, "a.example"},
+		"other_host":         {start, []string{"http://b.example/x"}, false, "b.example"},
+		"sub_domain":         {start, []string{"http://b.a.example/x"}, false, "b.a.example"},
+		"other_port":         {start, []string{"http://a.example:8080/x"}, false, "a.example:8080"},
+		"other_port_and_tls": {start, []string{"https://a.example:8443/x"}, false, "a.example:8443"},
+		"port_and_tls":       {"http://a.example:8080/0", []string{"https://a.example/x"}, false, "a.example"},
+		"there_and_back":     {start, []string{"http://b.example/1", "http://a.example/x"}, false, "a.example"},
+		"detour":             {start, []string{"/1", "//b.example/2", "//a.example/3", "/x"}, false, "a.example"},
+	} {
+		for _, status := range []int{302, 307} {
+			t.Run(fmt.Sprint(name, "_", status), func(t *testing.T) {
+				w := newNetwork(t, status, test.locations)
+				w.client.WithProfiles(mustProfiles(t,
+					`{"*":{"headers":{"X-Other":"1"}},"a.example":{"headers":{"x-tenant":"a","X-Partner":"$KEY"}}}`))
+				o := w.client.Do(t.Context(), mustEnvelope(t, object{
+					"url":     strings.Replace(test.first, "://", "://user:"+canary+"@", 1),
+					"method":  "PUT",
+					"body":    "text",
+					"headers": object{"X-Api-Key": canary, "Cookie": canary, "X-Mine": "1", "Content-Type": "a/b"},
+				}, object{"attempts": 4}))
+				wantAnswer(t, o, 200)
+				all := append(w.plain.all(), w.secure.all()...)
+				last := slices.IndexFunc(all, func(s seen) bool { return s.uri == "/x" })
+				if len(all) != len(test.locations)+1 || last < 0 {
+					t.Fatalf("%d requests", len(all))
+				}
+				got := all[last]
+				for _, name := range []string{"Authorization", "Cookie", "X-Api-Key", "X-Tenant", "X-Partner"} {
+					if has := got.header.Get(name) != ""; has != test.kept {
+						t.Errorf("%s arrived: %v, want %v", name, has, test.kept)
+					}
+				}
+				for name, want := range map[string]string{
+					"X-Mine": "1", "Content-Type": "a/b", "Content-Length": "4", "X-Other": "", "Referer": "",
+					"Idempotency-Key": "request-1", "X-Async-Caller-Attempt": "5", "User-Agent": "async-caller",
+				} {
+					if value := got.header.Get(name); value != want {
+						t.Errorf("%s is %q, want %q", name, value, want)
+					}
+				}
+				if got.method != "PUT" || string(got.body) != "text" || got.host != test.host {
+					t.Errorf("got %s with %q for %s", got.method, got.body, got.host)
+				}
+			})
+		}
+	}
+}
+
+// TestProfileOfAPortBehindRedirects: what the profile of a port adds does not reach another port of the host.
+func TestProfileOfAPortBehindRedirects(t *testing.T) {
+	for location, kept := range map[string]bool{
+		"/x": true, "http://a.example:80/x": true, "https://a.example/x": false, "https://a.example:443/x": false,
+	} {
+		w := newNetwork(t, http.StatusSeeOther, []string{location})
+		w.client.WithProfiles(mustProfiles(t, `{"a.example:80":{"headers":{"X-Tenant":"a"}}}`))
+		wantAnswer(t, w.client.Do(t.Context(), mustEnvelope(t, object{"url": "http://a.example/0"})), 200)
+		all := append(w.plain.all(), w.secure.all()...)
+		if got := all[len(all)-1].header.Get("X-Tenant") != ""; len(all) != 2 || got != kept {
+			t.Errorf("%s: %d requests, the header arrived: %v, want %v", location, len(all), got, kept)
+		}
+	}
+}
+
+// TestHostHeaderBehindRedirects: the envelope's Host header is for the first target, and relative redirects of it.
+func TestHostHeaderBehindRedirects(t *testing.T) {
+	for location, want := range map[string]string{"/x": "tenant.example", "http://two.example/x": "two.example"} {
+		w := newNetwork(t, http.StatusTemporaryRedirect, []string{location})
+		headers := object{"Host": "tenant.example"}
+		wantAnswer(t, w.client.Do(t.Context(),
+			mustEnvelope(t, object{"url": "http://a.example/0", "headers": headers})), 200)
+		if all := w.plain.all(); len(all) != 2 || all[1].host != want {
+			t.Errorf("%s: got %+v, want the host %s", location, all, want)
+		}
+	}
+}
+
+// TestUserInfoOfALocation: a redirect to another host may have credentials of its own, in place of the sender's.
+func TestUserInfoOfALocation(t *testing.T) {
+	w := newNetwork(t, http.StatusTemporaryRedirect, []string{"http://user:pass@b.example/x"})
+	e := mustEnvelope(t, object{"url": "http://a.example/0", "headers": object{"authorization": "mine"}})
+	wantAnswer(t, w.client.Do(t.Context(), e), 200)
+	if got := authorizations(w.plain.all()[1]); !slices.Equal(got, []string{"Basic dXNlcjpwYXNz"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestRedirectsGiveUpNoTLS: the client does not follow a redirect from https to http, which would send the call in the
+// clear.
+func TestRedirectsGiveUpNoTLS(t *testing.T) {
+	for _, locations := range [][]string{
+		{"http://a.example/x"},
+		{"HTTP://b.example:443/x"},
+		{"/1", "//a.example/2", "http://a.example/x"},
+	} {
+		for _, status := range []int{302, 303, 308} {
+			w := newNetwork(t, status, locations)
+			o := w.client.Do(t.Context(), mustEnvelope(t, object{"url": "https://a.example/0", "method": "GET"}))
+			want := fmt.Sprintf("%d redirected: answered %d: it leads from https to http", status, status)
+			if n := len(w.secure.all()); summary(o) != want || n != len(locations) || len(w.plain.all()) > 0 {
+				t.Errorf("%v: got %s after %d calls", locations, summary(o), n)
+			}
+		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -58,75 +57,59 @@ func drip(beginning string) func(net.Conn) {
 	}
 }
 
+// TestTimeout: a call ends after the timeout of its profile, or else the client's, or the envelope's shorter one. The
+// client waits a moment, and no longer, for a body that nobody needs.
 func TestTimeout(t *testing.T) {
-	tests := map[string]struct {
-		url     string
-		server  func(net.Conn)
-		timeout string // of the envelope
-		want    decision.Failure
-		took    time.Duration
+	const (
+		target, needed = "http://target.example", "http://target.example/needed"
+		none, noEnd    = "0 timeout: no answer in time", "timeout: answered 200, but the body did not end"
+		moment, whole  = 100 * time.Millisecond, 120 * time.Second
+		ok, bad        = "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 400 Bad\r\n\r\n"
+	)
+	long := strings.Repeat("x", 64<<10)
+	x, noEndOf400 := long[:20], strings.Replace(noEnd, "200", "400", 1)
+	for name, test := range map[string]struct {
+		url, timeout string
+		server       func(net.Conn)
+		want         string
+		took         time.Duration
 	}{
-		"no_answer": {"http://target.example", hang, "", decision.FailureTimeout, 120 * time.Second},
-		"endless_status_line": {
-			"http://target.example", drip("HTTP/1.1 200 "), "", decision.FailureTimeout,
-			120 * time.Second,
+		"no_answer":           {target, "", hang, none, whole},
+		"endless_status_line": {target, "", drip("HTTP/1.1 200 "), none, whole},
+		"endless_headers":     {target, "", drip("HTTP/1.1 200 OK\r\nX-"), none, whole},
+		"shorter_by_envelope": {target, "90s", hang, none, 90 * time.Second},
+		"never_longer":        {target, "1h", hang, none, whole},
+		"handshake_hangs": {
+			"https://target.example", "", hang, "0 timeout: connecting took too long", 10 * time.Second,
 		},
-		"endless_headers": {
-			"http://target.example", drip("HTTP/1.1 200 OK\r\nX-"), "", decision.FailureTimeout,
-			120 * time.Second,
-		},
-		"shorter_by_envelope": {"http://target.example", hang, "90s", decision.FailureTimeout, 90 * time.Second},
-		"never_longer":        {"http://target.example", hang, "1h", decision.FailureTimeout, 120 * time.Second},
-		"handshake_hangs":     {"https://target.example", hang, "", decision.FailureTimeout, 10 * time.Second},
-		"endless_body": {
-			"http://target.example/reported", drip("HTTP/1.1 200 OK\r\n\r\n"), "",
-			decision.FailureTimeout, 120 * time.Second,
-		},
-		"endless_failure_body": {
-			"http://target.example", drip("HTTP/1.1 503 Busy\r\n\r\n"), "5s",
-			decision.FailureTimeout, 5 * time.Second,
-		},
-		"body_nobody_needs": {
-			"http://target.example", drip("HTTP/1.1 200 OK\r\n\r\n"), "", "",
-			100 * time.Millisecond,
-		},
-		"none_of_that_body": {
-			"http://target.example", drip("HTTP/1.1 201 OK\r\nContent-Length: 9\r\n\r\n"),
-			"", "", 100 * time.Millisecond,
-		},
-		"rest_nobody_needs": {
-			"http://target.example/reported", drip("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 64<<10)), "",
-			"", 100 * time.Millisecond,
-		},
-		"rest_of_a_failure": {
-			"http://target.example", drip("HTTP/1.1 400 OK\r\n\r\n" + strings.Repeat("x", 64<<10)), "", "",
-			100 * time.Millisecond,
-		},
+		"endless_body":      {needed, "", drip(ok), "200 " + x + "... " + noEnd, whole},
+		"endless_failure":   {target, "1500ms", drip(bad), "400 x... " + noEndOf400, 1500 * time.Millisecond},
+		"body_nobody_needs": {target, "", drip(ok), "200", moment},
+		"none_of_that_body": {target, "", drip("HTTP/1.1 201 OK\r\nContent-Length: 9\r\n\r\n"), "201", moment},
+		"rest_nobody_needs": {needed, "", drip(ok + long), "200 " + x, moment},
+		"rest_of_a_failure": {target, "", drip(bad + long), "400 " + x, moment},
 		"rest_with_signal": {
-			"http://target.example", drip("HTTP/1.1 400 OK\r\n\r\n{\"" + strings.Repeat("x", 64<<10)), "",
-			decision.FailureTimeout, 120 * time.Second,
+			target, "", drip(bad + `{"` + long), `400 {"` + x[2:] + "... " + noEndOf400, whole,
 		},
-	}
-	for name, test := range tests {
+		"longer_profile":       {"http://slow.example", "", hang, none, 200 * time.Second},
+		"shorter_profile":      {"http://fast.example", "90s", hang, none, 2 * time.Second},
+		"envelope_and_profile": {"http://slow.example", "150s", hang, none, 150 * time.Second},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := newPipedClient(t, 120*time.Second, test.server)
-				call := object{"url": test.url + "/?code=" + canary}
+				client := newPipedClient(t, whole, test.server).WithProfiles(mustProfiles(t,
+					`{"slow.example":{"timeout":"200s"},"fast.example":{"timeout":"2s"},"*":{"concurrency":1}}`))
+				call, more := object{"url": test.url + "?code=" + canary}, object{}
 				if test.timeout != "" {
 					call["timeout"] = test.timeout
 				}
-				var more object
-				if strings.HasSuffix(test.url, "/reported") {
+				if test.url == needed {
 					more = reported
 				}
-				started := time.Now()
 				o := client.Do(t.Context(), mustEnvelope(t, call, more))
-				if took := time.Since(started); took != test.took || o.Took != test.took {
-					t.Errorf("it took %v and says %v, want %v", took, o.Took, test.took)
-				}
-				wantFailure(t, o, test.want)
-				if body := strings.Contains(name, "body") || strings.Contains(name, "rest"); body != (o.Status != 0) {
-					t.Errorf("got status %d", o.Status)
+				wantNoSecret(t, o)
+				if got := summary(o); got != test.want || o.Took != test.took {
+					t.Errorf("got  %s after %v\nwant %s after %v", got, o.Took, test.want, test.took)
 				}
 			})
 		})
@@ -135,30 +118,18 @@ func TestTimeout(t *testing.T) {
 
 // The client sends a small request in one write, because each write costs two system calls.
 func TestCallIsOneWrite(t *testing.T) {
-	for name, call := range map[string]object{
-		"no_body":    {},
-		"empty_body": {"body": ""},
-		"text":       {"body": "the last words"},
-		"base64":     {"bodyBase64": "dGhlIGxhc3Qgd29yZHM="},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var first []byte
-			client := newPipedClient(t, longTimeout, func(c net.Conn) {
-				first = make([]byte, 4<<10)
-				n, _ := c.Read(first) // the data of one write
-				first = first[:n]
-				_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
-			})
-			call["url"] = "http://target.example"
-			wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, call)), 204)
-			end := "\r\n\r\n"
-			if name == "text" || name == "base64" {
-				end += "the last words"
-			}
-			if !strings.HasSuffix(string(first), end) {
-				t.Errorf("the first write was %q", first)
-			}
+	for _, body := range []string{"", "the last words"} {
+		first := make([]byte, 4<<10)
+		client := newPipedClient(t, longTimeout, func(c net.Conn) {
+			n, _ := c.Read(first) // the data of one write
+			first = first[:n]
+			_, _ = io.WriteString(c, noContent)
 		})
+		e := mustEnvelope(t, object{"url": "http://target.example", "body": body})
+		wantAnswer(t, client.Do(t.Context(), e), 204)
+		if !strings.HasSuffix(string(first), "\r\n\r\n"+body) {
+			t.Errorf("the first write was %q", first)
+		}
 	}
 }
 
@@ -181,32 +152,30 @@ func TestSlowAnswer(t *testing.T) {
 	})
 }
 
-// The timeout of an envelope works with a real server too.
-func TestTimeoutOfAnEnvelope(t *testing.T) {
-	release := make(chan struct{})
-	server := newTestServer(t, func(http.ResponseWriter, *http.Request) { <-release })
-	defer close(release)
-	o := newClient(t, longTimeout).
-		Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/?code=" + canary, "timeout": "50ms"}))
-	wantFailure(t, o, decision.FailureTimeout)
-	if o.Took < 50*time.Millisecond || o.Took > longTimeout/2 {
-		t.Errorf("it took %v", o.Took)
-	}
-}
-
+// TestStopping: a stop interrupts a call, wherever it is.
 func TestStopping(t *testing.T) {
-	tests := map[string]struct {
+	const target = "http://target.example/"
+	redirectThenHang := func(c net.Conn) {
+		if head, err := readHead(c); err == nil && strings.HasPrefix(head, "GET / ") {
+			_, _ = io.WriteString(c,
+				"HTTP/1.1 307 Go\r\nLocation: /there\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+			return
+		}
+		hang(c)
+	}
+	for name, test := range map[string]struct {
+		url    string
 		server func(net.Conn)
 		after  time.Duration
 		want   decision.Failure
 	}{
-		"before_the_call":   {hang, 0, decision.FailureInterrupted},
-		"during_the_call":   {hang, time.Minute, decision.FailureInterrupted},
-		"during_headers":    {drip("HTTP/1.1 200 OK\r\nX-"), time.Minute, decision.FailureInterrupted},
-		"after_the_timeout": {hang, 3 * time.Minute, decision.FailureTimeout},
-		"during_the_body":   {drip("HTTP/1.1 200 OK\r\n\r\n"), time.Minute, decision.FailureInterrupted},
-	}
-	for name, test := range tests {
+		"before_the_call":      {target, hang, 0, decision.FailureInterrupted},
+		"during_the_call":      {target, hang, time.Minute, decision.FailureInterrupted},
+		"during_the_handshake": {"https://target.example", hang, time.Second, decision.FailureInterrupted},
+		"behind_a_redirect":    {target, redirectThenHang, time.Second, decision.FailureInterrupted},
+		"during_the_body":      {target, drip("HTTP/1.1 200 OK\r\n\r\n"), time.Minute, decision.FailureInterrupted},
+		"after_the_timeout":    {target, hang, 3 * time.Minute, decision.FailureTimeout},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := newPipedClient(t, 120*time.Second, test.server)
@@ -214,10 +183,9 @@ func TestStopping(t *testing.T) {
 				defer stop()
 				if test.after == 0 {
 					stop()
-				} else {
-					defer time.AfterFunc(test.after, stop).Stop()
 				}
-				o := client.Do(ctx, mustEnvelope(t, object{"url": "http://target.example/?code=" + canary}, reported))
+				defer time.AfterFunc(test.after, stop).Stop()
+				o := client.Do(ctx, mustEnvelope(t, object{"url": test.url}, reported))
 				wantFailure(t, o, test.want)
 				if want := min(test.after, 120*time.Second); o.Took != want {
 					t.Errorf("it took %v, want %v", o.Took, want)
@@ -227,26 +195,19 @@ func TestStopping(t *testing.T) {
 	}
 }
 
-// A stop also interrupts the TLS handshake and the call behind a redirect.
-func TestStoppingEarlyAndLate(t *testing.T) {
-	redirectThenHang := func(c net.Conn) {
-		if head, err := readHead(c); err == nil && head[:6] == "GET / " {
-			_, _ = io.WriteString(c,
-				"HTTP/1.1 307 Go\r\nLocation: /there\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-			return
-		}
-		hang(c)
-	}
-	for url, server := range map[string]func(net.Conn){
-		"https://target.example": hang,
-		"http://target.example/": redirectThenHang,
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			client := newPipedClient(t, 120*time.Second, server)
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			defer time.AfterFunc(time.Second, stop).Stop()
-			wantFailure(t, client.Do(ctx, mustEnvelope(t, object{"url": url})), decision.FailureInterrupted)
+// TestSwitchingProtocols: no timeout ends the connection of a protocol switch, so the client must not read from it.
+func TestSwitchingProtocols(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := newPipedClient(t, time.Second, func(c net.Conn) {
+			if _, err := readHead(c); err == nil {
+				_, _ = io.WriteString(c,
+					"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+				hang(c)
+			}
 		})
-	}
+		o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://target.example"}))
+		if o.Status != 101 || o.Took > 0 {
+			t.Errorf("got status %d after %v, want 101 at once", o.Status, o.Took)
+		}
+	})
 }

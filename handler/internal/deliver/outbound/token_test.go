@@ -7,21 +7,18 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 	"golang.org/x/text/encoding/unicode"
 
 	"asynccaller/handler/internal/deliver/outbound"
@@ -84,29 +81,20 @@ func authorizations(s seen) (values []string) {
 // TestCredential: the credential replaces the sender's Authorization, unless that is kept, and is only in calls that
 // certainly go to the target and do not return it.
 func TestCredential(t *testing.T) {
+	const target = "https://a.example/0"
+	mine := object{"authorization": "mine"}
 	for name, test := range map[string]struct {
 		profile, url string
 		call         object
 		want         []string
 	}{
-		"none":            {`"b.example":{}`, "https://a.example", nil, nil},
-		"added":           {withAuth(""), "https://a.example", nil, []string{tokenA}},
-		"user_info":       {withAuth(""), "https://u:p@a.example", nil, []string{tokenA}},
-		"keeps_none":      {withAuth(keeps), "https://a.example", nil, []string{tokenA}},
-		"keeps_user_info": {withAuth(keeps), "https://u:p@a.example", nil, []string{"Basic dTpw"}},
-		"trace":           {withAuth(""), "https://a.example", object{"method": "TRACE"}, nil},
-		"unknown_method":  {withAuth(""), "https://a.example", object{"method": "PURGE"}, nil},
-		"replaced": {
-			withAuth(""), "https://a.example", object{"headers": object{"authorization": "mine"}}, []string{tokenA},
-		},
-		"kept": {
-			withAuth(keeps), "https://a.example", object{"headers": object{"authorization": "mine"}}, []string{"mine"},
-		},
-		"other_host_header": {
-			withAuth(""), "https://a.example",
-			object{"headers": object{"Host": "b.example", "Authorization": "mine"}},
-			[]string{"mine"},
-		},
+		"user_info":         {withAuth(""), "https://u:p@a.example", nil, []string{tokenA}},
+		"keeps_none":        {withAuth(keeps), target, nil, []string{tokenA}},
+		"keeps_user_info":   {withAuth(keeps), "https://u:p@a.example", nil, []string{"Basic dTpw"}},
+		"replaced":          {withAuth(""), target, object{"headers": mine}, []string{tokenA}},
+		"kept":              {withAuth(keeps), target, object{"headers": mine}, []string{"mine"}},
+		"unknown_method":    {withAuth(""), target, object{"method": "PURGE"}, nil},
+		"other_host_header": {withAuth(""), target, object{"headers": object{"Host": "b.example"}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := newSecureNetwork(t, nil)
@@ -114,8 +102,8 @@ func TestCredential(t *testing.T) {
 			call := object{"url": test.url, "method": "PUT"}
 			maps.Copy(call, test.call)
 			wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, call)), 200)
-			if diff := cmp.Diff(test.want, authorizations(server.one(t))); diff != "" {
-				t.Errorf("Authorization (-want +got):\n%s", diff)
+			if got := authorizations(server.one(t)); !slices.Equal(got, test.want) {
+				t.Errorf("Authorization %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -126,17 +114,12 @@ func TestCredential(t *testing.T) {
 func TestCredentialBehindRedirects(t *testing.T) {
 	onlyA := fmt.Sprintf(`"a.example":{`+authA+`}`, "")
 	onlyPort := fmt.Sprintf(`"a.example:443":{`+authA+`}`, "")
-	for name, test := range map[string]struct {
-		profiles, location string
-		want               []string
-	}{
-		"same_host":        {onlyA, "/x", []string{tokenA}},
-		"other_host":       {onlyA, "https://b.example/x", nil},
-		"its_own":          {onlyA + "," + authB, "https://b.example/x", []string{"Bearer token-b"}},
-		"other_port":       {onlyPort, "https://a.example:8443/x", nil},
-		"same_pattern":     {withAuth(""), "https://c.example/x", []string{tokenA}},
-		"user_info":        {onlyA + "," + authB, "https://u:p@b.example/x", []string{"Bearer token-b"}},
-		"to_one_from_none": {authB, "https://b.example/x", []string{"Bearer token-b"}},
+	for name, test := range map[string]struct{ profiles, location, want string }{
+		"same_host":        {onlyA, "/x", tokenA},
+		"its_own":          {onlyA + "," + authB, "https://b.example/x", "Bearer token-b"},
+		"other_port":       {onlyPort, "https://a.example:8443/x", ""},
+		"user_info":        {onlyA + "," + authB, "https://u:p@b.example/x", "Bearer token-b"},
+		"to_one_from_none": {authB, "https://b.example/x", "Bearer token-b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
@@ -148,8 +131,9 @@ func TestCredentialBehindRedirects(t *testing.T) {
 			call := object{"url": "https://a.example/0", "body": "x", "headers": object{"Authorization": "mine"}}
 			wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, call)), 200)
 			all := server.all()
-			if diff := cmp.Diff(test.want, authorizations(all[len(all)-1])); diff != "" || len(all) != 2 {
-				t.Errorf("%d requests, Authorization (-want +got):\n%s", len(all), diff)
+			got := strings.Join(authorizations(all[len(all)-1]), ", ")
+			if len(all) != 2 || got != test.want {
+				t.Errorf("%d requests, Authorization %q, want %q", len(all), got, test.want)
 			}
 		})
 	}
@@ -195,65 +179,34 @@ func TestAnswerRepeatsSecrets(t *testing.T) {
 		return encoded
 	}
 	long := strings.Repeat("0123456789abcdef", 4<<10-1) // 16 bytes are left
+	kind := func(value string) http.Header { return http.Header{"Content-Type": {"text/plain; charset=" + value}} }
+	coding := func(value string) http.Header { return http.Header{"Content-Encoding": {value}} }
+	both := kind("utf-16")
+	both.Set("Content-Encoding", "gzip")
 	for name, test := range map[string]struct {
 		profile string
 		header  http.Header
 		body    string
 		want    string
 	}{
-		"plain":      {oauth, nil, "Bearer " + token + " is bad", "Bearer *** is bad"},
-		"json":       {oauth, nil, `{"got":"token-a\/b\u002bc"}`, `{"got":"***"}`},
-		"query":      {oauth, nil, "t=token-a%2fb%2Bc&x", "t=***&x"},
-		"gzip":       {oauth, http.Header{"Content-Encoding": {"gzip"}}, coded(t, "gzip", "<"+token+">"), "<***>"},
-		"x_gzip":     {oauth, http.Header{"Content-Encoding": {"X-GZip"}}, coded(t, "gzip", "<"+token+">"), "<***>"},
-		"deflate":    {oauth, http.Header{"Content-Encoding": {"deflate"}}, coded(t, "deflate", "<"+token+">"), "<***>"},
-		"no_zlib":    {oauth, http.Header{"Content-Encoding": {"deflate"}}, coded(t, "raw", "<"+token+">"), "<***>"},
-		"not_gzip":   {oauth, http.Header{"Content-Encoding": {"gzip"}}, "<" + token + ">", "<***>"},
-		"not_brotli": {oauth, http.Header{"Content-Encoding": {"br"}}, "<" + token + ">", "<***>"},
-		"brotli":     {oauth, http.Header{"Content-Encoding": {"br"}}, "\x8b\x05\xff" + token, ""},
-		"twice": {
-			oauth,
-			http.Header{"Content-Encoding": {"deflate, gzip"}},
-			coded(t, "gzip", coded(t, "deflate", token)), "***",
-		},
-		"thrice": {
-			oauth,
-			http.Header{"Content-Encoding": {"gzip, gzip, gzip"}},
-			coded(t, "gzip", coded(t, "gzip", coded(t, "gzip", token))), "",
-		},
-		"utf16":      {oauth, http.Header{"Content-Type": {"text/plain; charset=utf-16"}}, inUTF16("é" + token + "!"), "é***!"},
-		"utf16_mark": {oauth, http.Header{"Content-Type": {"text/plain"}}, inUTF16("é" + token + "!"), "é***!"},
-		"not_utf16":  {oauth, http.Header{"Content-Type": {"text/plain; charset=utf-16be"}}, "12" + token + "3", "\u3132\u2a2a\u2a33"},
-		"ebcdic":     {oauth, http.Header{"Content-Type": {"text/plain; charset=IBM037"}}, "\xa3\x96\x92\x85\x95\x60\x81\x61\x82\x4e\x83", "***"},
-		"not_ebcdic": {oauth, http.Header{"Content-Type": {"text/plain; charset=IBM037"}}, token, "\u008a\u008a\u008a"},
-		"utf16_in_gzip": {
-			oauth,
-			http.Header{"Content-Type": {"text/plain; charset=utf-16"}, "Content-Encoding": {"gzip"}},
-			coded(t, "gzip", inUTF16(token)), "***",
-		},
-		"charset_is_token": {oauth, http.Header{"Content-Type": {"text/plain; charset=" + token}}, token, "***"},
+		"plain":            {oauth, nil, "Bearer " + token + " is bad", "Bearer *** is bad"},
+		"json":             {oauth, nil, `{"got":"token-a\/b\u002bc"}`, `{"got":"***"}`},
+		"gzip":             {oauth, coding("X-GZip"), coded(t, "gzip", "<"+token+">"), "<***>"},
+		"not_gzip":         {oauth, coding("gzip"), "<" + token + ">", "<***>"},
+		"brotli":           {oauth, coding("br"), "\x8b\x05\xff" + token, ""},
+		"utf16":            {oauth, kind("utf-16"), inUTF16("é" + token + "!"), "é***!"},
+		"not_utf16":        {oauth, kind("utf-16be"), "12" + token + "3", "\u3132\u2a2a\u2a33"},
+		"ebcdic":           {oauth, kind("IBM037"), "\xa3\x96\x92\x85\x95\x60\x81\x61\x82\x4e\x83", "***"},
+		"utf16_in_gzip":    {oauth, both, coded(t, "gzip", inUTF16(token)), "***"},
+		"charset_is_token": {oauth, kind(token), token, "***"},
 		"at_the_cut":       {oauth, nil, long + "12345678token-a/b+c", long + "12345678"},
 		"behind_the_cut":   {oauth, nil, long + "token-a/b+c" + long, long + "***01234"},
-		"escape_at_cut":    {oauth, nil, long + "1token-a\\u002fb+c", long + "1"},
-		"gzip_at_the_cut": {
-			oauth,
-			http.Header{"Content-Encoding": {"gzip"}},
-			coded(t, "gzip", long+"12345678token-a/b+c"), long + "12345678",
-		},
-		"utf16_at_the_cut": {
-			oauth,
-			http.Header{"Content-Type": {"text/plain; charset=utf-16"}},
-			inUTF16(long[:32<<10-8] + "token-a/b+c"), long[:32<<10-8],
-		},
-		"cut_gzip": {
-			oauth, http.Header{"Content-Encoding": {"gzip"}}, coded(t, "gzip", "the token-a/b+c is")[:24], "the ",
-		},
-		"header_value":  {headers, nil, "clé-d'accès, partner-4711", "***, ***"},
-		"header_escape": {headers, nil, `cl\u00e9-d\u0027acc\u00e8s cl%C3%A9-d%27acc%C3%A8s`, `*** ***`},
-		"latin1": {
-			headers, http.Header{"Content-Type": {"text/plain; charset=iso-8859-1"}}, "cl\xe9-d'acc\xe8s", "***",
-		},
-		"basic": {headers, nil, "Basic dTpwYXNzd29yZA== dTpwYXNzd29yZA%3D%3D u:password, password", "*** *** ***, ***"},
+		"gzip_at_the_cut":  {oauth, coding("gzip"), coded(t, "gzip", long+"12345678token-a/b+c"), long + "12345678"},
+		"utf16_at_the_cut": {oauth, kind("utf-16"), inUTF16(long[:32<<10-8] + "token-a/b+c"), long[:32<<10-8]},
+		"cut_gzip":         {oauth, coding("gzip"), coded(t, "gzip", "the token-a/b+c is")[:24], "the "},
+		"header_value":     {headers, nil, "clé-d'accès, partner-4711", "***, ***"},
+		"latin1":           {headers, kind("iso-8859-1"), "cl\xe9-d'acc\xe8s", "***"},
+		"basic":            {headers, nil, "Basic dTpwYXNzd29yZA== dTpwYXNzd29yZA%3D%3D u:password", "*** *** ***"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
@@ -324,25 +277,16 @@ func TestAnswerRepeatsSecretsOfRedirects(t *testing.T) {
 	}
 }
 
-// TestSignalsOfCodedAnswers: a signal counts wherever it is in a coded answer, also behind what is kept of it.
-func TestSignalsOfCodedAnswers(t *testing.T) {
-	for name, body := range map[string]string{
-		"short": `{"Type":"x","IsRetryMeaningful":false}`,
-		"long":  `{"Type":"x","more":"` + strings.Repeat("x", 200<<10) + `","IsRetryMeaningful":false}`,
-	} {
-		server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Encoding", "gzip")
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(w, coded(t, "gzip", body))
-		})
-		e := mustEnvelope(t, object{"url": server.URL})
-		o := newClient(t, longTimeout).Do(t.Context(), e)
-		rules := decision.Rules{Expiration: time.Hour}
-		in := decision.Intake{Envelope: e, Limit: 48 << 10}
-		d := rules.Decide(&in, &decision.Verdict{Outcome: &o}, decision.World{Now: time.Now(), Arrived: time.Now()})
-		if d.Rule != "Nexus error body, IsRetryMeaningful: false" {
-			t.Errorf("%s: %q", name, d.Rule)
-		}
+// TestSignalOfACodedAnswer: a signal counts wherever it is in a coded answer, also behind what is kept of it.
+func TestSignalOfACodedAnswer(t *testing.T) {
+	body := `{"Type":"x","more":"` + strings.Repeat("x", 200<<10) + `","IsRetryMeaningful":false}`
+	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, coded(t, "gzip", body))
+	})
+	if o := call(t, server.URL); o.Signal.IsRetryMeaningful == nil || *o.Signal.IsRetryMeaningful {
+		t.Errorf("the signal is %+v", o.Signal)
 	}
 }
 
@@ -404,115 +348,44 @@ func TestRefusedToken(t *testing.T) {
 	}
 }
 
-// instance is an instance of an app with tokens of its own, at a time.
-type instance struct {
-	client *outbound.Client
-	rules  decision.Rules
-	now    time.Time
-}
-
-// deliver delivers a message at a time, and returns the decision and the message that follows.
-func (i *instance) deliver(t *testing.T, at time.Time, content []byte) (decision.Decision, []byte) {
-	t.Helper()
-	i.now = at
-	in := i.rules.Open(content, "id", 64<<10, at)
-	w := decision.World{Arrived: at, Now: at}
-	if !i.rules.IsDue(&in, w) {
-		t.Fatalf("not due: %s, %v", content, in.Malformed)
-	}
-	o := i.client.Do(t.Context(), in.Envelope)
-	d := i.rules.Decide(&in, &decision.Verdict{Outcome: &o}, w)
-	return d, i.rules.Compose(in, d, "queue", at).Content
-}
-
-// TestRevokedTokens: tokens are revoked within a minute, while two instances use them. No call is given up, but those
-// that are refused with each token, at the second refusal in a row. Its messages alone know which.
-func TestRevokedTokens(t *testing.T) {
-	native := func(path string) []byte {
-		return []byte(`{"asyncCaller":1,"requestId":"r","call":{"url":"https://a.example` + path + `"}}`)
-	}
-	nexus := func(path string) []byte {
-		request := base64.StdEncoding.EncodeToString([]byte("GET " + path + " HTTP/1.1\r\nHost: a.example\r\n\r\n"))
-		return []byte(`{"Organization":"acme","Environment":"prod","CreatedAt":"2026-01-31T11:00:00+00:00",` +
-			`"DeadlineAt":"2026-02-07T11:00:00+00:00","RawRequest":{"Id":"r","CallOutUriScheme":"https",` +
-			`"CallOut":"` + request + `"}}`)
-	}
-	for name, message := range map[string]func(path string) []byte{"native": native, "nexus": nexus} {
+// TestTokenThatIsTooNew: a token that a target refuses before it may be replaced is no reason to give up, once. Only
+// the message knows that the attempt before it has ended in the same way.
+func TestTokenThatIsTooNew(t *testing.T) {
+	const end = `"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGEuZXhhbXBsZQ0KDQo="}}`
+	for name, content := range map[string]string{
+		"native": `{"asyncCaller":1,"requestId":"r","call":{"url":"https://a.example"}}`,
+		"nexus":  `{"Organization":"o","Environment":"e","RawRequest":{"Id":"r","CallOutUriScheme":"https",` + end,
+	} {
 		t.Run(name, func(t *testing.T) {
-			const noRight = "/no-right"
-			var tokens atomic.Int32 // the last one is valid
-			client := func() *outbound.Client {
-				client, _ := newSecureNetwork(t, func(w http.ResponseWriter, r *http.Request) {
-					isValid := r.Header.Get("Authorization") == fmt.Sprintf("Bearer t%d", tokens.Load())
-					if !isValid || r.URL.Path == noRight {
-						w.WriteHeader(http.StatusUnauthorized)
-						_, _ = io.WriteString(w, "why")
-					}
-				})
-				return client
-			}
+			status := http.StatusUnauthorized
+			client, _ := newSecureNetwork(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 			profiles := mustProfiles(t, "{"+withAuth("")+"}")
-			instances := map[string]*instance{}
-			for _, name := range []string{"a", "b"} {
-				i := &instance{client: client().WithProfiles(profiles)}
-				i.rules = decision.Rules{Expiration: 168 * time.Hour, Retry: retry.Default(), Profiles: profiles}
-				i.client.WithTokens(credential.New(credential.Config{
-					Fetch: func(context.Context, targets.Credential) (credential.Token, error) {
-						value := secret.Text(fmt.Sprintf("t%d", tokens.Load()))
-						return credential.Token{Value: value, End: i.now.Add(time.Hour)}, nil
-					},
-					Now: func() time.Time { return i.now }, Random: func() float64 { return 0 }, Log: zerolog.Nop(),
-				}))
-				instances[name] = i
+			early := &outbound.NoTokenError{Cause: "too early"}
+			client.WithProfiles(profiles).WithTokens(tokens{problemOfReplace: early})
+			rules := decision.Rules{Expiration: 168 * time.Hour, Retry: retry.Default(), Profiles: profiles}
+			now := time.Now()
+			deliver := func(content []byte) (decision.Decision, []byte) {
+				t.Helper()
+				now = now.Add(time.Hour)
+				in, w := rules.Open(content, "id", 64<<10, now), decision.World{Arrived: now, Now: now}
+				if !rules.IsDue(&in, w) {
+					t.Fatalf("not due: %s, %v", content, in.Malformed)
+				}
+				o := client.Do(t.Context(), in.Envelope)
+				d := rules.Decide(&in, &decision.Verdict{Outcome: &o}, w)
+				return d, rules.Compose(in, d, "queue", now).Content
 			}
-			begin := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-			messages := map[string][]byte{}
-			for _, step := range []struct {
-				seconds       int
-				revokes       bool
-				instance      string
-				message, path string
-				action        decision.Action
-				reason        decision.Reason
-				attempts      int
-			}{
-				{0, true, "a", "1", "/", decision.Finish, decision.Delivered, 1},
-				{0, false, "b", "2", "/", decision.Finish, decision.Delivered, 1},
-				{1, true, "a", "3", "/", decision.Finish, decision.Delivered, 1}, // with another token, at once
-				{20, true, "a", "4", "/", decision.Reschedule, decision.Auth, 1},
-				{20, false, "a", "5", "/", decision.Reschedule, decision.Auth, 1},
-				{21, false, "b", "6", "/", decision.Finish, decision.Delivered, 1},
-				{80, false, "a", "4", "/", decision.Finish, decision.Delivered, 2},
-				{80, false, "b", "5", "/", decision.Finish, decision.Delivered, 2},
-				{81, true, "b", "12", "/", decision.Finish, decision.Delivered, 1}, // a minute after message 6
-				{82, false, "a", "13", "/", decision.Reschedule, decision.Auth, 1},
-				{142, false, "a", "13", "/", decision.Finish, decision.Delivered, 2},
-				{140, false, "b", "7", noRight, decision.Reschedule, decision.Auth, 1},
-				{200, false, "b", "7", noRight, decision.DeadLetter, decision.Rejected, 2},
-				{211, false, "a", "8", noRight, decision.DeadLetter, decision.Rejected, 1}, // with another token, too
-				{212, false, "b", "9", noRight, decision.Reschedule, decision.Auth, 1},
-				{280, false, "b", "10", noRight, decision.DeadLetter, decision.Rejected, 1},
-				{281, false, "b", "9", noRight, decision.DeadLetter, decision.Rejected, 2}, // it is too early again
-				{282, false, "b", "11", "/", decision.Finish, decision.Delivered, 1},
-			} {
-				if step.revokes {
-					tokens.Add(1)
-				}
-				content, isKnown := messages[step.message]
-				if !isKnown {
-					content = message(step.path)
-				}
-				at := begin.Add(time.Duration(step.seconds) * time.Second)
-				d, next := instances[step.instance].deliver(t, at, content)
-				messages[step.message] = next
-				if d.Action != step.action || d.Reason != step.reason || d.State.Attempts != step.attempts {
-					t.Errorf("%d s, message %s at %s: %s, %s, %d attempts", step.seconds, step.message, step.instance,
-						d.Action, d.Reason, d.State.Attempts)
-				}
-				isLate := d.Reason == decision.Auth && (d.Delay < time.Minute || d.Status != 401)
-				if isLate {
-					t.Errorf("message %s comes back in %v after status %d", step.message, d.Delay, d.Status)
-				}
+			d, next := deliver([]byte(content))
+			if d.Reason != decision.Auth || d.Delay < time.Minute || d.Status != 401 {
+				t.Errorf("after a 401: %+v", d)
+			}
+			d, _ = deliver(next)
+			if d.Action != decision.DeadLetter || d.Reason != decision.Rejected || d.State.Attempts != 2 {
+				t.Errorf("after two of them: %+v", d)
+			}
+			status = http.StatusOK
+			if d, _ = deliver(next); d.Reason != decision.Delivered {
+				t.Errorf("after an answer in place of the second: %+v", d)
 			}
 		})
 	}
@@ -520,7 +393,6 @@ func TestRevokedTokens(t *testing.T) {
 
 // TestTokenServers: what comes of the answers of token servers. No problem repeats an answer.
 func TestTokenServers(t *testing.T) {
-	long := strings.Repeat("t", 20<<10)
 	answer := func(status int, kind, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", kind)
@@ -528,123 +400,64 @@ func TestTokenServers(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		}
 	}
-	const isJSON = "application/json"
+	const minute, operator = time.Minute, true
+	const isJSON, isText, isForm = "application/json", "text/plain; a=b", "application/x-www-form-urlencoded"
+	const abc, none = `{"access_token":"abc"`, "the answer has no bearer token"
+	long := `"` + strings.Repeat("x", 64<<10) + `"`
 	for name, test := range map[string]struct {
 		answer http.HandlerFunc
-		token  string
-		life   time.Duration
+		life   time.Duration // of the token abc, or a problem
 		want   string
 		fault  bool
 	}{
-		"token": {
-			answer(200, isJSON, `{"access_token":"abc","token_type":"Bearer","expires_in":3599}`), "abc",
-			3599 * time.Second, "", false,
-		},
-		"bearer_token": { // of Apigee
-			answer(200, isJSON, `{"access_token":"abc","token_type":"BearerToken","expires_in":"60"}`), "abc",
-			time.Minute, "", false,
-		},
-		"bearer_words": {
-			answer(200, isJSON, `{"access_token":"abc","token_type":"bearer_token"}`), "abc",
-			5 * time.Minute, "", false,
-		},
-		"json_as_text": {
-			answer(200, "text/plain; a=b", `{"access_token":"abc","token_type":"bearer","expires_in":60}`), "abc",
-			time.Minute, "", false,
-		},
-		"json_as_form": {
-			answer(200, "application/x-www-form-urlencoded", "\r\n {\"access_token\":\"abc\",\"expires_in\":60}"),
-			"abc", time.Minute, "", false,
-		},
-		"json_after_bom": {
-			answer(200, isJSON, "\ufeff{\"access_token\":\"abc\",\"expires_in\":60}"), "abc", time.Minute, "", false,
-		},
-		"form_as_text": {
-			answer(200, "text/plain", `access_token=abc&token_type=bearer&expires_in=60`), "abc",
-			time.Minute, "", false,
-		},
-		"no_expires_in": {answer(200, isJSON, `{"access_token":"abc"}`), "abc", 5 * time.Minute, "", false},
-		"expires_text": {
-			answer(200, isJSON, `{"access_token":"abc","expires_in":"60"}`), "abc", time.Minute, "", false,
-		},
-		"long_token": {
-			answer(200, isJSON, `{"access_token":"`+long+`","expires_in":60}`), long, time.Minute, "", false,
-		},
-		"status_500": {answer(500, isJSON, canary), "", 0, "status 500", false},
-		"status_429": {answer(429, isJSON, canary), "", 0, "status 429", false},
-		"status_404": {answer(404, isJSON, canary), "", 0, "status 404", true},
-		"html":       {answer(200, "text/html", "<p>"+canary), "", 0, "the answer has no bearer token", false},
-		"text":       {answer(200, "text/plain", canary), "", 0, "the answer has no bearer token", false},
-		"redirect": {
-			func(w http.ResponseWriter, r *http.Request) {
-				http.Redirect(w, r, "https://evil.example/?"+canary, http.StatusTemporaryRedirect)
-			}, "", 0, "status 307", true,
-		},
-		"endless": {
-			func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = io.WriteString(w, `{"access_token":"`)
-				for err := error(nil); err == nil; {
-					_, err = io.WriteString(w, canary)
-				}
-			}, "", 0, "the answer has no bearer token", false,
-		},
-		"too_long": {
-			answer(200, isJSON, `{"access_token":"abc","x":"`+strings.Repeat("x", 64<<10)+`"}`), "", 0,
-			"the answer has no bearer token", false,
-		},
+		"token":          {answer(200, isJSON, abc+`,"token_type":"Bearer","expires_in":60}`), minute, "", false},
+		"of_apigee":      {answer(200, isJSON, abc+`,"token_type":"BearerToken","expires_in":60}`), minute, "", false},
+		"bearer_words":   {answer(200, isJSON, abc+`,"token_type":"bearer_token"}`), 5 * minute, "", false},
+		"json_as_text":   {answer(200, isText, abc+`,"expires_in":"60"}`), minute, "", false},
+		"json_as_form":   {answer(200, isForm, "\r\n "+abc+`,"expires_in":60}`), minute, "", false},
+		"json_after_bom": {answer(200, isJSON, "\ufeff"+abc+`,"expires_in":60}`), minute, "", false},
+		"form_as_text":   {answer(200, isText, "access_token=abc&token_type=bearer&expires_in=60"), minute, "", false},
+
+		"status_500":   {answer(500, isJSON, canary), 0, "status 500", false},
+		"status_429":   {answer(429, isJSON, `{"error":"invalid_request"}`), 0, "invalid_request, status 429", false},
+		"status_404":   {answer(404, isJSON, canary), 0, "status 404", operator},
+		"unknown_code": {answer(503, isJSON, `{"error":"`+canary+`"}`), 0, "status 503", false},
 		"invalid_client": {
-			answer(401, isJSON, `{"error":"invalid_client","error_description":"`+canary+`"}`), "", 0,
-			"invalid_client, status 401", true,
+			answer(401, isJSON, `{"error":"invalid_client","error_description":"`+canary+`"}`), 0,
+			"invalid_client, status 401", operator,
 		},
-		"invalid_scope_with_200": {
-			answer(200, isJSON, `{"error":"invalid_scope"}`), "", 0, "invalid_scope, status 200", true,
-		},
-		"error_as_text": {
-			answer(400, "text/plain; charset=utf-8", `{"error":"invalid_scope"}`), "", 0, "invalid_scope, status 400",
-			true,
-		},
-		"error_as_text_with_200": {
-			answer(200, "text/plain", `{"error":"invalid_client"}`), "", 0, "invalid_client, status 200", true,
-		},
-		"error_and_429": {
-			answer(429, isJSON, `{"error":"invalid_request"}`), "", 0, "invalid_request, status 429", false,
-		},
-		"blank_text":   {answer(200, "text/plain", " \n"), "", 0, "the answer has no bearer token", false},
-		"status_410":   {answer(410, isJSON, canary), "", 0, "status 410", true},
-		"unknown_code": {answer(503, isJSON, `{"error":"`+canary+`"}`), "", 0, "status 503", false},
-		"other_type": {
-			answer(200, isJSON, `{"access_token":"abc","token_type":"DPoP"}`), "", 0,
-			"the answer has no bearer token", false,
-		},
-		"line_break": {
-			answer(200, isJSON, `{"access_token":"a\r\nX-A: b"}`), "", 0, "the answer has no bearer token", false,
-		},
+		"error_with_200": {answer(200, isText, `{"error":"invalid_scope"}`), 0, "invalid_scope, status 200", operator},
+		"text":           {answer(200, isText, canary), 0, none, false},
+		"blank_text":     {answer(200, isText, " \n"), 0, none, false},
+		"too_long":       {answer(200, isJSON, abc+`,"x":`+long+`}`), 0, none, false},
+		"other_type":     {answer(200, isJSON, abc+`,"token_type":"DPoP"}`), 0, none, false},
+		"line_break":     {answer(200, isJSON, `{"access_token":"a\r\nX-A: b"}`), 0, none, false},
+		"redirect":       {http.RedirectHandler("//evil.example?"+canary, 307).ServeHTTP, 0, "status 307", operator},
 		"closed": {
-			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "", 0,
+			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0,
 			"connection closed before the answer", false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := newSecureNetwork(t, test.answer)
-			profiles := mustProfiles(t, "{"+withAuth("")+"}").Credentials()
-			c := profiles["*.example"]
+			c := mustProfiles(t, "{"+withAuth("")+"}").Credentials()["*.example"]
 			token, err := credential.NewFetch(client.TokenClient())(t.Context(), c)
-			if test.want != "" {
-				problem, ok := errors.AsType[*credential.ProblemError](err)
-				if !ok || problem.Text != test.want || problem.ByOperator != test.fault {
-					t.Errorf("got %v, want %s", err, test.want)
-				}
-				if cause := credential.Cause(c, err); cause != "no token: "+test.want+" (l.example)" {
-					t.Errorf("cause %q", cause)
-				}
-				if n := len(server.all()); n != 1 {
-					t.Errorf("%d requests", n)
+			if n := len(server.all()); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+			if test.want == "" {
+				off := time.Until(token.End) - test.life
+				if token.Value != "abc" || err != nil || off.Abs() > time.Minute/2 {
+					t.Errorf("got %d bytes until %v, %v", len(token.Value), token.End, err)
 				}
 				return
 			}
-			off := time.Until(token.End) - test.life
-			if string(token.Value) != test.token || err != nil || off.Abs() > time.Minute/2 {
-				t.Errorf("got %d bytes until %v, %v", len(token.Value), token.End, err)
+			problem, ok := errors.AsType[*credential.ProblemError](err)
+			if !ok || problem.Text != test.want || problem.ByOperator != test.fault {
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+			if cause := credential.Cause(c, err); cause != "no token: "+test.want+" (l.example)" {
+				t.Errorf("cause %q", cause)
 			}
 		})
 	}

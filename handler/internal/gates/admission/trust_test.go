@@ -30,7 +30,7 @@ func TestPartOfTargets(t *testing.T) {
 		"concurrency":      {poolSize, 300, 1, 224, false, false, 112, "untrusted"},
 		"hang":             {poolSize, 300, 1, 0, false, true, 56, "hanging"},
 		"all_functions":    {poolSize, 300, 11, 0, false, false, 256, "untrusted"},
-		"hang_everywhere":  {poolSize, 300, 11, 0, false, true, 128, "hanging"},
+		"hang_everywhere":  {poolSize, 100, 11, 0, false, true, 128, "hanging"},
 		"few_slots":        {8, 300, 1, 0, false, false, 8, "untrusted"},
 		"few_targets":      {poolSize, 5, 1, 0, false, false, 94, ""},
 		"two_targets_hang": {poolSize, 2, 1, 0, false, true, 38, ""},
@@ -46,16 +46,24 @@ func TestPartOfTargets(t *testing.T) {
 				}
 			}
 			calls, detail := 0, ""
-			for i := range 4 * 11 * row.hosts * 10 {
-				r := b.due(fmt.Sprintf("t%d.example", i%row.hosts))
-				r.Intake.Profile.Scope = r.Intake.Envelope.Call.Target.Host
-				r.Message.Function = fmt.Sprint(function, i/row.hosts%row.functions)
+			enter := func(host string, n int) {
+				r := b.due(host)
+				r.Intake.Profile.Scope = host
+				r.Message.Function = fmt.Sprint(function, n)
 				r.LastAttempt = row.last
 				slot, refusal := b.enter(r)
 				if slot != nil {
 					calls++
 				} else if detail == "" {
 					detail = refusal.Detail
+				}
+			}
+			for before := -1; calls > before; { // until a round has no more calls
+				before = calls
+				for n := range row.functions {
+					for _, host := range hosts(row.hosts) {
+						enter(host, n)
+					}
 				}
 			}
 			if calls != row.want || row.detail != "" && detail != row.detail {
@@ -149,7 +157,7 @@ func TestTrial(t *testing.T) {
 // each has been called again and again after the same time. One answer makes a target trusted again.
 func TestHangingLosesTrust(t *testing.T) {
 	const perSecond, most = 36, 190
-	for _, targets := range []int{20, 60, 170, 180, 300, 1000} {
+	for _, targets := range []int{20, 180, 1000} {
 		b := newBench(t, poolSize)
 		var hang []*slot
 		for i := range 120 * perSecond {
@@ -184,19 +192,4 @@ func TestTrustAmongManyTargets(t *testing.T) {
 	c.fill(hosts(300)...)
 	c.calls(many, unreachable)
 	c.mustSlot("healthy.example")
-}
-
-// TestLineOfHangingTargets: messages that find no slot because many targets hang do not come back all the time.
-func TestLineOfHangingTargets(t *testing.T) {
-	b := newBench(t, poolSize)
-	b.fill(hosts(300)...)
-	b.now = b.now.Add(time.Minute)
-	var total time.Duration
-	const messages = 3000
-	for i := range messages {
-		total += b.mustRefuse(fmt.Sprintf("n%d.example", i), decision.Busy).Delay
-	}
-	if mean := total / messages; mean < 5*time.Minute {
-		t.Errorf("they come back after %v, want minutes", mean)
-	}
 }

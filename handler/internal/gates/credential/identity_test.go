@@ -53,29 +53,20 @@ func TestManagedIdentity(t *testing.T) {
 
 // TestManagedIdentityFails: one request for each try, and no problem repeats an answer.
 func TestManagedIdentityFails(t *testing.T) {
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"message":"C4nary"}`, code) }
+	}
 	for name, test := range map[string]struct {
 		answer http.HandlerFunc
 		want   string
 		fault  bool
 	}{
-		"no_identity": {func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, `{"message":"C4nary"}`, http.StatusBadRequest)
-		}, "status 400", true},
-		"away": {func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "C4nary", http.StatusServiceUnavailable)
-		}, "status 503", false},
-		"updating": {func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "C4nary", http.StatusNotFound)
-		}, "status 404", false},
-		"restarting": {func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "C4nary", http.StatusGone)
-		}, "status 410", false},
-		"busy": {func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "C4nary", http.StatusTooManyRequests)
-		}, "status 429", false},
-		"denied": {func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "C4nary", http.StatusForbidden)
-		}, "status 403", true},
+		"no_identity": {status(400), "status 400", true},
+		"denied":      {status(403), "status 403", true},
+		"updating":    {status(404), "status 404", false},
+		"restarting":  {status(410), "status 410", false},
+		"busy":        {status(429), "status 429", false},
+		"away":        {status(503), "status 503", false},
 		"html": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, "<p>C4nary")
 		}, "the identity endpoint gives no usable answer", false},

@@ -132,42 +132,17 @@ func TestDeadlineByTheClockOfTheTable(t *testing.T) {
 	}
 }
 
-// TestTwoAdapters: a handler and a worker that serve the same queues share the limits of targets if they have one name,
-// and only then.
-func TestTwoAdapters(t *testing.T) {
-	const permits, perMinutes = 3, 1
-	for name, test := range map[string]struct {
-		worker string // the name of the app in the worker
-		counts int    // how often a limit counts
-	}{"one_name": {"shop", 1}, "two_names": {"shop-worker", 2}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var table memory.Table
-				adapters := []*limit.Limits{
-					instanceOf(t, &table, "shop", "a", &bytes.Buffer{}),
-					instanceOf(t, &table, test.worker, "b", &bytes.Buffer{}),
-				}
-				begun := func(p targets.Profile) (n int) {
-					for range 2 * permits {
-						for _, adapter := range adapters {
-							pass, verdict := adapter.Enter(t.Context(), due(p, 0))
-							if verdict == nil {
-								n++
-								defer pass.Ended(&decision.Outcome{}, time.Now())
-							}
-						}
-					}
-					return n
-				}
-				if n := begun(atATime("t.example", permits)); n != test.counts*permits {
-					t.Errorf("%d calls at a time, want %d times %d", n, test.counts, permits)
-				}
-				if n := begun(perMinute("u.example")); n != test.counts*perMinutes {
-					t.Errorf("%d calls at once, want %d times %d", n, test.counts, perMinutes)
-				}
-			})
-		})
-	}
+// TestTwoApps: apps of two names do not share the limits of targets.
+func TestTwoApps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table memory.Table
+		for _, app := range []string{"shop", "shop-worker"} {
+			l := instanceOf(t, &table, app, "a", &bytes.Buffer{})
+			p := atATime("t.example", 1)
+			defer mustEnter(t, l, due(p, 0))()
+			mustRefuse(t, l, due(p, 0))
+		}
+	})
 }
 
 // TestPermits: the instances share the permits as long as calls last, and those of an instance that stops renewing them
@@ -418,51 +393,9 @@ func TestNoTable(t *testing.T) {
 	})
 }
 
-// TestDamagedRow: a row that somebody has damaged counts as new.
-func TestDamagedRow(t *testing.T) {
-	for name, content := range map[string]string{
-		"no_json": "x", "null": "null", "list": "[]", "negative": `{"issued":-5,"front":-1,"mean":-1}`,
-		"far": `{"next":"9999-01-01T00:00:00Z","issued":9223372036854775807,"mean":1e300}`,
-		"turn": `{"issued":5,"front":5,"next":"9999-01-01T00:00:00Z",` +
-			`"holders":{"x":{"permits":9,"until":"9999-01-01T00:00:00Z"},` +
-			`"y":{"permits":-9,"until":"2000-01-01T00:05:00Z"}}}`,
-		"deep": strings.Repeat("[", 30_000),
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var table memory.Table
-				l := instance(t, &table, "a", &bytes.Buffer{})
-				p := targets.Profile{Scope: "t.example", Rate: 1, Burst: 1, Concurrency: 2}
-				mustEnter(t, l, due(p, 0))()
-				<-time.After(time.Minute)
-				all := storage.Query{Partition: limit.Partition}
-				err := table.List(t.Context(), all, func(row storage.Entity) error {
-					row.Values["content"] = []byte(content)
-					_, err := table.Replace(t.Context(), row)
-					return err
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for ticket := int64(0); ; {
-					pass, verdict := l.Enter(t.Context(), due(p, ticket))
-					if verdict == nil {
-						pass.Ended(&decision.Outcome{}, time.Now())
-						break
-					}
-					ticket = verdict.Refusal.Ticket
-					<-time.After(verdict.Refusal.Delay)
-				}
-				if waited := time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); waited > 90*time.Second {
-					t.Errorf("called after %v", waited)
-				}
-			})
-		})
-	}
-}
-
 // TestManyTargets: a sender who names any number of targets takes bounded memory, and each limit still holds.
 func TestManyTargets(t *testing.T) {
+	const many = 5000
 	for name, table := range map[string]storage.Table{"table": &memory.Table{}, "no_table": nil} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -472,14 +405,14 @@ func TestManyTargets(t *testing.T) {
 				}
 				mustEnter(t, l, due(hourly("victim.example"), 0))
 				called := 0
-				for i := range 10_000 {
+				for i := range many {
 					_, verdict := l.Enter(t.Context(), due(hourly(fmt.Sprintf("t%d.example", i)), 0))
 					if verdict == nil {
 						called++
 					}
 				}
 				mustRefuse(t, l, due(hourly("victim.example"), 0))
-				if table == nil && called > 4096+256 || table != nil && called != 10_000 {
+				if table == nil && called > 4096+256 || table != nil && called != many {
 					t.Errorf("%d calls", called)
 				}
 			})
@@ -499,11 +432,11 @@ func TestManyAtOnce(t *testing.T) {
 		p := atATime("t.example", 3)
 		var inFlight, peak, calls atomic.Int32
 		var working sync.WaitGroup
-		for n := range 60 {
+		for n := range 30 {
 			random := rand.New(rand.NewPCG(uint64(n), 1))
 			working.Go(func() {
 				ticket := int64(0)
-				for range 50 {
+				for range 30 {
 					lossy.isCut.Store(random.IntN(20) == 0)
 					pass, verdict := all[random.IntN(3)].Enter(t.Context(), due(p, ticket))
 					if verdict != nil {
@@ -520,7 +453,7 @@ func TestManyAtOnce(t *testing.T) {
 			})
 		}
 		working.Wait()
-		if peak.Load() != 3 || calls.Load() < 100 {
+		if peak.Load() != 3 || calls.Load() < 50 {
 			t.Errorf("%d calls, %d at the same time", calls.Load(), peak.Load())
 		}
 	})
@@ -592,9 +525,9 @@ func TestFloodOfTargets(t *testing.T) {
 		synctest.Wait()
 		var calls []time.Time
 		ticket, next := int64(0), time.Now()
-		for range 12 * 60 {
-			<-time.After(time.Minute)
-			flood(200)
+		for range 12 * 12 {
+			<-time.After(5 * time.Minute)
+			flood(30)
 			if time.Now().Before(next) {
 				continue
 			}

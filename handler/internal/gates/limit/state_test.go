@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -218,6 +219,13 @@ func FuzzLine(f *testing.F) {
 	seed, _ := json.Marshal(state{Issued: begin, Front: begin - 5, Mean: 1, Next: now, LeftAt: now})
 	f.Add(seed, int64(begin-1), int64(0), 2, 1.0, 1, 0)
 	f.Add([]byte(`{"issued":9e99}`), int64(math.MinInt64), int64(envelope.MaxTicket), 0, 0.001, 10_000, 3)
+	for _, damaged := range []string{
+		"x", "null", "[]", `{"issued":-5,"front":-1,"mean":-1}`, strings.Repeat("[", 30_000),
+		`{"issued":9223372036854775807,"next":"9999-01-01T00:00:00Z","mean":1e300}`,
+		`{"issued":5,"front":5,"holders":{"y":{"permits":-9,"until":"2026-11-01T12:00:30Z"}}}`,
+	} {
+		f.Add([]byte(damaged), int64(1), int64(5), 2, 1.0, 1, 0)
+	}
 	f.Add([]byte(`{"issued":1,"front":1e8,"mean":3599,"next":"0001-01-01T00:00:00Z","holders":{"i":{"permits":-1}}}`),
 		int64(1), int64(-1), 10_000, 0.0, 1, 1)
 	f.Add([]byte(`{"issued":2000000000,"front":1000000001,"leftAt":"9999-01-01T00:00:00Z",`+

@@ -24,28 +24,27 @@ func (c *counted) List(ctx context.Context, q storage.Query, see func(storage.En
 	})
 }
 
-// TestReader: a reader that reads every two seconds reads each row about once, and always has the last hour.
+// TestReader: a reader that reads every ten seconds reads each row about once, and always has the last hour.
 func TestReader(t *testing.T) {
+	const perMinute = 6
 	synctest.Test(t, func(t *testing.T) {
 		var table counted
 		a := start(t, &table, "a")
 		reader := sight.NewReader(&table)
-		calls := 0
-		for minute := range 130 {
-			for range 30 {
+		for minute := range 70 {
+			for range perMinute {
 				a.deliver("one.example")
-				calls++
 				got := read(t, reader, "one.example")
 				hour, last := got.LastHour.Delivered, got.Last5Minutes.Delivered
-				if hour != 30*min(minute, 60) && hour != 30*min(minute-1, 60) ||
-					last != 30*min(minute, 5) && last != 30*min(minute-1, 5) {
+				if hour != perMinute*min(minute, 60) && hour != perMinute*min(minute-1, 60) ||
+					last != perMinute*min(minute, 5) && last != perMinute*min(minute-1, 5) {
 					t.Fatalf("in minute %d: %d and %d", minute, hour, last)
 				}
-				<-time.After(2 * time.Second)
+				<-time.After(time.Minute / perMinute)
 			}
 		}
 		a.stop()
-		if table.rows > 130*4 {
+		if table.rows > 70*4 {
 			t.Errorf("%d rows were read", table.rows)
 		}
 	})
