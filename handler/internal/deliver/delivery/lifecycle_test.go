@@ -74,7 +74,7 @@ func TestTargetThatAlwaysFails(t *testing.T) {
 // policy cycles, and not after the latest deadline that the operator allows.
 func TestHostileDelays(t *testing.T) {
 	const (
-		lasts  = 30 * time.Second
+		lasts  = 15 * time.Second
 		end    = `,"deadline":"9999-12-31T23:59:59Z"`
 		cycles = `,"retry":{"policy":"cycles","receiveRetryCount":999,"maxRetryCycles":99,"retryCycleDelay":"1ns"}`
 	)
@@ -92,7 +92,6 @@ func TestHostileDelays(t *testing.T) {
 		"named":             {end + `,"retry":"fast"`, 1, false},
 		"cycles":            {end + cycles, 10, false},
 		"full":              {end + `,"retry":{"schedule":["0s"]}`, 1, true},
-		"full_cycles":       {end + cycles, 10, true},
 		"forged_state": {end +
 			`,"retry":{"schedule":["0s"]},"attempts":2147483647,"nextAttemptAt":"1990-01-01T00:00:00Z"`, 1, false},
 		"created_in_future":  {`,"createdAt":"9999-01-01T00:00:00Z"`, 1, false},
@@ -140,7 +139,7 @@ func TestHostileDelays(t *testing.T) {
 	}
 }
 
-// TestLargestEnvelopeSurvives: an envelope as large as a message can hold goes through fifty reschedules,
+// TestLargestEnvelopeSurvives: an envelope as large as a message can hold goes through twelve reschedules,
 // its call unchanged byte for byte, and every message fits the queue.
 func TestLargestEnvelopeSurvives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +152,7 @@ func TestLargestEnvelopeSurvives(t *testing.T) {
 		}
 		b := setup(t, &target{})
 		b.target.answer = func(context.Context, *envelope.Envelope) decision.Outcome {
-			if len(b.target.calls) > 50 {
+			if len(b.target.calls) > 12 {
 				return decision.Outcome{Status: 200}
 			}
 			return decision.Outcome{Failure: decision.FailureConnect, Detail: "connection refused"}
@@ -173,7 +172,7 @@ func TestLargestEnvelopeSurvives(t *testing.T) {
 				t.Fatalf("call %d is attempt %d, or sent another body", i+1, made.attempt)
 			}
 		}
-		if n := len(b.target.calls); n != 51 || highest != 1 {
+		if n := len(b.target.calls); n != 13 || highest != 1 {
 			t.Errorf("%d calls, dequeue count up to %d", n, highest)
 		}
 		b.wantEmpty(t, poisonQueue)

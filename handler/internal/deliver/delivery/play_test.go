@@ -215,8 +215,8 @@ const nexusMessage = `{"Organization":"acme","Environment":"prd","OriginalReques
 
 const retention = 90 * 24 * time.Hour
 
-// leaseChange returns what the host says wrongly about a message: none of it, an old receipt, another message's id, a
-// later delivery, or that it expires at a time.
+// leaseChange returns what the host says wrongly about a message: nothing, not its receipt, id or expiry, an old
+// receipt, another message's id, a later delivery, or that it was inserted or expires at a time.
 func leaseChange(p *play, change string) func(*storage.Message) {
 	what, value, _ := strings.Cut(change, " ")
 	switch what {
@@ -224,6 +224,12 @@ func leaseChange(p *play, change string) func(*storage.Message) {
 		return func(m *storage.Message) { *m = storage.Message{} }
 	case "stale":
 		return func(m *storage.Message) { m.PopReceipt = "of another receive" }
+	case "noReceipt":
+		return func(m *storage.Message) { m.PopReceipt = "" }
+	case "noID":
+		return func(m *storage.Message) { m.ID = "" }
+	case "noExpiry":
+		return func(m *storage.Message) { m.ExpiresAt = time.Time{} }
 	case "other":
 		return func(m *storage.Message) { m.ID = messageID }
 	case "count":
