@@ -42,7 +42,9 @@ func contents() map[string][]byte {
 func FuzzRouted(f *testing.F) {
 	all := contents()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		f.Add(all[name], 503)
+		for _, status := range []int{0, 222, 303} { // delivered, rejected, down
+			f.Add(all[name], status)
+		}
 	}
 	f.Fuzz(func(t *testing.T, content []byte, status int) {
 		content = content[:min(len(content), 48<<10)] // no queue holds more
@@ -58,6 +60,16 @@ func FuzzRouted(f *testing.F) {
 				}
 			}
 			kept := len(b.items(t, routedPoison)) + len(b.items(t, poisonQueue))
+			for _, raw := range b.items(t, routedPoison) {
+				if raw.content != string(content) {
+					t.Errorf("kept %q", raw.content)
+				}
+			}
+			if len(b.items(t, poisonQueue)) == 1 {
+				if letter := b.mustDeadLetter(t); string(letter.Call.Body) != string(content) {
+					t.Errorf("the dead letter has the body %q", letter.Call.Body)
+				}
+			}
 			last := b.linesWith(t, "settled")
 			isDelivered := last[len(last)-1]["reason"] == string(decision.Delivered)
 			if len(b.target.calls) == 0 || isDelivered == (kept == 1) || kept > 1 {
