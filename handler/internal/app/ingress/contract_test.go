@@ -20,8 +20,8 @@ func anEnvelope(extra string) string {
 	return `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"}` + extra + `}`
 }
 
-// TestRefusedInvocations: a body that the host never sends is an error, which does not quote it. Nothing is written, and
-// the host keeps the message.
+// TestRefusedInvocations: a body that the host never sends is an error, which does not quote it. Nothing is written,
+// and the host keeps the message.
 func TestRefusedInvocations(t *testing.T) {
 	for name, row := range map[string]struct {
 		body string

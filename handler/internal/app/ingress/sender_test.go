@@ -46,7 +46,8 @@ func TestSender(t *testing.T) {
 			runs := 0
 			a := newTaskApp(t, func(context.Context) (string, error) { runs++; return "done", nil })
 			for path, next := range map[string]string{
-				function: "the host keeps the message and delivers it again", taskName: "it runs again at its next time",
+				function: "the host keeps the message and delivers it again",
+				taskName: "it runs again at its next time",
 			} {
 				a.log.Reset()
 				request := invocation(t, path, binary(content, goodMetadata))

@@ -259,9 +259,7 @@ func (g golden) check(t *testing.T, section, orSection string, got []item) {
 // span matches the span of our delivery in a traceparent.
 var span = regexp.MustCompile(`(00-[0-9a-f]{32}-)[0-9a-f]{16}`)
 
-var (
-	guid = regexp.MustCompile(`[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}`)
-)
+var guid = regexp.MustCompile(`[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}`)
 
 // guidIn is the first GUID that is a RawRequest's id.
 func guidIn(content string) string {

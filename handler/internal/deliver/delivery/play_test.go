@@ -105,8 +105,8 @@ var directives = map[string]func(p *play, arguments string){
 	"route": func(p *play, members string) { p.queue = routedQueue; p.withRoute(p.t, members) },
 	"text":  func(p *play, _ string) { p.isText = true },
 	// The function of a route without one in routes.json.
-	"route_missing": func(p *play, _ string) { p.queue = routedQueue },
-	"lease":         func(p *play, change string) { p.changeLease = leaseChange(p, change) },
+	"routeMissing": func(p *play, _ string) { p.queue = routedQueue },
+	"lease":        func(p *play, change string) { p.changeLease = leaseChange(p, change) },
 	// How often the host delivers: a number, or "all" until no message is left.
 	"deliveries": func(p *play, n string) {
 		p.deliveries = -1
@@ -118,8 +118,8 @@ var directives = map[string]func(p *play, arguments string){
 	// The host's delete fails, so that it delivers the message again.
 	"repeat": func(p *play, _ string) { p.repeats = true },
 
-	// What the target answers: [N*]STATUS [body], FAILURE[/STATUS] [detail], or that it hangs or
-	// panics. Calls take 40 ms.
+	// What the target answers: [N*]STATUS [body], FAILURE[/STATUS] [detail], or that it hangs or panics. A header and
+	// how long a call takes, usually 40 ms, are those of the answers after them.
 	"target": func(p *play, outcome string) { p.addOutcome(outcome) },
 	"header": func(p *play, line string) {
 		name, value, _ := strings.Cut(line, ": ")
@@ -422,26 +422,26 @@ func (p *play) identity() map[string]string {
 type noted struct {
 	storage.Table
 	p    *play
-	show func(storage.Entity)
+	show func(entity storage.Entity, how string)
 	took time.Duration
 }
 
 func (n noted) Put(ctx context.Context, entities []storage.Entity) error {
 	<-time.After(n.took)
-	n.showAll(entities)
+	n.showAll(entities, "")
 	return n.Table.Put(ctx, entities)
 }
 
 func (n noted) Insert(ctx context.Context, entities []storage.Entity) error {
-	n.showAll(entities)
+	n.showAll(entities, ", unless it has one")
 	return n.Table.Insert(ctx, entities)
 }
 
 // showAll shows entities in the order of their ids: those of one write have no order.
-func (n noted) showAll(entities []storage.Entity) {
+func (n noted) showAll(entities []storage.Entity, how string) {
 	slices.SortFunc(entities, func(a, b storage.Entity) int { return strings.Compare(a.ID, b.ID) })
 	for _, entity := range entities {
-		n.show(entity)
+		n.show(entity, how)
 	}
 }
 
@@ -454,14 +454,14 @@ func (n noted) Delete(ctx context.Context, keys []storage.Key) error {
 }
 
 // sayOutcome says what the row of a message of a run says.
-func (p *play) sayOutcome(entity storage.Entity) {
+func (p *play) sayOutcome(entity storage.Entity, _ string) {
 	o := rows.Decode[record.Outcome](entity)
 	p.say("outcome %s of run %s: %s %s %d at %s %q", o.ID, o.Partition, o.Action, o.Reason, o.Status, o.TargetHost,
 		o.Cause)
 }
 
 // sayRow says what the row of a message says, and checks it.
-func (p *play) sayRow(entity storage.Entity) {
+func (p *play) sayRow(entity storage.Entity, how string) {
 	r := rows.Decode[record.Row](entity)
 	about := fmt.Sprintf("%s %s %s%s, %s, status %d, cause %q, answer %q, attempts %d", r.RequestID, r.Method,
 		r.TargetHost, r.PathPattern, r.Reason, r.Status, r.Cause, r.Answer, r.Attempts)
@@ -469,9 +469,9 @@ func (p *play) sayRow(entity storage.Entity) {
 		about += ", written more than once"
 	}
 	if r.IsDeadLetter() {
-		p.say("row of dead letter %s: %s", r.ID, about)
+		p.say("row of dead letter %s%s: %s", r.ID, how, about)
 	} else {
-		p.say("row of %s: %s, next %v, deadline %v", r.ID, about, p.since(r.NextAttemptAt), p.since(r.Deadline))
+		p.say("row of %s%s: %s, next %v, deadline %v", r.ID, how, about, p.since(r.NextAttemptAt), p.since(r.Deadline))
 	}
 	all := p.store.All(r.Partition)
 	at := slices.IndexFunc(all, func(m storage.Message) bool { return m.ID == r.ID })
@@ -517,8 +517,9 @@ func (p *play) sayHistory() {
 			found, _, err := history.Find(p.t.Context(), &p.tables, of, id)
 			p.must(err)
 			for _, e := range found {
-				fmt.Fprintf(&p.out, "history %s %s %s at %s: %s %s %d, attempts %d, in %s\n", e.RequestID, e.Queue,
-					e.MessageID, e.TargetHost, e.Action, e.Reason, e.Status, e.Attempts, e.Table)
+				fmt.Fprintf(&p.out, "history %s %s %s at %s: %s %s %d, attempts %d, trail %d, ended %v, trace %s, "+
+					"in %s\n", e.RequestID, e.Queue, e.MessageID, e.TargetHost, e.Action, e.Reason, e.Status, e.Attempts,
+					len(e.Trail), p.since(e.EndedAt), e.TraceID, e.Table)
 			}
 		}
 	}
