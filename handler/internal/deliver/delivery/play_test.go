@@ -518,8 +518,8 @@ func (p *play) sayHistory() {
 			p.must(err)
 			for _, e := range found {
 				fmt.Fprintf(&p.out, "history %s %s %s at %s: %s %s %d, attempts %d, trail %d, ended %v, trace %s, "+
-					"in %s\n", e.RequestID, e.Queue, e.MessageID, e.TargetHost, e.Action, e.Reason, e.Status, e.Attempts,
-					len(e.Trail), p.since(e.EndedAt), e.TraceID, e.Table)
+					"in %s\n", e.RequestID, e.Queue, e.MessageID, e.TargetHost, e.Action, e.Reason, e.Status,
+					e.Attempts, len(e.Trail), p.since(e.EndedAt), e.TraceID, e.Table)
 			}
 		}
 	}
