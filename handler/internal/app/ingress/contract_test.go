@@ -15,78 +15,13 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-const callback = `,"callback":{"url":"https://sender.example/"}`
-
 // anEnvelope returns an envelope with a plain call and extra members.
 func anEnvelope(extra string) string {
 	return `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"}` + extra + `}`
 }
 
-// TestAnswers: the host may delete a message only when everything that replaces it exists, and every answer has the
-// form that the host requires.
-func TestAnswers(t *testing.T) {
-	for name, row := range map[string]struct {
-		content string
-		target  caller
-		fault   error // of storage
-		status  int
-		outcome string // action and reason of the settled line
-		main    int    // messages on the queues afterwards
-		poison  int
-	}{
-		"delivered":          {anEnvelope(""), answers(204), nil, 200, "finish delivered", 0, 0},
-		"delivered_callback": {anEnvelope(callback), answers(200), nil, 200, "callback delivered", 1, 0},
-		"reschedule":         {anEnvelope(""), answers(503), nil, 200, "reschedule temporary_status", 1, 0},
-		"not_due": {
-			anEnvelope(`,"notBefore":"2999-01-01T00:00:00Z"`), answers(200), nil, 200,
-			"reschedule not_due", 1, 0,
-		},
-		"rejected":          {anEnvelope(""), answers(400), nil, 200, "dead_letter rejected", 0, 1},
-		"rejected_callback": {anEnvelope(callback), answers(400), nil, 200, "callback rejected", 1, 0},
-		"expired": {
-			anEnvelope(`,"deadline":"2020-01-01T00:00:00Z"`), answers(200), nil, 200,
-			"dead_letter expired", 0, 1,
-		},
-		"drop":             {anEnvelope(`,"giveUp":"drop"`), answers(400), nil, 200, "drop rejected", 0, 0},
-		"fault":            {anEnvelope(`,"giveUp":"fault"`), answers(400), nil, 500, "", 0, 0},
-		"malformed":        {"hello", answers(200), nil, 200, "dead_letter malformed", 0, 1},
-		"empty":            {"", answers(200), nil, 200, "dead_letter malformed", 0, 1},
-		"storage_refuses":  {anEnvelope(""), answers(503), storage.ErrRefused, 500, "", 0, 0},
-		"refuses_callback": {anEnvelope(callback), answers(200), storage.ErrRefused, 500, "", 0, 0},
-		"refuses_poison":   {"hello", answers(200), storage.ErrRefused, 500, "", 0, 0},
-		"nothing_to_write": {anEnvelope(""), answers(200), storage.ErrRefused, 200, "finish delivered", 0, 0},
-	} {
-		for mode, body := range map[string]string{
-			"binary": binary(row.content, goodMetadata),
-			"text":   text(t, row.content, goodMetadata),
-		} {
-			t.Run(name+"/"+mode, func(t *testing.T) {
-				a := newApp(t, row.target, func() error { return row.fault })
-
-				reply := post(t, a.start(t), body)
-
-				reply.wantStatus(t, row.status)
-				outcome := ""
-				for _, line := range a.lines(t) {
-					if line["message"] == "settled" && line["invocation_id"] == invocationID {
-						outcome += fmt.Sprint(line["action"], " ", line["reason"])
-					}
-				}
-				if row.status == http.StatusOK && outcome != row.outcome {
-					t.Errorf("the settled lines of the invocation say %q, want once %q", outcome, row.outcome)
-				}
-				if main, poison := len(a.contents(t, mainQueue)), len(a.contents(t, poisonQueue)); main != row.main ||
-					poison != row.poison {
-					t.Errorf("%d messages rescheduled and %d dead letters, want %d and %d", main, poison, row.main,
-						row.poison)
-				}
-			})
-		}
-	}
-}
-
-// TestRefusedInvocations: a body that the host never sends is an error. Nothing is written, and the host keeps the
-// message.
+// TestRefusedInvocations: a body that the host never sends is an error, which does not quote it. Nothing is written,
+// and the host keeps the message.
 func TestRefusedInvocations(t *testing.T) {
 	for name, row := range map[string]struct {
 		body string
@@ -119,6 +54,13 @@ func TestRefusedInvocations(t *testing.T) {
 		"text_not_json":         {`{"Data":{"msg":"\"hello"},"Metadata":{}}`, "JSON string"},
 		"text_and_more":         {`{"Data":{"msg":"\"hello\" \"you\""},"Metadata":{}}`, "JSON string"},
 		"metadata_string":       {`{"Data":{"msg":"aGVsbG8="},"Metadata":"none"}`, ""},
+		"secret_not_json":       {canary, "not JSON"},
+		"secret_data_string":    {`{"Data":"C4nary","Metadata":{}}`, ""},
+		"secret_not_base64":     {`{"Data":{"msg":"C4nary!"},"Metadata":{}}`, "base64"},
+		"secret_not_text":       {`{"Data":{"msg":"\"C4nary"},"Metadata":{}}`, "JSON string"},
+		"secret_metadata":       {`{"Data":{"msg":"aGVsbG8="},"Metadata":"C4nary"}`, ""},
+		"secret_content_object": {`{"Data":{"msg":{"C4nary":"C4nary"}},"Metadata":{}}`, "Data.msg: "},
+		"secret_too_large":      {strings.Repeat(canary, 1<<19), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)
@@ -131,6 +73,7 @@ func TestRefusedInvocations(t *testing.T) {
 			if !strings.Contains(reply.body, row.says) {
 				t.Errorf("%s does not contain %q", reply.body, row.says)
 			}
+			a.wantNoSecret(t, reply)
 			a.wantContents(t, mainQueue)
 			a.wantContents(t, poisonQueue)
 			if line := a.mustOneLine(t); line["level"] != "error" || line["error"] == "" ||
@@ -161,21 +104,6 @@ func TestTolerantBase64(t *testing.T) {
 	}
 }
 
-// TestFraming: in Azure the host sends chunks, under `func start` a length.
-func TestFraming(t *testing.T) {
-	content := mustRead(t, "binary_object.json")
-	for name, body := range map[string]io.Reader{
-		"chunked":        struct{ io.Reader }{strings.NewReader(content)},
-		"content_length": strings.NewReader(content),
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := newApp(t, nil)
-			do(t, a.start(t), http.MethodPost, "/"+function, body).wantStatus(t, http.StatusOK)
-			a.wantContents(t, poisonQueue, forging)
-		})
-	}
-}
-
 // TestLargeInvocations: the largest messages are accepted with the longest escapes, and with members copied into the
 // metadata.
 func TestLargeInvocations(t *testing.T) {
@@ -194,7 +122,8 @@ func TestLargeInvocations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)
-			post(t, a.start(t), row.body).wantStatus(t, http.StatusOK)
+			// under `func start` the host sends a length, and not chunks
+			do(t, a.start(t), http.MethodPost, "/"+function, strings.NewReader(row.body)).wantStatus(t, http.StatusOK)
 			if got := a.contents(t, poisonQueue); len(got) != 1 || got[0] != row.content {
 				t.Errorf("%d dead letters, not the message as it came", len(got))
 			}
@@ -249,7 +178,7 @@ func TestBrokenConnection(t *testing.T) {
 	a.wantContents(t, mainQueue)
 }
 
-// TestRoutes: GET / is answered, and unknown paths and methods are refused.
+// TestRoutes: GET / is answered, and unknown paths and methods are refused. A task runs at its own path alone.
 func TestRoutes(t *testing.T) {
 	for name, row := range map[string]struct {
 		method, path string
@@ -268,12 +197,18 @@ func TestRoutes(t *testing.T) {
 		"get_function":           {http.MethodGet, "/" + function, 405},
 		"put_function":           {http.MethodPut, "/" + function, 405},
 		"post_root":              {http.MethodPost, "/", 405},
+		"task":                   {http.MethodPost, "/" + taskName, 200},
+		"task_in_other_case":     {http.MethodPost, "/nightly", 404},
+		"below_task":             {http.MethodPost, "/" + taskName + "/x", 404},
+		"get_task":               {http.MethodGet, "/" + taskName, 405},
+		"other_task":             {http.MethodPost, "/Weekly", 404},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newApp(t, nil)
+			runs := 0
+			a := newTaskApp(t, func(context.Context) (string, error) { runs++; return "done", nil })
 			reply := do(t, a.start(t), row.method, row.path, strings.NewReader(binary("hello", goodMetadata)))
-			if reply.status != row.status {
-				t.Errorf("answered %d, want %d", reply.status, row.status)
+			if reply.status != row.status || (runs == 1) != (name == "task") {
+				t.Errorf("answered %d after %d runs of the task, want %d", reply.status, runs, row.status)
 			}
 			a.wantContents(t, poisonQueue)
 		})
@@ -345,29 +280,4 @@ func TestPanic(t *testing.T) {
 	a.wantContents(t, poisonQueue)
 	post(t, server, binary(`{"asyncCaller":1,"requestId":"r2","call":{"url":"https://t.example/"}}`, goodMetadata)).
 		wantStatus(t, http.StatusOK)
-}
-
-// TestLogLine: the lines about a message identify it, and those about the end of an envelope have its outcome.
-func TestLogLine(t *testing.T) {
-	a := newApp(t, answers(400))
-
-	post(t, a.start(t), binary(anEnvelope(""), goodMetadata)).wantStatus(t, http.StatusOK)
-
-	lines := a.lines(t)
-	if len(lines) != 2 || lines[0]["message"] != "Giving up on envelope r1: answered 400" ||
-		lines[1]["message"] != "settled" {
-		t.Fatalf("want a line about giving up and a settled line, got\n%s", a.log)
-	}
-	for _, line := range lines {
-		for field, want := range map[string]any{
-			"invocation_id": invocationID, "function": function, "queue": mainQueue, "message_id": messageID,
-			"dequeue_count": 2.0,
-			"request_id":    "r1", "target_host": "t.example", "action": "dead_letter", "reason": "rejected",
-			"attempt": 1.0, "status": 400.0, "detail": "answered 400",
-		} {
-			if line[field] != want {
-				t.Errorf("%s is %v, want %v, in %v", field, line[field], want, line)
-			}
-		}
-	}
 }

@@ -76,8 +76,8 @@ func (a *app) Deliver(ctx context.Context, m delivery.Message) *delivery.Result 
 	return a.deliverer.Deliver(ctx, m)
 }
 
-// newApp returns a handler for one function. The faults make writes to the queues fail.
-func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app {
+// newApp returns a handler for one function.
+func newApp(tb testing.TB, called delivery.Caller) *app {
 	tb.Helper()
 	a := &app{store: memory.New(), log: &lockedBuffer{}}
 	log := zerolog.New(a.log)
@@ -94,7 +94,7 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 			Retry: retry.Default(),
 		},
 		Caller:   called,
-		Settler:  settle.New(faulty{a.store, faults}, storage.Base64),
+		Settler:  settle.New(a.store, storage.Base64),
 		Stopping: tb.Context(),
 		Now:      time.Now,
 		Jitter:   func() float64 { return 0.5 },
@@ -108,20 +108,6 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 	}}
 	a.Handler = ingress.Handler(functions, nil, a, log)
 	return a
-}
-
-type faulty struct {
-	*memory.Queues
-	faults []func() error
-}
-
-func (f faulty) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
-	for _, fault := range f.faults {
-		if err := fault(); err != nil {
-			return storage.Message{}, err
-		}
-	}
-	return f.Queues.Put(ctx, name, item)
 }
 
 // lockedBuffer is a log that is safe for concurrent use.

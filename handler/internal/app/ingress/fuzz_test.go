@@ -14,6 +14,8 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 )
 
+const callback = `,"callback":{"url":"https://sender.example/"}`
+
 // FuzzInvocation posts any body. The handler never panics, and answers 200 only if it has settled the message.
 func FuzzInvocation(f *testing.F) {
 	for _, body := range seeds(f) {

@@ -1,14 +1,13 @@
 package ingress_test
 
 import (
-	"fmt"
+	"context"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 )
 
-// TestSender: a request that the Functions host does not send is refused, and no call is made for it.
+// TestSender: a request that the Functions host does not send is refused. No call is made for it, and no task runs.
 func TestSender(t *testing.T) {
 	const content = `{"asyncCaller":1,"call":{"url":"https://t.example/"}}`
 	for name, c := range map[string]struct {
@@ -44,24 +43,35 @@ func TestSender(t *testing.T) {
 		"content_type_in_capital": {"127.0.0.1:7071", "Content-Type", "Application/JSON", http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newApp(t, answers(503))
-			request := invocation(t, function, binary(content, goodMetadata))
-			request.Host = c.host
-			if c.header != "" {
-				request.Header.Set(c.header, c.value)
+			runs := 0
+			a := newTaskApp(t, func(context.Context) (string, error) { runs++; return "done", nil })
+			for path, next := range map[string]string{
+				function: "the host keeps the message and delivers it again",
+				taskName: "it runs again at its next time",
+			} {
+				a.log.Reset()
+				request := invocation(t, path, binary(content, goodMetadata))
+				request.Host = c.host
+				if c.header != "" {
+					request.Header.Set(c.header, c.value)
+				}
+				recorder := httptest.NewRecorder()
+				a.ServeHTTP(recorder, request)
+				if recorder.Code != c.want {
+					t.Fatalf("%s answered %d %s, want %d", path, recorder.Code, recorder.Body, c.want)
+				}
+				line := a.mustOneLine(t)
+				isRefused := line["message"] == "invocation refused: "+next && line["level"] == "error"
+				if isRefused != (c.want == http.StatusForbidden) || line["function"] != path {
+					t.Errorf("logged %v", line)
+				}
 			}
-			recorder := httptest.NewRecorder()
-			a.ServeHTTP(recorder, request)
-			if recorder.Code != c.want {
-				t.Fatalf("answered %d %s, want %d", recorder.Code, recorder.Body, c.want)
+			want := 0
+			if c.want == http.StatusOK {
+				want = 1
 			}
-			if written := len(a.contents(t, mainQueue)); (written == 1) != (c.want == http.StatusOK) {
-				t.Errorf("%d successors written", written)
-			}
-			lines := a.lines(t)
-			isRefused := len(lines) == 1 && strings.HasPrefix(fmt.Sprint(lines[0]["message"]), "invocation refused: ")
-			if isRefused != (c.want == http.StatusForbidden) {
-				t.Errorf("logged %v", lines)
+			if written := len(a.contents(t, mainQueue)); written != want || runs != want {
+				t.Errorf("%d successors written, %d runs, want %d", written, runs, want)
 			}
 		})
 	}

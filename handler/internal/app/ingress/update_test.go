@@ -1,8 +1,6 @@
 package ingress_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -37,74 +35,6 @@ func (a *app) received(t *testing.T, content string) storage.Message {
 func metadataOf(m storage.Message) string {
 	return fmt.Sprintf(`{"DequeueCount":"%d","ExpirationTime":%q,"Id":"\"%s\"","PopReceipt":"\"%s\""}`,
 		m.DequeueCount, m.ExpiresAt.Format("2006-01-02T15:04:05+00:00"), m.ID, m.PopReceipt)
-}
-
-// TestUpdateNeedsTheHostsWord: the handler reschedules a message in place only if the host itself identifies it. In
-// text mode the sender can forge the metadata, so the same metadata is not enough.
-func TestUpdateNeedsTheHostsWord(t *testing.T) {
-	for name, row := range map[string]struct {
-		body func(t *testing.T, content, metadata string) string
-		// metadata returns the metadata of the message, perhaps changed.
-		metadata func(storage.Message) string
-		mode     string
-	}{
-		"binary": {inBinary, metadataOf, "update"},
-		"text":   {inText, metadataOf, "enqueue"},
-		"manual_run": {inBinary, func(storage.Message) string {
-			return `{"DequeueCount":"0","ExpirationTime":"9999-12-31T23:59:59+00:00"}`
-		}, "enqueue"},
-		"no_metadata": {inBinary, func(storage.Message) string { return `{}` }, "enqueue"},
-		"no_receipt": {
-			inBinary, func(m storage.Message) string { m.PopReceipt = ""; return metadataOf(m) },
-			"enqueue",
-		},
-		"no_id": {inBinary, func(m storage.Message) string { m.ID = ""; return metadataOf(m) }, "enqueue"},
-		"no_count": {
-			inBinary, func(m storage.Message) string { m.DequeueCount = 0; return metadataOf(m) },
-			"enqueue",
-		},
-		"late_count": {
-			inBinary, func(m storage.Message) string { m.DequeueCount = 4; return metadataOf(m) },
-			"enqueue",
-		},
-		"expires_soon": {inBinary, func(m storage.Message) string {
-			m.ExpiresAt = time.Now().UTC().
-				Add(time.Hour)
-			return metadataOf(m)
-		}, "enqueue"},
-		"expires_late": {inBinary, func(m storage.Message) string {
-			m.ExpiresAt = time.Now().UTC().Add(168 * time.Hour)
-			return metadataOf(m)
-		}, "update"},
-		"no_expiry": {inBinary, func(m storage.Message) string {
-			return fmt.Sprintf(`{"DequeueCount":"1","Id":"\"%s\"","PopReceipt":"\"%s\""}`, m.ID, m.PopReceipt)
-		}, "enqueue"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := newApp(t, answers(503)).inUpdateMode()
-			m := a.received(t, anEnvelope(""))
-
-			post(t, a.start(t), row.body(t, anEnvelope(""), row.metadata(m))).wantStatus(t, http.StatusOK)
-
-			if line := a.mustOneLine(t); line["reschedule"] != row.mode {
-				t.Errorf("reschedule by %v, want %s", line["reschedule"], row.mode)
-			}
-			err := a.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt) // the host's
-			if updated := errors.Is(err, storage.ErrStale); updated != (row.mode == "update") {
-				t.Errorf("the host's delete: %v", err)
-			}
-			if contents := a.contents(t, mainQueue); len(contents) != 1 || contents[0] == anEnvelope("") {
-				t.Errorf("the queue holds %q, want one message, with its attempt", contents)
-			}
-		})
-	}
-}
-
-func inBinary(_ *testing.T, content, metadata string) string { return binary(content, metadata) }
-
-func inText(t *testing.T, content, metadata string) string {
-	t.Helper()
-	return text(t, content, metadata)
 }
 
 // TestForgedReceipt: a sender cannot overwrite another message, even with its receipt. In text mode the host copies the
@@ -142,33 +72,4 @@ func TestForgedReceipt(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestUnknownAnswerKeepsTheMessage: if it is unknown whether storage rescheduled a message, the host keeps it.
-func TestUnknownAnswerKeepsTheMessage(t *testing.T) {
-	a := newApp(t, answers(503)).inUpdateMode()
-	m := a.received(t, anEnvelope(""))
-	server := a.start(t)
-	a.deliverer.Settler = settle.New(&unanswered{faulty: faulty{Queues: a.store}}, storage.Base64).
-		WithReschedule(settle.RescheduleUpdate, 5)
-
-	post(t, server, binary(anEnvelope(""), metadataOf(m))).wantStatus(t, http.StatusInternalServerError)
-
-	if _, err := a.store.Update(t.Context(), mainQueue, m.ID, m.PopReceipt, m.Text, 0); !errors.Is(err,
-		storage.ErrStale) {
-		t.Errorf("the host's release: %v, want it to be refused", err)
-	}
-	if contents := a.contents(t, mainQueue); len(contents) != 1 || contents[0] == anEnvelope("") {
-		t.Errorf("the queue holds %q, want one message, with its attempt", contents)
-	}
-}
-
-// unanswered carries out updates but returns an error.
-type unanswered struct{ faulty }
-
-func (u *unanswered) Update(ctx context.Context, name, id, receipt, text string, delay time.Duration) (string, error) {
-	if _, err := u.Queues.Update(ctx, name, id, receipt, text, delay); err != nil {
-		return "", err
-	}
-	return "", errors.New("503 ServerBusy")
 }

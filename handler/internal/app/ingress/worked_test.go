@@ -94,6 +94,7 @@ func TestMetadata(t *testing.T) {
 		"as_the_host_sends_it": {goodMetadata, messageID, 2},
 		"manual_run": {`{"DequeueCount":"0","ExpirationTime":"9999-12-31T23:59:59+00:00",` +
 			`"sys":{"MethodName":"QueueFn"}}`, invocationID, 0},
+		"as_documented":            {`{"Id":"` + messageID + `","DequeueCount":3}`, messageID, 3},
 		"none":                     {`{}`, invocationID, 0},
 		"null":                     {`null`, invocationID, 0},
 		"id_encoded_once":          {`{"Id":"` + messageID + `","DequeueCount":"1"}`, messageID, 1},

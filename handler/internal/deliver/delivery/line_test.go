@@ -20,7 +20,7 @@ func TestLineOfADelivery(t *testing.T) {
 		b := setup(t, answers(decision.Outcome{Status: 200, Took: 87 * time.Millisecond}))
 		var log bytes.Buffer
 		b.Log = logs.New(&log, zerolog.InfoLevel)
-		b.Deliver(b.ctx, delivery.Message{
+		b.Deliver(t.Context(), delivery.Message{
 			Message: decision.Message{
 				Function: "AC-standard", InvocationID: messageID, Queue: mainQueue, ID: messageID, DequeueCount: 1,
 			},

@@ -5,13 +5,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
-	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -102,110 +98,6 @@ func newClient(tb testing.TB) *outbound.Client {
 	client := outbound.New(10*time.Second, guard.Rules{Allow: loopback}, outbound.Proxy{})
 	tb.Cleanup(client.Close)
 	return client
-}
-
-// TestNexusGoldenRoundTrips: every message can be rescheduled again and again, each arriving as the one
-// before was rescheduled, whatever the target answers.
-func TestNexusGoldenRoundTrips(t *testing.T) {
-	const limit = 48 << 10
-	answer := hugeAnswer()
-	for name, file := range goldenFiles(t) {
-		t.Run(name, func(t *testing.T) {
-			content := mustGolden(t, file, "target.example:8080").json(t, "message")
-			wanted := rawRequest(t, content)
-			e := mustAccept(t, content, limit)
-			for range 5 {
-				state := e.State
-				state.Attempts++
-				state.LatestAttemptAt, state.NextAttemptAt = noon, noon.Add(time.Minute)
-				state.Expires = e.GiveUpAt(7 * 24 * time.Hour)
-				state.Latest = answer
-				state.Trail = envelope.AppendAttempt(state.Trail,
-					envelope.Attempt{At: noon, Status: answer.Status, Took: time.Minute})
-				successor, err := e.WithState(state).Successor(limit)
-				if err != nil {
-					t.Fatal(err)
-				}
-				e = checkSuccessor(t, string(successor.Bytes), wanted, state.Attempts, limit)
-			}
-		})
-	}
-}
-
-// TestNexusHugeAnswers: the same on the wire, with a body of 1 MiB.
-func TestNexusHugeAnswers(t *testing.T) {
-	answer := hugeAnswer()
-	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		maps.Copy(w.Header(), answer.Header)
-		w.WriteHeader(answer.Status)
-		_, _ = w.Write(bytes.Repeat(answer.Body, 64)) // the client may have enough before the end
-	}))
-	t.Cleanup(target.Close)
-	client := newClient(t)
-	g := mustGolden(t, "testdata/nexus/callback-200.txtar", target.Listener.Addr().String())
-	content := g.json(t, "message")
-	wanted, now := rawRequest(t, content), noon
-	for attempts := 1; attempts <= 20; attempts++ {
-		b := setup(t, nil)
-		b.Caller, b.Now = client, func() time.Time { return now }
-		result := b.deliver(content)
-		items := b.items(t, mainQueue)
-		if result.Action != decision.Reschedule || len(items) != 1 {
-			t.Fatalf("attempt %d: %s (%s), %v", attempts, result.Action, result.Reason, result.Err)
-		}
-		content, now = items[0].content, result.State.NextAttemptAt
-		checkSuccessor(t, content, wanted, attempts, b.Settler.MaxContentBytes())
-	}
-}
-
-// checkSuccessor checks what was rescheduled, and returns it as it arrives again.
-func checkSuccessor(t *testing.T, content, wanted string, attempts, limit int) *envelope.Envelope {
-	t.Helper()
-	if got := rawRequest(t, content); got != wanted {
-		t.Fatalf("RawRequest has changed:\n%s\n%s", wanted, got)
-	}
-	if len(content) > limit {
-		t.Fatalf("%d bytes, the queue takes %d", len(content), limit)
-	}
-	e := mustAccept(t, content, limit)
-	if e.Attempts != attempts {
-		t.Fatalf("attempts %d, want %d", e.Attempts, attempts)
-	}
-	if e.Latest == nil || e.Latest.Status != 503 || len(e.Latest.Body) == 0 {
-		t.Fatal("the latest response is gone")
-	}
-	return e
-}
-
-// hugeAnswer is what outbound keeps of an answer of 1 MiB with headers of 30 KiB: 64 KiB of the body.
-func hugeAnswer() *envelope.Answer {
-	header := http.Header{"Content-Type": {"text/html; charset=utf-8"}}
-	for i := range 30 {
-		header.Set(fmt.Sprintf("X-Header-%d", i), strings.Repeat("v", 1<<10))
-	}
-	return &envelope.Answer{Status: 503, Header: header, Body: bytes.Repeat([]byte("body"), 16<<10), Truncated: true}
-}
-
-func mustAccept(t *testing.T, content string, limit int) *envelope.Envelope {
-	t.Helper()
-	e, err := envelope.Parse([]byte(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Accept(noon, messageID, limit); err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-// rawRequest is the text of the member RawRequest.
-func rawRequest(t *testing.T, content string) string {
-	t.Helper()
-	var message struct{ RawRequest json.RawMessage }
-	if err := json.Unmarshal([]byte(content), &message); err != nil {
-		t.Fatal(err)
-	}
-	return string(message.RawRequest)
 }
 
 // timed is a caller whose calls all last the same.
@@ -367,10 +259,7 @@ func (g golden) check(t *testing.T, section, orSection string, got []item) {
 // span matches the span of our delivery in a traceparent.
 var span = regexp.MustCompile(`(00-[0-9a-f]{32}-)[0-9a-f]{16}`)
 
-var (
-	guid   = regexp.MustCompile(`[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}`)
-	inText = regexp.MustCompile(`"[A-Za-z0-9+/]{20,}={0,2}"`)
-)
+var guid = regexp.MustCompile(`[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}`)
 
 // guidIn is the first GUID that is a RawRequest's id.
 func guidIn(content string) string {
