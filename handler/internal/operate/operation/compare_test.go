@@ -159,7 +159,7 @@ func TestCompareWrongCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, _ := newRecorded(t, 100)
 		a.Account.Store = tooMany{store}
-		if received := minutes(t, a, store, 180, func(int) {}); received > 4 {
+		if received := minutes(t, a, store, 125, func(int) {}); received > 3 {
 			t.Errorf("received %d times", received)
 		}
 	})

@@ -159,37 +159,32 @@ func TestDrillMessages(t *testing.T) {
 
 // TestDrillHomePage checks which app is called without a URL.
 func TestDrillHomePage(t *testing.T) {
+	shop := []string{"shop"}
+	const unique = "shop-d7h2cbc4e.westeurope-01.azurewebsites.net"
 	const unknownHost = "has recorded no host name below azurewebsites.net"
 	for name, c := range map[string]struct {
 		// recorded is the host name in the heartbeats, host the one that is called.
 		apps, stopped           []string
 		recorded, host, refused string
 	}{
-		"app": {
-			apps: []string{"shop"}, recorded: "Shop.azurewebsites.net", host: "shop.azurewebsites.net",
-		},
-		"unique_name": {
-			apps: []string{"shop"}, recorded: "shop-d7h2cbc4e.westeurope-01.azurewebsites.net",
-			host: "shop-d7h2cbc4e.westeurope-01.azurewebsites.net",
-		},
-		"china": {
-			apps: []string{"shop"}, recorded: "shop.chinacloudsites.cn", host: "shop.chinacloudsites.cn",
-		},
-		"government": {apps: []string{"shop"}, recorded: "shop.azurewebsites.us", host: "shop.azurewebsites.us"},
+		"app":         {apps: shop, recorded: "Shop.azurewebsites.net", host: "shop.azurewebsites.net"},
+		"unique_name": {apps: shop, recorded: unique, host: unique},
+		"china":       {apps: shop, recorded: "shop.chinacloudsites.cn", host: "shop.chinacloudsites.cn"},
+		"government":  {apps: shop, recorded: "shop.azurewebsites.us", host: "shop.azurewebsites.us"},
 		"beside_stopped": {
-			apps: []string{"shop"}, stopped: []string{"old"}, recorded: "shop.azurewebsites.net",
+			apps: shop, stopped: []string{"old"}, recorded: "shop.azurewebsites.net",
 			host: "shop.azurewebsites.net",
 		},
 		"local":     {apps: []string{"local"}, recorded: "localhost:7071", refused: unknownHost},
-		"older":     {apps: []string{"shop"}, refused: "the app shop has recorded no host name"},
+		"older":     {apps: shop, refused: "the app shop has recorded no host name"},
 		"several":   {apps: []string{"one", "two"}, refused: "2 apps run on the account, such as one, two"},
 		"stopped":   {stopped: []string{"old"}, refused: "no app runs on the account"},
-		"hostile":   {apps: []string{"shop"}, recorded: "evil.example", refused: unknownHost},
-		"suffix":    {apps: []string{"shop"}, recorded: "evil-azurewebsites.net", refused: unknownHost},
-		"path":      {apps: []string{"shop"}, recorded: "evil.example/shop.azurewebsites.net", refused: unknownHost},
-		"user":      {apps: []string{"shop"}, recorded: "shop@evil.azurewebsites.net", refused: unknownHost},
-		"port":      {apps: []string{"shop"}, recorded: "shop.azurewebsites.net:25", refused: unknownHost},
-		"no_domain": {apps: []string{"shop"}, recorded: ".azurewebsites.net", refused: unknownHost},
+		"hostile":   {apps: shop, recorded: "evil.example", refused: unknownHost},
+		"suffix":    {apps: shop, recorded: "evil-azurewebsites.net", refused: unknownHost},
+		"path":      {apps: shop, recorded: "evil.example/shop.azurewebsites.net", refused: unknownHost},
+		"user":      {apps: shop, recorded: "shop@evil.azurewebsites.net", refused: unknownHost},
+		"port":      {apps: shop, recorded: "shop.azurewebsites.net:25", refused: unknownHost},
+		"no_domain": {apps: shop, recorded: ".azurewebsites.net", refused: unknownHost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -33,7 +32,7 @@ func deleted(t *testing.T) (a *operation.Operations, store *memory.Queues, id st
 func copied(t *testing.T, a *operation.Operations) *operation.Operations {
 	t.Helper()
 	other := *a
-	other.Journals = journal.Folder(filepath.Join(t.TempDir(), "runs"))
+	other.Journals = journal.Folder(newRuns(t))
 	if err := os.CopyFS(string(other.Journals), os.DirFS(string(a.Journals))); err != nil {
 		t.Fatal(err)
 	}
@@ -63,36 +62,32 @@ func writeJournal(t *testing.T, a *operation.Operations, id string, text []byte)
 // TestUndoOnce: a run is undone once, also after the clock has gone back, so that its undo has an earlier name, and if
 // the journal of the undo was removed.
 func TestUndoOnce(t *testing.T) {
-	for name, change := range map[string]func(t *testing.T, a *operation.Operations, undo string){
-		"unchanged": func(*testing.T, *operation.Operations, string) {},
-		"undo_removed": func(t *testing.T, a *operation.Operations, undo string) {
-			if err := os.Remove(journalPath(a, undo)); err != nil {
-				t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		a, store, old := deleted(t)
+		const id = "29990101-000000-delete-abcd" // the clock has gone back since
+		writeJournal(t, a, id, bytes.ReplaceAll(readJournal(t, a, old), []byte(old), []byte(id)))
+		undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), id))).Run
+		for _, s := range summaries(t, a) {
+			if s.Run == id && (s.State != "undone" || s.UndoneBy != undo) {
+				t.Errorf("listed as %+v", s)
 			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, store, old := deleted(t)
-				const id = "29990101-000000-delete-abcd" // the clock has gone back since
-				writeJournal(t, a, id, bytes.ReplaceAll(readJournal(t, a, old), []byte(old), []byte(id)))
-				undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), id))).Run
-				for _, s := range summaries(t, a) {
-					if s.Run == id && (s.State != "undone" || s.UndoneBy != undo) {
-						t.Errorf("listed as %+v", s)
-					}
-				}
-				change(t, a, undo)
-				_, err := a.PlanUndo(t.Context(), id)
-				wantError(t, err, id, undo)
-				_, err = a.Resume(t.Context(), id)
-				wantError(t, err, id)
-				if n := len(store.All(poisonQueue)); n != 3 {
-					t.Errorf("%d messages are restored, want 3", n)
-				}
-			})
-		})
-	}
+		}
+		wantRefused := func() {
+			t.Helper()
+			_, err := a.PlanUndo(t.Context(), id)
+			wantError(t, err, id, undo)
+			_, err = a.Resume(t.Context(), id)
+			wantError(t, err, id)
+		}
+		wantRefused()
+		if err := os.Remove(journalPath(a, undo)); err != nil {
+			t.Fatal(err)
+		}
+		wantRefused()
+		if n := len(store.All(poisonQueue)); n != 3 {
+			t.Errorf("%d messages are restored, want 3", n)
+		}
+	})
 }
 
 // putUndone writes the row that says that a run was undone.
@@ -324,31 +319,24 @@ func TestMarkBeforeTheUndo(t *testing.T) {
 		a, store, id := deleted(t)
 		table := &memory.Table{}
 		a.Outcomes = table
-		p := mustPlan(t)(a.PlanUndo(t.Context(), id))
-		var marked atomic.Int32 // the writes are made in parallel
-		a.Account.Store = &watched{Queues: store, put: func() {
+		var p *operation.Plan
+		writes, marked := 0, 0
+		a.Account.Store = &tap{Queues: store, before: func(operation string) error {
+			if operation != "put" {
+				return nil
+			}
+			writes++
 			row, _, _ := table.Get(context.Background(), record.UndonePartition, id)
 			undo, _ := row.Values["content"].([]byte)
 			if string(undo) == p.Run && bytes.Contains(readJournal(t, a, id), []byte(`"id":"`+p.Run+`"`)) {
-				marked.Add(1)
+				marked++
 			}
+			return nil
 		}}
-		p.Discard(t.Context())
 		p = mustPlan(t)(a.PlanUndo(t.Context(), id))
 		execute(t, p)
-		if n := marked.Load(); n != 3 {
-			t.Errorf("%d of 3 writes found the mark in the journal and in the table", n)
+		if writes != 3 || marked != 3 {
+			t.Errorf("%d of %d writes found the mark in the journal and in the table", marked, writes)
 		}
 	})
-}
-
-// watched calls a function before each message is written.
-type watched struct {
-	storage.Queues
-	put func()
-}
-
-func (w *watched) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
-	w.put()
-	return w.Queues.Put(ctx, name, item)
 }

@@ -247,6 +247,9 @@ func TestResumeCanaries(t *testing.T) {
 		}
 		_, e = w.newProcess(newEffects())
 		e.Runs = journal.Folder(dying.copied)
+		if err := undoRun(e, p.Run.ID); err == nil || !strings.Contains(err.Error(), "resume it first") {
+			t.Errorf("undone within a step: %v", err)
+		}
 		whenWaiting := 0
 		e.Hooks = func(journal.Run) run.Hooks {
 			return &hooks{
