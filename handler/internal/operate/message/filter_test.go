@@ -76,13 +76,9 @@ func TestFilter(t *testing.T) {
 			message.Message{Host: "api.target.example.:80"},
 			true,
 		},
-		"ipv6_of_earlier_row": {
-			message.Filter{Hosts: []string{"[::1]:443"}},
-			message.Message{Host: "[0::1]"},
-			true,
-		},
-		"zone":             {message.Filter{Hosts: []string{"fe80::1"}}, message.Message{Host: "[fe80::1%eth0]"}, true},
-		"final_dot_wanted": {message.Filter{Hosts: []string{"api.target.example.:8443"}}, m, true},
+		"ipv6_of_earlier_row": {message.Filter{Hosts: []string{"[::1]:443"}}, message.Message{Host: "[0::1]"}, true},
+		"zone":                {message.Filter{Hosts: []string{"fe80::1"}}, message.Message{Host: "[fe80::1%eth0]"}, true},
+		"final_dot_wanted":    {message.Filter{Hosts: []string{"api.target.example.:8443"}}, m, true},
 		"ipv4": {
 			message.Filter{Hosts: []string{"127.0.0.1"}},
 			message.Message{Host: "127.0.0.1:7071"},

@@ -161,13 +161,11 @@ func TestEditRefused(t *testing.T) {
 		argument string
 		want     string // empty if it is not refused
 	}{
-		"malformed": {"call.url=none", "would be malformed"},
-		"retry":     {"retry=no-such", "retry policy"},
-		"private":   {"call.url=https://169.254.169.254/", "must not be called"},
-		"too_large": {"call.body=" + strings.Repeat("x", 48<<10), "bytes"},
-		"no_room": {
-			"call.body=" + strings.Repeat("x", 48<<10-len(plannedCall("r0", later))-50), "no room for",
-		},
+		"malformed":       {"call.url=none", "would be malformed"},
+		"retry":           {"retry=no-such", "retry policy"},
+		"private":         {"call.url=https://169.254.169.254/", "must not be called"},
+		"too_large":       {"call.body=" + strings.Repeat("x", 48<<10), "bytes"},
+		"no_room":         {"call.body=" + strings.Repeat("x", 48<<10-len(plannedCall("r0", later))-50), "no room for"},
 		"same":            {"call.method=POST", ""},
 		"same_url":        {"call.url=https://t.example/orders/1", "change nothing"},
 		"attempts":        {"attempts=0", "stay"},

@@ -98,11 +98,7 @@ func TestDeadline(t *testing.T) {
 		"set":             {native, edit.Options{Edits: flags(t, "--set", "deadline=2027-01-31T00:00:00Z")}, later},
 		"set_to_the_same": {native, edit.Options{Edits: flags(t, "--set", "deadline=2026-12-31T00:00:00Z")}, old},
 		"set_to_none":     {native, edit.Options{Edits: flags(t, "--set", "deadline=null")}, afresh},
-		"jq": {
-			native,
-			edit.Options{Edits: flags(t, "--jq", `.deadline = "2027-01-31T00:00:00Z"`)},
-			later,
-		},
+		"jq":              {native, edit.Options{Edits: flags(t, "--jq", `.deadline = "2027-01-31T00:00:00Z"`)}, later},
 		"by_hand": {
 			native,
 			edit.Options{Edited: []byte(strings.Replace(native, "2026-12-31", "2027-01-31", 1))},
@@ -226,10 +222,7 @@ func TestFixEncoding(t *testing.T) {
 			"twice_marked":   {storage.Base64, twice("\ufeff" + content), "1 layer of base64 removed"},
 			"none_once":      {storage.None, inBase64(content), "1 layer of base64 removed"},
 			"none_twice":     {storage.None, twice(content), "2 layers of base64 removed"},
-			"quoted": {
-				storage.Base64, `"` + inBase64(content) + `"`,
-				"a quoted JSON string removed",
-			},
+			"quoted":         {storage.Base64, `"` + inBase64(content) + `"`, "a quoted JSON string removed"},
 			"quoted_twice": {
 				storage.Base64, `"` + twice(content) + `"`, "a quoted JSON string removed, 1 layer of base64 removed",
 			},

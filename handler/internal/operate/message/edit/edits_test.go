@@ -133,10 +133,7 @@ func TestNexusEdits(t *testing.T) {
 			"--set-header", "Content-Type: application/json", "CallOut", "text/plain",
 			"application/json",
 		},
-		"set_header_host": {
-			"--set-header", "Host: new.example", "CallOut", "host: old.example",
-			"Host: new.example",
-		},
+		"set_header_host":  {"--set-header", "Host: new.example", "CallOut", "host: old.example", "Host: new.example"},
 		"delete_header":    {"--delete-header", "x-b", "CallOut", "X-B: 2\r\nx-b: 3\r\n", ""},
 		"delete_no_header": {"--delete-header", "X-C", "CallOut", "", ""},
 		"replace_host": {

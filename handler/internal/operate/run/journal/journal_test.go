@@ -153,9 +153,7 @@ func TestRoundTrip(t *testing.T) {
 		run := journal.Run{
 			Command: "requeue", Account: "a.example/x", Of: "20261121-090000-move-abcd", Token: "secret",
 			Operator: journal.Operator{User: "ada", Machine: "build-7", Filter: "--all"},
-			Pace: journal.Pace{
-				Canary: 3, Rate: 0.5, StopAt: 0.1,
-			},
+			Pace:     journal.Pace{Canary: 3, Rate: 0.5, StopAt: 0.1},
 		}
 		j := begin(t, f, run)
 		fill(t, j)
