@@ -14,12 +14,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"asynccaller/handler/internal/operate/message/edit"
 )
 
 var update = flag.Bool("update", false, "write what the edits of testdata/edits do")
 
 // TestEdits carries out the edits of testdata/edits. The name of a section is a flag with its argument, and the section
-// has the bytes that it changes in the text of the latest section named before, or its error. Base64 is decoded.
+// has the bytes that it changes in the text of the latest section named before, or its error. Base64 is decoded. The
+// section --edit has what the editor shows, and --edit OLD => NEW replaces a part of it.
 func TestEdits(t *testing.T) {
 	files, err := filepath.Glob("testdata/edits/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -53,11 +56,25 @@ func TestEdits(t *testing.T) {
 }
 
 // outcome returns what an edit changes in a content, or its error. No error quotes a value, such as hunter2.
-func outcome(t *testing.T, content, edit string) string {
+func outcome(t *testing.T, content, name string) string {
 	t.Helper()
-	name, argument, _ := strings.Cut(edit, " ")
-	edits := flags(t, name, argument)
-	got, err := edits.Apply(t.Context(), []byte(content))
+	flag, argument, _ := strings.Cut(name, " ")
+	laid := string(edit.Editable([]byte(content)))
+	var got []byte
+	var err error
+	switch {
+	case name == "--edit":
+		return laid
+	case flag == "--edit":
+		old, replacement, _ := strings.Cut(strings.ReplaceAll(argument, "↵", "\n"), " =>")
+		replacement = strings.TrimPrefix(replacement, " ")
+		if !strings.Contains(laid, old) {
+			t.Errorf("no %s in\n%s", old, laid)
+		}
+		got, err = edit.Restore([]byte(content), []byte(strings.Replace(laid, old, replacement, 1)))
+	default:
+		got, err = flags(t, flag, argument).Apply(t.Context(), []byte(content))
+	}
 	if err == nil {
 		return change(readable(content), readable(string(got)))
 	}
