@@ -221,50 +221,37 @@ func TestDrillHomePage(t *testing.T) {
 	}
 }
 
-// TestDrillRefused checks that nothing is sent if there is no call, or if its outcome could not be known.
+// TestDrillRefused checks that nothing is sent if there is no call, or if its outcome could not be known, and that a
+// drill that is interrupted before it sends says so.
 func TestDrillRefused(t *testing.T) {
+	call := operation.Drill{URL: drillURL, Count: 1}
+	ended, end := context.WithCancel(t.Context())
+	end()
 	for name, c := range map[string]struct {
+		ctx   context.Context
 		drill operation.Drill
 		off   bool
 		want  error
-		words []string
+		word  string
 	}{
-		"not_recorded": {operation.Drill{URL: drillURL, Count: 1}, true, operation.ErrNoOutcomes, []string{
-			"a drill is not possible", "ASYNC_CALLER_TABLES is off",
-		}},
-		"url": {operation.Drill{URL: "t.example", Count: 1}, false, operation.ErrNoCall, []string{"call.url"}},
+		"not_recorded": {t.Context(), call, true, operation.ErrNoOutcomes, "a drill is not possible"},
+		"url":          {t.Context(), operation.Drill{URL: "t.example", Count: 1}, false, operation.ErrNoCall, "call.url"},
 		"priority": {
-			operation.Drill{URL: drillURL, Count: 1, Priority: 11}, false, operation.ErrNoCall, []string{"priority"},
+			t.Context(), operation.Drill{URL: drillURL, Count: 1, Priority: 11}, false, operation.ErrNoCall, "priority",
 		},
+		"interrupted": {ended, call, false, context.Canceled, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newQueues(t, 0)
-				a, _ := newApp(t, store, nil)
-				if c.off {
-					a.Outcomes = nil
-				}
-				r, err := a.Drill(t.Context(), c.drill)
-				wantError(t, err, c.words...)
-				if !errors.Is(err, c.want) || r.Sent > 0 || len(store.All(mainQueue)) > 0 {
-					t.Errorf("%+v, %v", r, err)
-				}
-			})
-		})
-	}
-}
-
-// TestDrillInterrupted checks that a drill that is interrupted before it sends says so.
-func TestDrillInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, _ := newApp(t, newQueues(t, 0), nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		r, err := a.Drill(ctx, operation.Drill{URL: drillURL, Count: 2})
-		if !errors.Is(err, context.Canceled) || r.Sent > 0 {
-			t.Errorf("%+v, %v", r, err)
+		store := newQueues(t, 0)
+		a, _ := newApp(t, store, nil)
+		if c.off {
+			a.Outcomes = nil
 		}
-	})
+		r, err := a.Drill(c.ctx, c.drill)
+		wantError(t, err, c.word)
+		if !errors.Is(err, c.want) || r.Sent > 0 || len(store.All(mainQueue)) > 0 {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
 }
 
 // TestDrillUnread checks that calls are not reported as missing if the table cannot be read any more.

@@ -241,6 +241,8 @@ func TestUndoOfNothing(t *testing.T) {
 func TestUndoKilledAtTheMark(t *testing.T) {
 	for name, test := range map[string]struct {
 		confirmed, marked, row bool
+		// twice says that another undo of the run, without a table, was completed before the resume.
+		twice bool
 	}{
 		"planned":               {},
 		"row":                   {row: true},
@@ -248,12 +250,15 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 		"confirmed":             {confirmed: true},
 		"confirmed_and_marked":  {row: true, confirmed: true, marked: true},
 		"marked_without_a_plan": {row: true, marked: true},
+		"confirmed_twice":       {confirmed: true, twice: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, store, id := deleted(t)
 				table := &memory.Table{}
-				a.Outcomes = table
+				if !test.twice {
+					a.Outcomes = table
+				}
 				p := mustPlan(t)(a.PlanUndo(t.Context(), id))
 				killed, undo := copied(t, a), p.Run
 				p.Discard(t.Context())
@@ -268,13 +273,18 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 					writeJournal(t, killed, id, append(readJournal(t, killed, id), mark...))
 				}
 
+				if test.twice {
+					execute(t, mustPlan(t)(killed.PlanUndo(t.Context(), id)))
+				}
 				r, err := killed.Resume(t.Context(), undo)
 				isResumed := err == nil && r.Done == 3
-				if isResumed != test.confirmed || !isResumed && !errors.Is(err, run.ErrNothingLeft) {
+				if isResumed != (test.confirmed && !test.twice) || !isResumed && !errors.Is(err, run.ErrNothingLeft) {
 					t.Errorf("resumed: %+v, %v", r, err)
 				}
 				again, err := killed.PlanUndo(t.Context(), id)
 				switch {
+				case test.twice:
+					wantError(t, err, id, "undone by ")
 				case test.confirmed:
 					wantError(t, err, id, "undone by "+undo)
 					if !bytes.Contains(readJournal(t, killed, id), []byte(`{"is":"undone"`)) {
@@ -291,25 +301,6 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestUndoConfirmedTwice: an undo that was killed when it was confirmed cannot be resumed after another one has undone
-// the run, also without a table.
-func TestUndoConfirmedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, id := deleted(t)
-		p := mustPlan(t)(a.PlanUndo(t.Context(), id))
-		killed, undo := copied(t, a), p.Run
-		p.Discard(t.Context())
-		writeJournal(t, killed, undo, append(readJournal(t, killed, undo), "{\"is\":\"go\"}\n"...))
-		execute(t, mustPlan(t)(killed.PlanUndo(t.Context(), id)))
-		if r, err := killed.Resume(t.Context(), undo); !errors.Is(err, run.ErrNothingLeft) {
-			t.Errorf("%+v, %v", r, err)
-		}
-		if n := len(store.All(poisonQueue)); n != 3 {
-			t.Errorf("%d messages are restored, want 3", n)
-		}
-	})
 }
 
 // TestMarkBeforeTheUndo: when an undo writes its first message, the journal of the undone run names it, and so does the
