@@ -1,7 +1,6 @@
 package operation_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -93,21 +92,6 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareMoved: a message was moved while the table was away, so that as many rows are there as messages.
-func TestCompareMoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newRecorded(t, 20)
-		minutes(t, a, store, 2, func(int) {})
-		moved := must(store.Receive(t.Context(), poisonQueue, 1, time.Minute))[0]
-		must(store.Put(t.Context(), poisonQueue, storage.Item{Text: moved.Text}))
-		if err := store.Delete(t.Context(), poisonQueue, moved.ID, moved.PopReceipt); err != nil {
-			t.Fatal(err)
-		}
-		minutes(t, a, store, 15, func(int) {})
-		wantAgreement(t, store, table)
-	})
-}
-
 // TestCompareWhileHeld: no row goes of a message that another command has received.
 func TestCompareWhileHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -143,25 +127,6 @@ func TestCompareHostile(t *testing.T) {
 		}
 		minutes(t, a, store, 15, func(int) {})
 		wantAgreement(t, store, table)
-	})
-}
-
-// tooMany is a queue of which storage says that it has more messages than it has.
-type tooMany struct{ *memory.Queues }
-
-func (q tooMany) Count(ctx context.Context, name string) (int, error) {
-	n, err := q.Queues.Count(ctx, name)
-	return n + 3, err
-}
-
-// TestCompareWrongCount: a queue that storage counts wrongly for hours is received once an hour.
-func TestCompareWrongCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, _ := newRecorded(t, 100)
-		a.Account.Store = tooMany{store}
-		if received := minutes(t, a, store, 125, func(int) {}); received > 3 {
-			t.Errorf("received %d times", received)
-		}
 	})
 }
 

@@ -131,9 +131,9 @@ func TestEditNewRequestID(t *testing.T) {
 		execute(t, mustPlan(t)(a.PlanEdit(t.Context(), everything(), operation.Edit{NewRequestID: true})))
 		ids := map[string]bool{}
 		for _, row := range allRows(t, table) {
-			ids[row.RequestID] = !strings.HasPrefix(row.RequestID, "r") && row.RequestID != ""
+			ids[row.RequestID] = true
 		}
-		if len(ids) != 3 {
+		if len(ids) != 3 || ids[""] || ids["r0"] || ids["r1"] || ids["r2"] {
 			t.Errorf("%v", ids)
 		}
 	})
