@@ -92,6 +92,21 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestCompareMoved: a message was moved while the table was away, so that as many rows are there as messages.
+func TestCompareMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newRecorded(t, 20)
+		minutes(t, a, store, 2, func(int) {})
+		moved := must(store.Receive(t.Context(), poisonQueue, 1, time.Minute))[0]
+		must(store.Put(t.Context(), poisonQueue, storage.Item{Text: moved.Text}))
+		if err := store.Delete(t.Context(), poisonQueue, moved.ID, moved.PopReceipt); err != nil {
+			t.Fatal(err)
+		}
+		minutes(t, a, store, 15, func(int) {})
+		wantAgreement(t, store, table)
+	})
+}
+
 // TestCompareWhileHeld: no row goes of a message that another command has received.
 func TestCompareWhileHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -200,6 +200,7 @@ func TestKeepBesideFailures(t *testing.T) {
 		err                  error
 		says                 string
 	}{
+		"count":   {operation: "count", from: 1, to: 99, kept: 40, left: 40, err: down},
 		"receive": {operation: "receive", from: 1, to: 99, kept: 40, left: 40, err: down},
 		"put":     {operation: "put", from: 1, to: 99, kept: 40, left: 40, err: down},
 		"put_refused": {
