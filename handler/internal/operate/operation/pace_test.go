@@ -304,11 +304,13 @@ func TestNoOutcomes(t *testing.T) {
 		},
 		"no_heartbeat": {
 			func(a *operation.Operations) { a.Account.Table = &memory.Table{} },
-			[]string{"no timer function", "AC-monitor"}, false,
+			[]string{"no timer function", "AC-monitor"},
+			false,
 		},
 		"away": {
 			func(a *operation.Operations) { fail(a.Account.Table, errors.New("away")) },
-			[]string{"whether the app records outcomes", "away"}, true,
+			[]string{"whether the app records outcomes", "away"},
+			true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

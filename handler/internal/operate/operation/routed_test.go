@@ -65,8 +65,9 @@ func TestRoutedContents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		store, a := newRoutedQueues(t, originals...)
-		remove := func() operation.Result {
-			return execute(t, mustPlan(t)(a.PlanDeletePoison(ctx, all, operation.Delete{})))
+		remove := func() string {
+			t.Helper()
+			return execute(t, mustPlan(t)(a.PlanDeletePoison(t.Context(), all, operation.Delete{}))).Run
 		}
 		check := func(after string, onQueue, onPoison []string) {
 			t.Helper()
@@ -95,7 +96,7 @@ func TestRoutedContents(t *testing.T) {
 		check("requeue", originals, nil)
 		execute(t, mustPlan(t)(a.PlanUndo(ctx, id)))
 		check("undo of requeue", nil, originals)
-		execute(t, mustPlan(t)(a.PlanUndo(ctx, remove().Run)))
+		execute(t, mustPlan(t)(a.PlanUndo(ctx, remove())))
 		check("undo of delete", nil, originals)
 		remove()
 		execute(t, mustPlan(t)(a.PlanImport(ctx, &file, operation.Import{})))
