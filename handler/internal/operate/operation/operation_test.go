@@ -133,7 +133,8 @@ func TestRequeue(t *testing.T) {
 			t.Error("the preview has changed something")
 		}
 		p := mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{}))
-		if p.Total != 6 || p.Refused != 2 || len(p.Refusals) != 2 {
+		if p.Total != 6 || p.Refused != 2 || len(p.Refusals) != 2 || p.Reasons["rejected"] != 5 ||
+			p.Hosts["t.example"] != 6 || p.Tenants["no tenant"] != 6 {
 			t.Errorf("%+v", p)
 		}
 		execute(t, p)

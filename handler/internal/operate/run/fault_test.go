@@ -58,7 +58,7 @@ func requeued(m storage.Message) (*journal.Step, error) {
 
 // TestManyKilled kills a run with many messages at random operations, and its undo as well.
 func TestManyKilled(t *testing.T) {
-	const messages = 30
+	const messages = 100
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
