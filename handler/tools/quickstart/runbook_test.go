@@ -195,7 +195,7 @@ func (o *operator) examples(t *testing.T) {
 	ran := 0
 	for _, page := range []string{"docs/operating.md", "docs/calls.md", "docs/preview.md"} {
 		for _, s := range steps(strings.ReplaceAll(read(t, page), " \\\n    ", " ")) {
-			// TestChangeRaces, the tutorial, and the scripts of edits: here only rows are there, and no messages
+			// TestBeside, the tutorial, and the scripts of edits: here only rows are there, and no messages
 			isChange := strings.Contains(s.command, "calls retry --state scheduled") ||
 				strings.Contains(s.command, "calls edit")
 			if s.command == "" || s.output == "" || isChange {

@@ -21,7 +21,7 @@ func TestListByNextAttempt(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var want []string
-	for i := range 300 {
+	for i := range 100 {
 		due := now.Add(time.Duration(random.IntN(100)) * time.Second) // some at the same time
 		queue, id := fmt.Sprint("queue-", i%3), fmt.Sprintf("%03d", random.IntN(1000))
 		text := due.Format(time.RFC3339) + " " + queue + " " + id

@@ -28,10 +28,8 @@ func TestStatusOfRecord(t *testing.T) {
 		problems            string
 		known               bool
 	}{
-		"readable": {nil, nil, "5 scheduled, 1 stale; h.example: 1 failing; p.example is paused", "||", true},
-		"record_unknown": {
-			noAnswer, nil, "unknown; h.example: 1 failing; p.example is paused", "no answer||", false,
-		},
+		"readable":       {nil, nil, "5 scheduled, 1 stale; h.example: 1 failing; p.example is paused", "||", true},
+		"record_unknown": {noAnswer, nil, "unknown; h.example: 1 failing; p.example is paused", "no answer||", false},
 		"targets_unknown": {
 			nil, noAnswer, "5 scheduled, 1 stale", "|read which targets fail: no answer|" +
 				"read the settings of targets: no answer", false,

@@ -3,7 +3,6 @@ package call
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -97,35 +96,17 @@ func TestFindErrors(t *testing.T) {
 	})
 }
 
-// TestSections checks the sections of a dead letter in the order in which they are shown, and its commands.
-func TestSections(t *testing.T) {
+// TestForgedID: no command is suggested that a shell would read otherwise.
+func TestForgedID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		op, _ := newOperations(t, 1)
 		found, err := Find(t.Context(), op, "order-0", Options{})
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || len(found.Calls) != 1 {
+			t.Fatalf("%d calls, %v", len(found.Calls), err)
 		}
-		c, err := found.One()
-		if err != nil {
-			t.Fatal(err)
-		}
-		now := time.Now()
-		page, notes := Describe(t.Context(), op, c, found.Unread, mask.Hidden, now)
-		var titles []string
-		for _, s := range page.Sections(now) {
-			titles = append(titles, s.Title)
-			if len(s.Lines) == 0 {
-				t.Errorf("section %q is empty", s.Title)
-			}
-		}
-		if want := "|timeline|call|if it is retried now"; strings.Join(titles, "|") != want || len(notes) > 0 {
-			t.Errorf("sections %q, want %q; notes %q", titles, want, notes)
-		}
-		commands, warning := page.Commands()
-		target := page.ID + " --queue async-caller-poison"
-		want := []string{"calls retry " + target, "calls delete " + target}
-		if !slices.Equal(commands, want) || warning != "" {
-			t.Errorf("commands %q, want %q; warning %q", commands, want, warning)
+		page, _ := Describe(t.Context(), op, found.Calls[0], found.Unread, mask.Hidden, time.Now())
+		if commands, warning := page.Commands(); len(commands) != 2 || warning != "" {
+			t.Errorf("commands %q, warning %q", commands, warning)
 		}
 		page.ID = "$(touch x)"
 		if commands, warning := page.Commands(); len(commands) > 0 || warning == "" {

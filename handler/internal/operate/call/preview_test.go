@@ -37,10 +37,7 @@ func TestPreviewRequeue(t *testing.T) {
 			"async-caller-poison", start + `"retry":"drunk"}`, "async-caller", "--set retry=",
 			"--edit",
 		},
-		"policy": {
-			"async-caller-poison", encode(start + `"retry":"drunk"}`), "async-caller",
-			"--set retry=", "--edit",
-		},
+		"policy": {"async-caller-poison", encode(start + `"retry":"drunk"}`), "async-caller", "--set retry=", "--edit"},
 		"not_due_for_now": {
 			"async-caller-poison", encode(start + `"notBefore":"2126-01-01T00:00:00Z"}`),
 			"async-caller", "", "",

@@ -84,18 +84,3 @@ func TestHostileAnswers(t *testing.T) {
 		})
 	}
 }
-
-// BenchmarkReadAnswer measures the largest answer, beside none.
-func BenchmarkReadAnswer(b *testing.B) {
-	for name, answer := range map[string]string{
-		"none": `null`, "short": `{"text":"{\"error\":\"order 17 not found\"}"}`,
-		"long": `{"text":"` + strings.Repeat(`{\"error\":\"order 17 not found\"}, `, 50) + `"}`,
-	} {
-		b.Run(name, func(b *testing.B) {
-			text := inBase64(native(`,"deadLetter":{"reason":"rejected","answer":` + answer + `}`))
-			for b.Loop() {
-				read(text)
-			}
-		})
-	}
-}

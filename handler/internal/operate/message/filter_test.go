@@ -25,74 +25,17 @@ func TestFilter(t *testing.T) {
 		m      message.Message
 		want   bool
 	}{
-		"all":              {message.Filter{}, m, true},
-		"reason":           {message.Filter{Reasons: []string{"rejected", "expired"}}, m, true},
-		"other_reason":     {message.Filter{Reasons: []string{"rejected"}}, m, false},
-		"status":           {status(bounds.New(503, 503)), m, true},
-		"other_status":     {status(bounds.New(0, 0), bounds.New(500, 500)), m, false},
-		"class":            {status(bounds.New(400, 499), bounds.New(500, 599)), m, true},
-		"other_class":      {status(bounds.New(400, 499)), m, false},
-		"class_of_silent":  {status(bounds.New(100, 999)), silent, false},
-		"no_answer":        {status(bounds.New(0, 0)), silent, true},
-		"method":           {message.Filter{Methods: []string{"post"}}, m, true},
-		"other_method":     {message.Filter{Methods: []string{"PUT"}}, m, false},
-		"host":             {message.Filter{Hosts: []string{"API.target.example"}}, m, true},
-		"host_and_port":    {message.Filter{Hosts: []string{"api.target.example:8443"}}, m, true},
-		"host_other_port":  {message.Filter{Hosts: []string{"api.target.example:443"}}, m, false},
-		"https_port":       {message.Filter{Hosts: []string{"t.example:443"}}, message.Message{Host: "t.example"}, true},
-		"http_port":        {message.Filter{Hosts: []string{"t.example:80"}}, message.Message{Host: "T.example."}, true},
-		"no_default_port":  {message.Filter{Hosts: []string{"t.example:8443"}}, message.Message{Host: "t.example"}, false},
-		"port_with_zeros":  {message.Filter{Hosts: []string{"t.example:0443"}}, message.Message{Host: "t.example:443"}, true},
-		"suffix":           {message.Filter{Hosts: []string{"*.Target.example"}}, m, true},
-		"suffix_and_port":  {message.Filter{Hosts: []string{"*.target.example:8443"}}, m, true},
-		"suffix_of_a_word": {message.Filter{Hosts: []string{"*.arget.example"}}, m, false},
-		"suffix_itself":    {message.Filter{Hosts: []string{"*.api.target.example"}}, m, false},
-		"star_without_dot": {message.Filter{Hosts: []string{"*example"}}, m, false},
-		"host_of_none":     {message.Filter{Hosts: []string{"*.", "", "*"}}, silent, false},
-		"unicode": {
-			message.Filter{Hosts: []string{"BÜCHER.example"}},
-			message.Message{Host: "xn--bcher-kva.example:80"},
-			true,
-		},
-		"unicode_suffix": {
-			message.Filter{Hosts: []string{"*.bücher。example"}},
-			message.Message{Host: "a.xn--bcher-kva.example"},
-			true,
-		},
-		"ipv6":       {message.Filter{Hosts: []string{"[::1]"}}, message.Message{Host: "[::1]:80"}, true},
-		"ipv6_other": {message.Filter{Hosts: []string{"[::1]:81"}}, message.Message{Host: "[::1]"}, false},
-		"ipv6_without_brackets": {
-			message.Filter{Hosts: []string{"2001:DB8::0:1"}},
-			message.Message{Host: "[2001:db8::1]:80"},
-			true,
-		},
-		"ipv6_spelled_out": {
-			message.Filter{Hosts: []string{"[0:0:0:0:0:0:0:1]:80"}},
-			message.Message{Host: "[::1]:80"},
-			true,
-		},
-		"final_dot": {
-			message.Filter{Hosts: []string{"api.target.example"}},
-			message.Message{Host: "api.target.example.:80"},
-			true,
-		},
-		"ipv6_of_earlier_row": {
-			message.Filter{Hosts: []string{"[::1]:443"}},
-			message.Message{Host: "[0::1]"},
-			true,
-		},
-		"zone":             {message.Filter{Hosts: []string{"fe80::1"}}, message.Message{Host: "[fe80::1%eth0]"}, true},
-		"final_dot_wanted": {message.Filter{Hosts: []string{"api.target.example.:8443"}}, m, true},
-		"ipv4": {
-			message.Filter{Hosts: []string{"127.0.0.1"}},
-			message.Message{Host: "127.0.0.1:7071"},
-			true,
-		},
-		"ipv4_other_port": {
-			message.Filter{Hosts: []string{"127.0.0.1:7072"}},
-			message.Message{Host: "127.0.0.1:7071"},
-			false,
-		},
+		"all":                   {message.Filter{}, m, true},
+		"reason":                {message.Filter{Reasons: []string{"rejected", "expired"}}, m, true},
+		"other_reason":          {message.Filter{Reasons: []string{"rejected"}}, m, false},
+		"status":                {status(bounds.New(503, 503)), m, true},
+		"other_status":          {status(bounds.New(0, 0), bounds.New(500, 500)), m, false},
+		"class":                 {status(bounds.New(400, 499), bounds.New(500, 599)), m, true},
+		"other_class":           {status(bounds.New(400, 499)), m, false},
+		"class_of_silent":       {status(bounds.New(100, 999)), silent, false},
+		"no_answer":             {status(bounds.New(0, 0)), silent, true},
+		"method":                {message.Filter{Methods: []string{"post"}}, m, true},
+		"other_method":          {message.Filter{Methods: []string{"PUT"}}, m, false},
 		"path":                  {message.Filter{Paths: []string{"/items", "/orders/7"}}, m, true},
 		"path_pattern":          {message.Filter{Paths: []string{"/orders/{n}"}}, m, true},
 		"path_beginning":        {message.Filter{Paths: []string{"/ord*"}}, m, true},
@@ -117,6 +60,46 @@ func TestFilter(t *testing.T) {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
+	}
+}
+
+// TestFilterHosts: a host is found in whatever form it is wanted or written.
+func TestFilterHosts(t *testing.T) {
+	for name, test := range map[string]struct {
+		wanted []string
+		host   string
+		want   bool
+	}{
+		"host":                  {[]string{"API.target.example"}, "api.target.example:8443", true},
+		"host_and_port":         {[]string{"api.target.example:8443"}, "api.target.example:8443", true},
+		"host_other_port":       {[]string{"api.target.example:443"}, "api.target.example:8443", false},
+		"https_port":            {[]string{"t.example:443"}, "t.example", true},
+		"http_port":             {[]string{"t.example:80"}, "T.example.", true},
+		"no_default_port":       {[]string{"t.example:8443"}, "t.example", false},
+		"port_with_zeros":       {[]string{"t.example:0443"}, "t.example:443", true},
+		"suffix":                {[]string{"*.Target.example"}, "api.target.example:8443", true},
+		"suffix_and_port":       {[]string{"*.target.example:8443"}, "api.target.example:8443", true},
+		"suffix_of_a_word":      {[]string{"*.arget.example"}, "api.target.example:8443", false},
+		"suffix_itself":         {[]string{"*.api.target.example"}, "api.target.example:8443", false},
+		"star_without_dot":      {[]string{"*example"}, "api.target.example:8443", false},
+		"host_of_none":          {[]string{"*.", "", "*"}, "", false},
+		"unicode":               {[]string{"BÜCHER.example"}, "xn--bcher-kva.example:80", true},
+		"unicode_suffix":        {[]string{"*.bücher。example"}, "a.xn--bcher-kva.example", true},
+		"ipv6":                  {[]string{"[::1]"}, "[::1]:80", true},
+		"ipv6_other":            {[]string{"[::1]:81"}, "[::1]", false},
+		"ipv6_without_brackets": {[]string{"2001:DB8::0:1"}, "[2001:db8::1]:80", true},
+		"ipv6_spelled_out":      {[]string{"[0:0:0:0:0:0:0:1]:80"}, "[::1]:80", true},
+		"final_dot":             {[]string{"api.target.example"}, "api.target.example.:80", true},
+		"ipv6_of_earlier_row":   {[]string{"[::1]:443"}, "[0::1]", true},
+		"zone":                  {[]string{"fe80::1"}, "[fe80::1%eth0]", true},
+		"final_dot_wanted":      {[]string{"api.target.example.:8443"}, "api.target.example:8443", true},
+		"ipv4":                  {[]string{"127.0.0.1"}, "127.0.0.1:7071", true},
+		"ipv4_other_port":       {[]string{"127.0.0.1:7072"}, "127.0.0.1:7071", false},
+	} {
+		got, _ := message.Filter{Hosts: test.wanted}.Match(message.Message{Host: test.host}, nil)
+		if got != test.want {
+			t.Errorf("%s: %q finds %s: %t", name, test.wanted, test.host, got)
+		}
 	}
 }
 

@@ -181,71 +181,54 @@ func TestReadHostileDeadLetters(t *testing.T) {
 func TestReadReasonsFoundOut(t *testing.T) {
 	const crashed = "no failure was recorded: the handler crashed, timed out or could not reach storage"
 	const faulted = "giveUp is fault: the handler answered 500 on purpose, or it crashed or timed out"
+	const byPolicy = `,"retry":{"policy":"cycles","receiveErrorHandling":"Fault"}`
 	callback := `,"giveUp":"fault","callback":{"url":"https://sender.example/"}`
 	for name, test := range map[string]struct {
 		text, reason, detail string
-		format               envelope.Format
 	}{
-		"not_base64": {"hello, world", "undecodable", "not base64: illegal base64 data at input byte 5", ""},
+		"not_base64": {"hello, world", "undecodable", "not base64: illegal base64 data at input byte 5"},
 		"envelope_not_base64": {
 			native(""), "undecodable", "; the text is an envelope: calls retry --fix-encoding fixes it",
-			envelope.FormatNative,
 		},
-		"nexus_not_base64": {nexus(""), "undecodable", "calls retry --fix-encoding", envelope.FormatNexus},
+		"nexus_not_base64": {nexus(""), "undecodable", "calls retry --fix-encoding"},
 		"letter_not_base64": {
 			native(`,"deadLetter":{"reason":"expired"}`), "undecodable", "calls retry --fix-encoding",
-			envelope.FormatNative,
 		},
-		"empty":       {"", "malformed", "not JSON: line 1, column 1", ""},
-		"not_json":    {inBase64("{\n\n  nonsense}"), "malformed", "not JSON: line 3, column 4", ""},
-		"no_envelope": {inBase64(`{"a":1}`), "malformed", "asyncCaller: missing", ""},
-		"no_url":      {inBase64(`{"asyncCaller":1,"call":{}}`), "malformed", "call.url: missing", ""},
+		"empty":       {"", "malformed", "not JSON: line 1, column 1"},
+		"not_json":    {inBase64("{\n\n  nonsense}"), "malformed", "not JSON: line 3, column 4"},
+		"no_envelope": {inBase64(`{"a":1}`), "malformed", "asyncCaller: missing"},
+		"no_url":      {inBase64(`{"asyncCaller":1,"call":{}}`), "malformed", "call.url: missing"},
 		"nexus_malformed": {
-			inBase64(`{"Organization":"acme","RawRequest":{}}`), "malformed",
-			"RawRequest.CallOut: missing", "",
+			inBase64(`{"Organization":"acme","RawRequest":{}}`), "malformed", "RawRequest.CallOut: missing",
 		},
 		"letter_in_malformed": {
-			inBase64(`{"asyncCaller":1,"call":{},"deadLetter":{"reason":"expired"}}`), "malformed",
-			"call.url: missing", "",
+			inBase64(`{"asyncCaller":1,"call":{},"deadLetter":{"reason":"expired"}}`), "malformed", "call.url: missing",
 		},
 		"too_large": {
-			inBase64(native(`,"callback":{"url":"https://s.e` +
-				`xample/` + strings.Repeat("x", 48_700) + `"}`)), "malformed", "leave room for its state",
-			envelope.FormatNative,
+			inBase64(native(`,"callback":{"url":"https://s.example/` + strings.Repeat("x", 48_700) + `"}`)),
+			"malformed", "leave room for its state",
 		},
-		"unknown_policy": {inBase64(native(`,"retry":"often"`)), "malformed", "retry: ", envelope.FormatNative},
-		"bad_policy": {
-			inBase64(native(`,"retry":{"factor":0.5}`)), "malformed", "retry.factor: ",
-			envelope.FormatNative,
-		},
-		"crashed":             {inBase64(native("")), "host_gave_up", crashed, envelope.FormatNative},
-		"crashed_nexus":       {inBase64(nexus("")), "host_gave_up", crashed, envelope.FormatNexus},
-		"fault":               {inBase64(native(`,"giveUp":"fault"`)), "host_gave_up", faulted, envelope.FormatNative},
-		"fault_with_callback": {inBase64(native(callback)), "host_gave_up", crashed, envelope.FormatNative},
-		"fault_by_policy": {
-			inBase64(native(`,"retry":{"policy":"cycles","receiveErrorHandling":"Fault"}`)),
-			"host_gave_up", faulted, envelope.FormatNative,
-		},
-		"drop_beats_policy": {inBase64(native(`,"giveUp":"drop","retry":{"policy":"cycles",` +
-			`"receiveErrorHandling":"Fault"}`)), "host_gave_up", crashed, envelope.FormatNative},
+		"unknown_policy":      {inBase64(native(`,"retry":"often"`)), "malformed", "retry: "},
+		"bad_policy":          {inBase64(native(`,"retry":{"factor":0.5}`)), "malformed", "retry.factor: "},
+		"crashed":             {inBase64(native("")), "host_gave_up", crashed},
+		"crashed_nexus":       {inBase64(nexus("")), "host_gave_up", crashed},
+		"fault":               {inBase64(native(`,"giveUp":"fault"`)), "host_gave_up", faulted},
+		"fault_with_callback": {inBase64(native(callback)), "host_gave_up", crashed},
+		"fault_by_policy":     {inBase64(native(byPolicy)), "host_gave_up", faulted},
+		"drop_beats_policy":   {inBase64(native(`,"giveUp":"drop"` + byPolicy)), "host_gave_up", crashed},
 		"deadline": {
 			inBase64(native(`,"deadline":"2026-11-21T05:59:59Z"`)), "host_gave_up",
-			crashed + "; the deadline " +
-				"had passed", envelope.FormatNative,
+			crashed + "; the deadline had passed",
 		},
-		"deadline_later": {
-			inBase64(native(`,"deadline":"2026-11-21T06:00:01Z"`)), "host_gave_up", crashed,
-			envelope.FormatNative,
-		},
+		"deadline_later": {inBase64(native(`,"deadline":"2026-11-21T06:00:01Z"`)), "host_gave_up", crashed},
 		"no_creation_no_limit": {
-			inBase64(`{"asyncCaller":1,"call":{"url":"http://t.example"}}`), "host_gave_up",
-			crashed, envelope.FormatNative,
+			inBase64(`{"asyncCaller":1,"call":{"url":"http://t.example"}}`), "host_gave_up", crashed,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := read(test.text)
-			if m.Reason != test.reason || m.Format != test.format || !strings.Contains(m.Detail, test.detail) {
-				t.Errorf("got %s, format %q: %s", m.Reason, m.Format, m.Detail)
+			if m.Reason != test.reason || !strings.Contains(m.Detail, test.detail) {
+				t.Errorf("got %s: %s", m.Reason, m.Detail)
 			}
 			if m.Reason == "host_gave_up" && m.Detail != test.detail {
 				t.Errorf("detail %q, want %q", m.Detail, test.detail)

@@ -135,11 +135,3 @@ func TestUnsearchedText(t *testing.T) {
 		})
 	}
 }
-
-// BenchmarkSearchHostile searches the content that takes longest.
-func BenchmarkSearchHostile(b *testing.B) {
-	content := []byte(strings.Repeat(`\u0025\u0026amp;%25%26amp;=+Sm9zw6kg `, 48<<10/36))
-	for b.Loop() {
-		message.Filter{Text: "needle"}.Match(message.Message{}, content)
-	}
-}

@@ -91,7 +91,7 @@ func others(t *testing.T, n *neighbourhood) map[string]func(context.Context) {
 // TestBeside carries out each operation while something else happens to the same messages, on slow storage, and checks
 // that no call is lost or made twice, and that what is reported is true.
 func TestBeside(t *testing.T) {
-	const messages = 40
+	const messages = 16
 	type change struct {
 		scheduled bool
 		plan      func(ctx context.Context, n *neighbourhood) (*operation.Plan, error)
@@ -120,34 +120,32 @@ func TestBeside(t *testing.T) {
 	}
 	for name, o := range operations {
 		for other := range others(t, &neighbourhood{}) {
-			for _, takes := range []time.Duration{5 * time.Millisecond, 500 * time.Millisecond} {
-				t.Run(fmt.Sprintf("%s/%s/%v", name, other, takes), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						store := newQueues(t, 0)
-						n := &neighbourhood{
-							store: &tap{Queues: store, takes: takes}, table: &memory.Table{},
-							delivered: map[string]int{},
+			t.Run(name+"/"+other, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := newQueues(t, 0)
+					n := &neighbourhood{
+						store: &tap{Queues: store, takes: 500 * time.Millisecond}, table: &memory.Table{},
+						delivered: map[string]int{},
+					}
+					n.Operations = n.operator(t)
+					for i := range messages {
+						id := fmt.Sprintf("r%d", i)
+						switch {
+						case o.scheduled:
+							schedule(t, store, n.table, plannedCall(id, later), later)
+						case i%2 == 0:
+							put(t, store, poisonQueue, hostCopy(id), week)
+						default:
+							put(t, store, poisonQueue, deadLetter(id, mainQueue), 0)
 						}
-						n.Operations = n.operator(t)
-						for i := range messages {
-							id := fmt.Sprintf("r%d", i)
-							switch {
-							case o.scheduled:
-								schedule(t, store, n.table, plannedCall(id, later), later)
-							case i%2 == 0:
-								put(t, store, poisonQueue, hostCopy(id), week)
-							default:
-								put(t, store, poisonQueue, deadLetter(id, mainQueue), 0)
-							}
-						}
-						if o.scheduled && other == "app" {
-							advance(later - time.Second)
-						}
-						plan := mustPlan(t)(o.plan(t.Context(), n))
-						n.beside(t, other, plan)
-					})
+					}
+					if o.scheduled && other == "app" {
+						advance(later - time.Second)
+					}
+					plan := mustPlan(t)(o.plan(t.Context(), n))
+					n.beside(t, other, plan)
 				})
-			}
+			})
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package operation_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -143,25 +142,6 @@ func TestCompareHostile(t *testing.T) {
 		}
 		minutes(t, a, store, 15, func(int) {})
 		wantAgreement(t, store, table)
-	})
-}
-
-// tooMany is a queue of which storage says that it has more messages than it has.
-type tooMany struct{ *memory.Queues }
-
-func (q tooMany) Count(ctx context.Context, name string) (int, error) {
-	n, err := q.Queues.Count(ctx, name)
-	return n + 3, err
-}
-
-// TestCompareWrongCount: a queue that storage counts wrongly for hours is received once an hour.
-func TestCompareWrongCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, _ := newRecorded(t, 100)
-		a.Account.Store = tooMany{store}
-		if received := minutes(t, a, store, 180, func(int) {}); received > 4 {
-			t.Errorf("received %d times", received)
-		}
 	})
 }
 

@@ -159,37 +159,32 @@ func TestDrillMessages(t *testing.T) {
 
 // TestDrillHomePage checks which app is called without a URL.
 func TestDrillHomePage(t *testing.T) {
+	shop := []string{"shop"}
+	const unique = "shop-d7h2cbc4e.westeurope-01.azurewebsites.net"
 	const unknownHost = "has recorded no host name below azurewebsites.net"
 	for name, c := range map[string]struct {
 		// recorded is the host name in the heartbeats, host the one that is called.
 		apps, stopped           []string
 		recorded, host, refused string
 	}{
-		"app": {
-			apps: []string{"shop"}, recorded: "Shop.azurewebsites.net", host: "shop.azurewebsites.net",
-		},
-		"unique_name": {
-			apps: []string{"shop"}, recorded: "shop-d7h2cbc4e.westeurope-01.azurewebsites.net",
-			host: "shop-d7h2cbc4e.westeurope-01.azurewebsites.net",
-		},
-		"china": {
-			apps: []string{"shop"}, recorded: "shop.chinacloudsites.cn", host: "shop.chinacloudsites.cn",
-		},
-		"government": {apps: []string{"shop"}, recorded: "shop.azurewebsites.us", host: "shop.azurewebsites.us"},
+		"app":         {apps: shop, recorded: "Shop.azurewebsites.net", host: "shop.azurewebsites.net"},
+		"unique_name": {apps: shop, recorded: unique, host: unique},
+		"china":       {apps: shop, recorded: "shop.chinacloudsites.cn", host: "shop.chinacloudsites.cn"},
+		"government":  {apps: shop, recorded: "shop.azurewebsites.us", host: "shop.azurewebsites.us"},
 		"beside_stopped": {
-			apps: []string{"shop"}, stopped: []string{"old"}, recorded: "shop.azurewebsites.net",
+			apps: shop, stopped: []string{"old"}, recorded: "shop.azurewebsites.net",
 			host: "shop.azurewebsites.net",
 		},
 		"local":     {apps: []string{"local"}, recorded: "localhost:7071", refused: unknownHost},
-		"older":     {apps: []string{"shop"}, refused: "the app shop has recorded no host name"},
+		"older":     {apps: shop, refused: "the app shop has recorded no host name"},
 		"several":   {apps: []string{"one", "two"}, refused: "2 apps run on the account, such as one, two"},
 		"stopped":   {stopped: []string{"old"}, refused: "no app runs on the account"},
-		"hostile":   {apps: []string{"shop"}, recorded: "evil.example", refused: unknownHost},
-		"suffix":    {apps: []string{"shop"}, recorded: "evil-azurewebsites.net", refused: unknownHost},
-		"path":      {apps: []string{"shop"}, recorded: "evil.example/shop.azurewebsites.net", refused: unknownHost},
-		"user":      {apps: []string{"shop"}, recorded: "shop@evil.azurewebsites.net", refused: unknownHost},
-		"port":      {apps: []string{"shop"}, recorded: "shop.azurewebsites.net:25", refused: unknownHost},
-		"no_domain": {apps: []string{"shop"}, recorded: ".azurewebsites.net", refused: unknownHost},
+		"hostile":   {apps: shop, recorded: "evil.example", refused: unknownHost},
+		"suffix":    {apps: shop, recorded: "evil-azurewebsites.net", refused: unknownHost},
+		"path":      {apps: shop, recorded: "evil.example/shop.azurewebsites.net", refused: unknownHost},
+		"user":      {apps: shop, recorded: "shop@evil.azurewebsites.net", refused: unknownHost},
+		"port":      {apps: shop, recorded: "shop.azurewebsites.net:25", refused: unknownHost},
+		"no_domain": {apps: shop, recorded: ".azurewebsites.net", refused: unknownHost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -226,50 +221,37 @@ func TestDrillHomePage(t *testing.T) {
 	}
 }
 
-// TestDrillRefused checks that nothing is sent if there is no call, or if its outcome could not be known.
+// TestDrillRefused checks that nothing is sent if there is no call, or if its outcome could not be known, and that a
+// drill that is interrupted before it sends says so.
 func TestDrillRefused(t *testing.T) {
+	call := operation.Drill{URL: drillURL, Count: 1}
+	ended, end := context.WithCancel(t.Context())
+	end()
 	for name, c := range map[string]struct {
+		ctx   context.Context
 		drill operation.Drill
 		off   bool
 		want  error
-		words []string
+		word  string
 	}{
-		"not_recorded": {operation.Drill{URL: drillURL, Count: 1}, true, operation.ErrNoOutcomes, []string{
-			"a drill is not possible", "ASYNC_CALLER_TABLES is off",
-		}},
-		"url": {operation.Drill{URL: "t.example", Count: 1}, false, operation.ErrNoCall, []string{"call.url"}},
+		"not_recorded": {t.Context(), call, true, operation.ErrNoOutcomes, "a drill is not possible"},
+		"url":          {t.Context(), operation.Drill{URL: "t.example", Count: 1}, false, operation.ErrNoCall, "call.url"},
 		"priority": {
-			operation.Drill{URL: drillURL, Count: 1, Priority: 11}, false, operation.ErrNoCall, []string{"priority"},
+			t.Context(), operation.Drill{URL: drillURL, Count: 1, Priority: 11}, false, operation.ErrNoCall, "priority",
 		},
+		"interrupted": {ended, call, false, context.Canceled, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newQueues(t, 0)
-				a, _ := newApp(t, store, nil)
-				if c.off {
-					a.Outcomes = nil
-				}
-				r, err := a.Drill(t.Context(), c.drill)
-				wantError(t, err, c.words...)
-				if !errors.Is(err, c.want) || r.Sent > 0 || len(store.All(mainQueue)) > 0 {
-					t.Errorf("%+v, %v", r, err)
-				}
-			})
-		})
-	}
-}
-
-// TestDrillInterrupted checks that a drill that is interrupted before it sends says so.
-func TestDrillInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, _ := newApp(t, newQueues(t, 0), nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		r, err := a.Drill(ctx, operation.Drill{URL: drillURL, Count: 2})
-		if !errors.Is(err, context.Canceled) || r.Sent > 0 {
-			t.Errorf("%+v, %v", r, err)
+		store := newQueues(t, 0)
+		a, _ := newApp(t, store, nil)
+		if c.off {
+			a.Outcomes = nil
 		}
-	})
+		r, err := a.Drill(c.ctx, c.drill)
+		wantError(t, err, c.word)
+		if !errors.Is(err, c.want) || r.Sent > 0 || len(store.All(mainQueue)) > 0 {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
 }
 
 // TestDrillUnread checks that calls are not reported as missing if the table cannot be read any more.

@@ -28,18 +28,27 @@ const (
 	parking     = "parking"
 )
 
-// leasesEnd exceeds the leases of a run that was killed.
+// leasesEnd exceeds the leases of a run.
 const leasesEnd = 6 * time.Minute
-
-// inFlight is how many messages a run handles at once, and therefore how many a kill may duplicate.
-const inFlight = 8
 
 // week is the time-to-live of messages that the host moves.
 const week = 7 * 24 * time.Hour
 
 func newAccount(t *testing.T, store storage.Queues) *operation.Operations {
 	t.Helper()
-	return accountIn(store, filepath.Join(t.TempDir(), "runs"))
+	return accountIn(store, newRuns(t))
+}
+
+// newRuns returns a folder for journals. Where the system has files in memory it is one of them: a disk would take most
+// of the tests' time.
+func newRuns(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "async-caller-operation-") //nolint:usetesting // t.TempDir is on the disk
+	if err != nil {
+		dir = t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "runs")
 }
 
 // accountIn returns the account as another process on the same machine sees it.
@@ -300,62 +309,5 @@ func (s *tap) Names(ctx context.Context, prefix string) ([]string, error) {
 	return tapped(s, "", "names", func() ([]string, error) { return s.Queues.Names(ctx, prefix) })
 }
 
-// killer simulates a kill at one storage operation: later operations have no effect, and the folder of journals
-// is copied at that moment.
-type killer struct {
-	tap
-	at         int
-	afterwards bool // the operation is still carried out
-	from, to   string
-
-	n    int
-	dead bool
-	// see is called after each operation.
-	see func(operation string)
-}
-
 // errNoAnswer is that of an operation that storage may have carried out.
 var errNoAnswer = errors.New("no answer")
-
-// errDead is an error that is not retried, so that no time passes.
-var errDead = fmt.Errorf("killed: %w", storage.ErrRefused)
-
-func newKiller(t *testing.T, store *memory.Queues, at int, afterwards bool, from string) *killer {
-	t.Helper()
-	k := &killer{
-		tap: tap{Queues: store}, at: at, afterwards: afterwards, from: from,
-		to: filepath.Join(t.TempDir(), "runs"),
-	}
-	k.before = func(string) error {
-		k.n++
-		if k.n == k.at && !k.afterwards {
-			k.kill(t)
-		}
-		if k.dead {
-			return errDead
-		}
-		return nil
-	}
-	k.after = func(operation string) error {
-		if k.see != nil {
-			k.see(operation)
-		}
-		if k.n == k.at {
-			k.kill(t)
-			return errDead
-		}
-		return nil
-	}
-	return k
-}
-
-func (k *killer) kill(t *testing.T) {
-	t.Helper()
-	k.dead = true
-	if _, err := os.Stat(k.from); err != nil {
-		return // there is no journal yet
-	}
-	if err := os.CopyFS(k.to, os.DirFS(k.from)); err != nil {
-		t.Error(err)
-	}
-}

@@ -43,14 +43,13 @@ func TestHandledBy(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, want)
 			}
 		}
-		both := func(s journal.Step, _ journal.Progress) bool {
+		alone := *a
+		alone.Journals = journal.Folder(newRuns(t))
+		execute(t, mustPlan(t)(alone.PlanMove(t.Context(), account.Source{}, parking)))
+		handled, since, err = alone.HandledBy(t.Context(), func(journal.Step, journal.Progress) bool {
 			advance(2 * time.Second) // the search breaks off within the last journal
 			return true
-		}
-		alone := *a
-		alone.Journals = journal.Folder(t.TempDir())
-		execute(t, mustPlan(t)(alone.PlanMove(t.Context(), account.Source{}, parking)))
-		handled, since, err = alone.HandledBy(t.Context(), both)
+		})
 		if len(handled) != 2 || since.IsZero() || err != nil {
 			t.Errorf("a search that breaks off: %d, since %v, %v", len(handled), since, err)
 		}

@@ -13,7 +13,6 @@ import (
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/storage/memory"
 )
 
 // exportedCall returns the line of a scheduled call in an export.
@@ -75,16 +74,11 @@ func TestImportScheduled(t *testing.T) {
 func TestUndoImportScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 0)
-		var tables memory.Tables
-		a.History, a.HistoryRetention = &tables, 90*24*time.Hour
-		some := storage.Entity{Key: storage.Key{Partition: "0", ID: "x"}}
-		if err := tables.Table(history.TablePrefix+"199912").Put(t.Context(), []storage.Entity{some}); err != nil {
-			t.Fatal(err)
-		}
+		tables := keepHistory(t, a)
 		file := exportedCall(mainQueue, time.Now().Add(later), plannedCall("r1", later))
 		imported := execute(t, mustPlan(t)(a.PlanImport(t.Context(), strings.NewReader(file), operation.Import{})))
 		undone := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), imported.Run)))
-		cancelled, _, err := history.Find(t.Context(), &tables, envelope.Tenant{}, "r1")
+		cancelled, _, err := history.Find(t.Context(), tables, envelope.Tenant{}, "r1")
 		left := len(store.All(mainQueue)) + len(allRows(t, table)) + len(cancelled)
 		if undone.Done != 1 || left > 0 || err != nil {
 			t.Errorf("%+v: %v, %+v, %+v, %v", undone, store.All(mainQueue), allRows(t, table), cancelled, err)
@@ -95,23 +89,19 @@ func TestUndoImportScheduled(t *testing.T) {
 // TestImportScheduledLate: a call whose time is past is due at once, and has no row. No file makes one wait for longer
 // than storage can.
 func TestImportScheduledLate(t *testing.T) {
-	for name, test := range map[string]struct {
+	for _, test := range []struct {
 		due, want time.Duration
 		rows      int
-	}{
-		"past": {-time.Hour, 0, 0}, "far": {9000 * time.Hour, storage.MaxDelay, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, store, table := newScheduled(t, 0)
-				file := exportedCall(mainQueue, time.Now().Add(test.due), plannedCall("r1", later))
-				execute(t, mustPlan(t)(a.PlanImport(t.Context(), strings.NewReader(file), operation.Import{})))
-				all := store.All(mainQueue)
-				if len(all) != 1 || all[0].NextVisibleAt.Sub(time.Now().Add(test.want)).Abs() > time.Second ||
-					len(allRows(t, table)) != test.rows {
-					t.Errorf("%+v, %+v", all, allRows(t, table))
-				}
-			})
+	}{{-time.Hour, 0, 0}, {9000 * time.Hour, storage.MaxDelay, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			a, store, table := newScheduled(t, 0)
+			file := exportedCall(mainQueue, time.Now().Add(test.due), plannedCall("r1", later))
+			execute(t, mustPlan(t)(a.PlanImport(t.Context(), strings.NewReader(file), operation.Import{})))
+			all := store.All(mainQueue)
+			if len(all) != 1 || all[0].NextVisibleAt.Sub(time.Now().Add(test.want)).Abs() > time.Second ||
+				len(allRows(t, table)) != test.rows {
+				t.Errorf("due after %v: %+v, %+v", test.due, all, allRows(t, table))
+			}
 		})
 	}
 }

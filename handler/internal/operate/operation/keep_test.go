@@ -95,7 +95,7 @@ func TestKeep(t *testing.T) {
 // TestKeepReadsOnce checks that messages that never expire are received only when messages may have arrived behind
 // them, or one of the first expires, and again after a day.
 func TestKeepReadsOnce(t *testing.T) {
-	for _, n := range []int{0, 20, 31, 32, 100, 1000} {
+	for _, n := range []int{0, 31, 32, 100} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newQueues(t, n)
@@ -147,14 +147,13 @@ func TestKeepReadsOnce(t *testing.T) {
 }
 
 // TestKeepMany checks that runs end in time and keep many messages within three runs, also behind others that never
-// expire: 2,000 at 375 ms per operation need as long as 50,000 at 15 ms.
+// expire: 400 at 1.9 s per operation need as long as 50,000 at 15 ms.
 func TestKeepMany(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, expiring int
 		takes            time.Duration
 	}{
-		"many":        {4000, 2000, 375 * time.Millisecond},
-		"slow_batch":  {0, 1500, time.Second},
+		"many":        {800, 400, 1900 * time.Millisecond},
 		"short_queue": {10, 10, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

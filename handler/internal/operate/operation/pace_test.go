@@ -294,25 +294,23 @@ func TestNoOutcomes(t *testing.T) {
 		unknown bool
 	}{
 		"no_table": {
-			prepare: func(a *operation.Operations) { a.Account.Table, a.Outcomes = nil, nil },
-			words:   []string{"TABLES is off"},
+			func(a *operation.Operations) { a.Account.Table, a.Outcomes = nil, nil }, []string{"TABLES is off"}, false,
 		},
 		"no_rights": {
-			prepare: func(a *operation.Operations) { fail(a.Account.Table, denied) },
-			words:   []string{storage.TableReaderRole},
+			func(a *operation.Operations) { fail(a.Account.Table, denied) }, []string{storage.TableReaderRole}, false,
 		},
 		"no_rights_run": {
-			prepare: func(a *operation.Operations) { fail(a.Outcomes, denied) },
-			words:   []string{storage.TableReaderRole},
+			func(a *operation.Operations) { fail(a.Outcomes, denied) }, []string{storage.TableReaderRole}, false,
 		},
 		"no_heartbeat": {
-			prepare: func(a *operation.Operations) { a.Account.Table = &memory.Table{} },
-			words:   []string{"no timer function", "AC-monitor"},
+			func(a *operation.Operations) { a.Account.Table = &memory.Table{} },
+			[]string{"no timer function", "AC-monitor"},
+			false,
 		},
 		"away": {
-			prepare: func(a *operation.Operations) { fail(a.Account.Table, errors.New("away")) },
-			words:   []string{"whether the app records outcomes", "away"},
-			unknown: true,
+			func(a *operation.Operations) { fail(a.Account.Table, errors.New("away")) },
+			[]string{"whether the app records outcomes", "away"},
+			true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -363,39 +361,35 @@ func TestNoRoomForRun(t *testing.T) {
 // TestCanaryResumed checks that a run whose first messages are not delivered can be resumed, whatever has stopped it.
 // It sends as many first messages again, whatever became of the earlier ones, and the others once these are delivered.
 func TestCanaryResumed(t *testing.T) {
-	for name, fails := range map[string]string{"failed": "fail", "rescheduled": "retry"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, reader := newApp(t, newQueues(t, 30), firstOf(11, fails, "deliver"))
-				said := &notes{}
-				a.Observer = said
-				p := planRequeue(t, a, journal.Pace{Canary: 3})
-				a.Outcomes.(*memory.Table).Fail(errors.New("away"))
-				r, err := p.Execute(t.Context())
-				wantError(t, err, "read the outcomes of the messages", "away")
-				a.Outcomes.(*memory.Table).Fail(nil)
-				resume := func(ctx context.Context, done int, stopped string) {
-					t.Helper()
-					r, err := a.Resume(ctx, r.Run)
-					if err != nil || r.Done != done || (r.Stopped == "") != (stopped == "") ||
-						!strings.Contains(r.Stopped, stopped) || r.PossibleDuplicates > 0 {
-						t.Fatalf("want %d done, stopped by %q: %+v, %v", done, stopped, r, err)
-					}
-				}
-				soon, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				resume(soon, 6, "interrupted")
-				resume(t.Context(), 9, "does the function app run?")
-				reader.start(t)
-				resume(t.Context(), 12, "is not delivered: r") // the app has received the earlier ones first
-				said.said = nil
-				resume(t.Context(), 30, "")
-				if countLines(strings.Join(said.said, "\n"))["delivered"] != 3 {
-					t.Errorf("it said %q", said.said)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a, reader := newApp(t, newQueues(t, 30), firstOf(11, "fail", "deliver"))
+		said := &notes{}
+		a.Observer = said
+		p := planRequeue(t, a, journal.Pace{Canary: 3})
+		a.Outcomes.(*memory.Table).Fail(errors.New("away"))
+		r, err := p.Execute(t.Context())
+		wantError(t, err, "read the outcomes of the messages", "away")
+		a.Outcomes.(*memory.Table).Fail(nil)
+		resume := func(ctx context.Context, done int, stopped string) {
+			t.Helper()
+			r, err := a.Resume(ctx, r.Run)
+			if err != nil || r.Done != done || (r.Stopped == "") != (stopped == "") ||
+				!strings.Contains(r.Stopped, stopped) || r.PossibleDuplicates > 0 {
+				t.Fatalf("want %d done, stopped by %q: %+v, %v", done, stopped, r, err)
+			}
+		}
+		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		resume(soon, 6, "interrupted")
+		resume(t.Context(), 9, "does the function app run?")
+		reader.start(t)
+		resume(t.Context(), 12, "is not delivered: r") // the app has received the earlier ones first
+		said.said = nil
+		resume(t.Context(), 30, "")
+		if countLines(strings.Join(said.said, "\n"))["delivered"] != 3 {
+			t.Errorf("it said %q", said.said)
+		}
+	})
 }
 
 // TestStopAt checks that a run stops if and only if more than a share of the calls fails, for whatever reason, and
@@ -417,7 +411,7 @@ func TestStopAt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const messages = 200
+				const messages = 150
 				var works atomic.Bool
 				a, reader := newApp(t, newQueues(t, messages), func(id string) string {
 					var n int

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -62,15 +62,13 @@ func TestRoutedContents(t *testing.T) {
 	}
 	slices.Sort(originals)
 	all := account.Source{Queues: []string{routedPoison}}
-	requeue := func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
-		return a.PlanRetryPoison(ctx, all, operation.Retry{Dedupe: true})
-	}
-	remove := func(ctx context.Context, a *operation.Operations) (*operation.Plan, error) {
-		return a.PlanDeletePoison(ctx, all, operation.Delete{})
-	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		store, a := newRoutedQueues(t, originals...)
+		remove := func() string {
+			t.Helper()
+			return execute(t, mustPlan(t)(a.PlanDeletePoison(t.Context(), all, operation.Delete{}))).Run
+		}
 		check := func(after string, onQueue, onPoison []string) {
 			t.Helper()
 			if contents(store) != "" || !slices.Equal(texts(store, routedQueue), onQueue) ||
@@ -94,14 +92,13 @@ func TestRoutedContents(t *testing.T) {
 		if n := expiring(store, routedPoison); n > 0 {
 			t.Errorf("%d expire after the keeper", n)
 		}
-		id := execute(t, mustPlan(t)(requeue(ctx, a))).Run
+		id := execute(t, mustPlan(t)(a.PlanRetryPoison(ctx, all, operation.Retry{Dedupe: true}))).Run
 		check("requeue", originals, nil)
 		execute(t, mustPlan(t)(a.PlanUndo(ctx, id)))
 		check("undo of requeue", nil, originals)
-		id = execute(t, mustPlan(t)(remove(ctx, a))).Run
-		execute(t, mustPlan(t)(a.PlanUndo(ctx, id)))
+		execute(t, mustPlan(t)(a.PlanUndo(ctx, remove())))
 		check("undo of delete", nil, originals)
-		execute(t, mustPlan(t)(remove(ctx, a)))
+		remove()
 		execute(t, mustPlan(t)(a.PlanImport(ctx, &file, operation.Import{})))
 		check("import", nil, originals)
 	})
@@ -142,6 +139,8 @@ func TestRoutedRefusals(t *testing.T) {
 	}{
 		"edit":   {requeue(raw, operation.Retry{Edit: edit.Options{Edits: edit.Edits{set}}}), "is sent again as it is"},
 		"editor": {requeue(raw, operation.Retry{Edit: edit.Options{Edited: []byte("{}")}}), "is sent again as it is"},
+		// The outcome of a content would not be known, because it cannot carry the token of a run.
+		"canary": {requeue(raw, operation.Retry{Pace: journal.Pace{Canary: 1}}), "omit --canary and --stop-at"},
 		"to_envelopes": {
 			requeue(raw, operation.Retry{To: mainQueue}), "on async-caller it would be read as an envelope",
 		},
@@ -165,6 +164,7 @@ func TestRoutedRefusals(t *testing.T) {
 				if err := store.Create(t.Context(), "other-in"); err != nil {
 					t.Fatal(err)
 				}
+				recorded(t, a)
 				p, err := test.plan(t.Context(), a)
 				why := ""
 				switch {
@@ -186,14 +186,6 @@ func TestRoutedRefusals(t *testing.T) {
 
 // planner plans a run.
 type planner func(context.Context, *operation.Operations) (*operation.Plan, error)
-
-// TestRoutedCanary: the outcome of a content would not be known, because it cannot carry the token of a run.
-func TestRoutedCanary(t *testing.T) {
-	_, a := newRoutedQueues(t)
-	options := edit.Options{Raw: true, Run: "token"}
-	_, err := edit.Prepare(t.Context(), a.Account.Rules, hostCopy("evil"), "id", options, time.Now())
-	wantError(t, err, "omit --canary and --stop-at-failure-ratio")
-}
 
 // TestRoutedNotBase64: a sender who writes plain text where host.json requires base64 can be helped.
 func TestRoutedNotBase64(t *testing.T) {

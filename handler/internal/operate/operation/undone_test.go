@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -33,7 +32,7 @@ func deleted(t *testing.T) (a *operation.Operations, store *memory.Queues, id st
 func copied(t *testing.T, a *operation.Operations) *operation.Operations {
 	t.Helper()
 	other := *a
-	other.Journals = journal.Folder(filepath.Join(t.TempDir(), "runs"))
+	other.Journals = journal.Folder(newRuns(t))
 	if err := os.CopyFS(string(other.Journals), os.DirFS(string(a.Journals))); err != nil {
 		t.Fatal(err)
 	}
@@ -63,36 +62,32 @@ func writeJournal(t *testing.T, a *operation.Operations, id string, text []byte)
 // TestUndoOnce: a run is undone once, also after the clock has gone back, so that its undo has an earlier name, and if
 // the journal of the undo was removed.
 func TestUndoOnce(t *testing.T) {
-	for name, change := range map[string]func(t *testing.T, a *operation.Operations, undo string){
-		"unchanged": func(*testing.T, *operation.Operations, string) {},
-		"undo_removed": func(t *testing.T, a *operation.Operations, undo string) {
-			if err := os.Remove(journalPath(a, undo)); err != nil {
-				t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		a, store, old := deleted(t)
+		const id = "29990101-000000-delete-abcd" // the clock has gone back since
+		writeJournal(t, a, id, bytes.ReplaceAll(readJournal(t, a, old), []byte(old), []byte(id)))
+		undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), id))).Run
+		for _, s := range summaries(t, a) {
+			if s.Run == id && (s.State != "undone" || s.UndoneBy != undo) {
+				t.Errorf("listed as %+v", s)
 			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, store, old := deleted(t)
-				const id = "29990101-000000-delete-abcd" // the clock has gone back since
-				writeJournal(t, a, id, bytes.ReplaceAll(readJournal(t, a, old), []byte(old), []byte(id)))
-				undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), id))).Run
-				for _, s := range summaries(t, a) {
-					if s.Run == id && (s.State != "undone" || s.UndoneBy != undo) {
-						t.Errorf("listed as %+v", s)
-					}
-				}
-				change(t, a, undo)
-				_, err := a.PlanUndo(t.Context(), id)
-				wantError(t, err, id, undo)
-				_, err = a.Resume(t.Context(), id)
-				wantError(t, err, id)
-				if n := len(store.All(poisonQueue)); n != 3 {
-					t.Errorf("%d messages are restored, want 3", n)
-				}
-			})
-		})
-	}
+		}
+		wantRefused := func() {
+			t.Helper()
+			_, err := a.PlanUndo(t.Context(), id)
+			wantError(t, err, id, undo)
+			_, err = a.Resume(t.Context(), id)
+			wantError(t, err, id)
+		}
+		wantRefused()
+		if err := os.Remove(journalPath(a, undo)); err != nil {
+			t.Fatal(err)
+		}
+		wantRefused()
+		if n := len(store.All(poisonQueue)); n != 3 {
+			t.Errorf("%d messages are restored, want 3", n)
+		}
+	})
 }
 
 // putUndone writes the row that says that a run was undone.
@@ -246,6 +241,8 @@ func TestUndoOfNothing(t *testing.T) {
 func TestUndoKilledAtTheMark(t *testing.T) {
 	for name, test := range map[string]struct {
 		confirmed, marked, row bool
+		// twice says that another undo of the run, without a table, was completed before the resume.
+		twice bool
 	}{
 		"planned":               {},
 		"row":                   {row: true},
@@ -253,12 +250,15 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 		"confirmed":             {confirmed: true},
 		"confirmed_and_marked":  {row: true, confirmed: true, marked: true},
 		"marked_without_a_plan": {row: true, marked: true},
+		"confirmed_twice":       {confirmed: true, twice: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, store, id := deleted(t)
 				table := &memory.Table{}
-				a.Outcomes = table
+				if !test.twice {
+					a.Outcomes = table
+				}
 				p := mustPlan(t)(a.PlanUndo(t.Context(), id))
 				killed, undo := copied(t, a), p.Run
 				p.Discard(t.Context())
@@ -273,13 +273,18 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 					writeJournal(t, killed, id, append(readJournal(t, killed, id), mark...))
 				}
 
+				if test.twice {
+					execute(t, mustPlan(t)(killed.PlanUndo(t.Context(), id)))
+				}
 				r, err := killed.Resume(t.Context(), undo)
 				isResumed := err == nil && r.Done == 3
-				if isResumed != test.confirmed || !isResumed && !errors.Is(err, run.ErrNothingLeft) {
+				if isResumed != (test.confirmed && !test.twice) || !isResumed && !errors.Is(err, run.ErrNothingLeft) {
 					t.Errorf("resumed: %+v, %v", r, err)
 				}
 				again, err := killed.PlanUndo(t.Context(), id)
 				switch {
+				case test.twice:
+					wantError(t, err, id, "undone by ")
 				case test.confirmed:
 					wantError(t, err, id, "undone by "+undo)
 					if !bytes.Contains(readJournal(t, killed, id), []byte(`{"is":"undone"`)) {
@@ -298,25 +303,6 @@ func TestUndoKilledAtTheMark(t *testing.T) {
 	}
 }
 
-// TestUndoConfirmedTwice: an undo that was killed when it was confirmed cannot be resumed after another one has undone
-// the run, also without a table.
-func TestUndoConfirmedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, store, id := deleted(t)
-		p := mustPlan(t)(a.PlanUndo(t.Context(), id))
-		killed, undo := copied(t, a), p.Run
-		p.Discard(t.Context())
-		writeJournal(t, killed, undo, append(readJournal(t, killed, undo), "{\"is\":\"go\"}\n"...))
-		execute(t, mustPlan(t)(killed.PlanUndo(t.Context(), id)))
-		if r, err := killed.Resume(t.Context(), undo); !errors.Is(err, run.ErrNothingLeft) {
-			t.Errorf("%+v, %v", r, err)
-		}
-		if n := len(store.All(poisonQueue)); n != 3 {
-			t.Errorf("%d messages are restored, want 3", n)
-		}
-	})
-}
-
 // TestMarkBeforeTheUndo: when an undo writes its first message, the journal of the undone run names it, and so does the
 // table.
 func TestMarkBeforeTheUndo(t *testing.T) {
@@ -324,31 +310,24 @@ func TestMarkBeforeTheUndo(t *testing.T) {
 		a, store, id := deleted(t)
 		table := &memory.Table{}
 		a.Outcomes = table
-		p := mustPlan(t)(a.PlanUndo(t.Context(), id))
-		var marked atomic.Int32 // the writes are made in parallel
-		a.Account.Store = &watched{Queues: store, put: func() {
+		var p *operation.Plan
+		writes, marked := 0, 0
+		a.Account.Store = &tap{Queues: store, before: func(operation string) error {
+			if operation != "put" {
+				return nil
+			}
+			writes++
 			row, _, _ := table.Get(context.Background(), record.UndonePartition, id)
 			undo, _ := row.Values["content"].([]byte)
 			if string(undo) == p.Run && bytes.Contains(readJournal(t, a, id), []byte(`"id":"`+p.Run+`"`)) {
-				marked.Add(1)
+				marked++
 			}
+			return nil
 		}}
-		p.Discard(t.Context())
 		p = mustPlan(t)(a.PlanUndo(t.Context(), id))
 		execute(t, p)
-		if n := marked.Load(); n != 3 {
-			t.Errorf("%d of 3 writes found the mark in the journal and in the table", n)
+		if writes != 3 || marked != 3 {
+			t.Errorf("%d of %d writes found the mark in the journal and in the table", marked, writes)
 		}
 	})
-}
-
-// watched calls a function before each message is written.
-type watched struct {
-	storage.Queues
-	put func()
-}
-
-func (w *watched) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
-	w.put()
-	return w.Queues.Put(ctx, name, item)
 }

@@ -19,8 +19,10 @@ import (
 )
 
 // stride selects every stride-th of the schedules that combine several faults and actors. All of them take an hour, and
-// `make test-long` plays every 13th.
-var stride = flag.Int("stride", 397, "explore every nth schedule")
+// `make test-long` plays every 13th. A large stride also plays each single fault in one variant only.
+var stride = flag.Int("stride", largeStride, "explore every nth schedule")
+
+const largeStride = 397
 
 // The texts of the message.
 const (
@@ -512,9 +514,9 @@ func (x *explorer) all(name string, k kind) {
 			x.play(s)
 		}
 	}
-	for _, s := range variants() {
+	for turn, s := range variants() {
 		s.kind = name
-		x.single(k, s)
+		x.single(k, s, turn)
 	}
 }
 
@@ -524,7 +526,10 @@ const (
 	slow = time.Second
 )
 
-// variants returns what else differs between schedules. Three of the variants are enough, unless all are asked for.
+// mostVariants is how many variants are enough, unless all schedules are asked for.
+const mostVariants = 3
+
+// variants returns what else differs between schedules.
 func variants() []schedule {
 	all := []schedule{
 		{latency: fast},
@@ -537,7 +542,7 @@ func variants() []schedule {
 		{latency: slow, pauses: [2]time.Duration{long, long}},
 	}
 	if *stride > 1 {
-		return all[:3]
+		return all[:mostVariants]
 	}
 	return all
 }
@@ -545,11 +550,15 @@ func variants() []schedule {
 // mostOperations limits the operations that have faults: later ones are repetitions.
 const mostOperations = 16
 
-// single plays the schedules with one fault, and those with one fault and something else.
-func (x *explorer) single(k kind, base schedule) {
+// single plays the schedules with one fault, and those with one fault and something else. With a large stride, the
+// variants take turns.
+func (x *explorer) single(k kind, base schedule, turn int) {
 	reached := true
 	for at := 1; reached && at <= mostOperations; at++ {
-		for _, what := range singleFaults {
+		for n, what := range singleFaults {
+			if *stride >= largeStride && (at+n)%mostVariants != turn {
+				continue
+			}
 			s := base
 			s.faults = map[int]fault{at: what}
 			o := x.play(s)

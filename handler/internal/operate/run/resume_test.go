@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -248,6 +247,9 @@ func TestResumeCanaries(t *testing.T) {
 		}
 		_, e = w.newProcess(newEffects())
 		e.Runs = journal.Folder(dying.copied)
+		if err := undoRun(e, p.Run.ID); err == nil || !strings.Contains(err.Error(), "resume it first") {
+			t.Errorf("undone within a step: %v", err)
+		}
 		whenWaiting := 0
 		e.Hooks = func(journal.Run) run.Hooks {
 			return &hooks{
@@ -432,25 +434,6 @@ func TestResumeRefused(t *testing.T) {
 	})
 }
 
-// TestNoFolder checks that nothing is done without a folder for journals, and that a run is neither resumed nor undone
-// if its undos cannot be listed.
-func TestNoFolder(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t)
-	_, e := w.newProcess(newEffects())
-	e.Runs = journal.Folder(file)
-	_, beginErr := e.Begin(journal.Run{Command: "move"})
-	_, listErr := run.Summaries(e.Runs)
-	for what, err := range map[string]error{"begin": beginErr, "list": listErr} {
-		if err == nil || !strings.HasPrefix(err.Error(), "folder for journals: ") {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
 // TestUnreadableSummary checks that a list of runs says which journals cannot be read, and why.
 func TestUnreadableSummary(t *testing.T) {
 	folder := journal.Folder(t.TempDir())
@@ -510,36 +493,6 @@ func TestReleaseByReceipt(t *testing.T) {
 			t.Errorf("it was due at %s and is at %s", before.NextVisibleAt, after.NextVisibleAt)
 		}
 	})
-}
-
-// delays records the delays with which messages are put.
-type delays struct {
-	storage.Queues
-
-	mu  sync.Mutex
-	put []time.Duration
-}
-
-func (d *delays) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
-	d.mu.Lock()
-	d.put = append(d.put, item.Delay)
-	d.mu.Unlock()
-	return d.Queues.Put(ctx, name, item)
-}
-
-// TestDo checks that steps without a journal write messages that are visible at once.
-func TestDo(t *testing.T) {
-	w := newWorld(t)
-	store := &delays{Queues: w.store}
-	e := &run.Engine{Store: store, Observer: &silent{}}
-	put := journal.Step{Put: &journal.Put{Queue: parking, Text: changed}}
-	progress, err := e.Do(t.Context(), []journal.Step{put, put})
-	if err != nil || len(progress) != 2 || progress[1].State != journal.Done {
-		t.Fatalf("%+v, %v", progress, err)
-	}
-	if len(store.put) != 2 || store.put[0] != 0 || store.put[1] != 0 {
-		t.Errorf("delays %v", store.put)
-	}
 }
 
 // TestDoLeavesReceived checks that a message that another client has received since is neither written nor skipped.

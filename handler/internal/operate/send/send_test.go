@@ -14,7 +14,6 @@ import (
 	"asynccaller/handler/internal/operate/send"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/dotnet"
-	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/retry"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -131,14 +130,6 @@ func TestSetBody(t *testing.T) {
 	call.SetBody([]byte{0xff, 1})
 	if text, err := json.Marshal(call); err != nil || string(text) != `{"url":"","bodyBase64":"/wE="}` {
 		t.Errorf("%s, %v", text, err)
-	}
-}
-
-func TestQueues(t *testing.T) {
-	names := envelope.Queues()
-	if len(names) != 11 || names[0] != "async-caller" || names[1] != "async-caller-1" ||
-		names[10] != "async-caller-10" {
-		t.Errorf("%q", names)
 	}
 }
 

@@ -98,11 +98,7 @@ func TestDeadline(t *testing.T) {
 		"set":             {native, edit.Options{Edits: flags(t, "--set", "deadline=2027-01-31T00:00:00Z")}, later},
 		"set_to_the_same": {native, edit.Options{Edits: flags(t, "--set", "deadline=2026-12-31T00:00:00Z")}, old},
 		"set_to_none":     {native, edit.Options{Edits: flags(t, "--set", "deadline=null")}, afresh},
-		"jq": {
-			native,
-			edit.Options{Edits: flags(t, "--jq", `.deadline = "2027-01-31T00:00:00Z"`)},
-			later,
-		},
+		"jq":              {native, edit.Options{Edits: flags(t, "--jq", `.deadline = "2027-01-31T00:00:00Z"`)}, later},
 		"by_hand": {
 			native,
 			edit.Options{Edited: []byte(strings.Replace(native, "2026-12-31", "2027-01-31", 1))},
@@ -226,10 +222,7 @@ func TestFixEncoding(t *testing.T) {
 			"twice_marked":   {storage.Base64, twice("\ufeff" + content), "1 layer of base64 removed"},
 			"none_once":      {storage.None, inBase64(content), "1 layer of base64 removed"},
 			"none_twice":     {storage.None, twice(content), "2 layers of base64 removed"},
-			"quoted": {
-				storage.Base64, `"` + inBase64(content) + `"`,
-				"a quoted JSON string removed",
-			},
+			"quoted":         {storage.Base64, `"` + inBase64(content) + `"`, "a quoted JSON string removed"},
 			"quoted_twice": {
 				storage.Base64, `"` + twice(content) + `"`, "a quoted JSON string removed, 1 layer of base64 removed",
 			},
@@ -298,87 +291,37 @@ func TestPrepareRefuses(t *testing.T) {
 	at := func(url, more string) string {
 		return `{"asyncCaller":1,"call":{"url":"` + url + `"` + more + `},"context":"` + password + `"` + letter + `}`
 	}
+	good := at("http://h.example/", "")
+	with := func(member string) string { return strings.Replace(good, `"context"`, member+`,"context"`, 1) }
+	hostHeader := `,"headers":{"Host":"denied.example:80"}`
+	linkLocal := nexusOf(strings.Replace(callOut, "old.example", "169.254.169.254", 1), "")
+	later := with(`"notBefore":"2027-01-01T00:00:00Z"`)
+	const isDenied = "ASYNC_CALLER_TARGETS_DENY has denied.example"
+	none := edit.Options{}
 	set := func(argument string) edit.Options { return edit.Options{Edits: flags(t, "--set", argument)} }
+	edited := func(content string) edit.Options { return edit.Options{FixEncoding: true, Edited: []byte(content)} }
 	tests := map[string]struct {
 		content string
 		options edit.Options
 		want    string
 	}{
-		"not_json":    {`{"asyncCaller":1,` + password, edit.Options{}, "malformed: not JSON: line 1"},
-		"no_envelope": {`{"a":"` + password + `"}`, edit.Options{}, "malformed: asyncCaller: missing"},
-		"bad_url": {
-			at("ftp://h/"+password, ""),
-			edit.Options{},
-			"malformed: call.url: want an absolute http or https URL",
-		},
-		"edit_makes_it_worse": {
-			at("http://h.example/", ""), set("priority=" + password),
-			"malformed: priority: want a whole number",
-		},
-		"edit_fails": {
-			at("http://h.example/", ""),
-			edit.Options{Edits: flags(t, "--jq", "empty")},
-			"--jq: the expression has no result",
-		},
-		"refused_by_built_in": {
-			at("http://127.0.0.1/"+password, ""),
-			edit.Options{},
-			"must not be called: 127.0.0.1 is refused: loopback",
-		},
-		"refused_address_v6": {at("http://[::1]:80/", ""), edit.Options{}, "must not be called: ::1 is refused"},
-		"denied": {
-			at("http://u:"+password+"@denied.example:8443/?"+password, ""),
-			edit.Options{},
-			"ASYNC_CALLER_TARGETS_DENY has denied.example",
-		},
-		"denied_host_header": {
-			at("http://h.example/", `,"headers":{"Host":"denied.example:80"}`),
-			edit.Options{},
-			"the Host header is refused",
-		},
-		"denied_after_edit": {
-			at("http://h.example/", ""), set("call.url=http://denied.example/"),
-			"ASYNC_CALLER_TARGETS_DENY",
-		},
-		"retry_unknown": {strings.Replace(at("http://h.example/", ""), `"context"`,
-			`"retry":"frobnicate","context"`, 1), edit.Options{}, "--set retry=NAME"},
-		"retry_shape": {strings.Replace(at("http://h.example/", ""), `"context"`,
-			`"retry":{"factor":-1},"context"`, 1), edit.Options{}, "--set retry=NAME"},
-		"deadline_set_passed": {
-			at("http://h.example/", ""), set("deadline=2026-01-01T00:00:00Z"),
-			"the deadline that was set has passed",
-		},
-		"deadline_too_early": {strings.Replace(at("http://h.example/", ""), `"context"`,
-			`"notBefore":"2027-01-01T00:00:00Z",`+
-				`"context"`, 1), set("deadline=2026-12-31T00:00:00Z"), "is not after notBefore"},
-		"too_large": {
-			at("http://h.example/", `,"body":"`+strings.Repeat("x", 49<<10)+`"`),
-			edit.Options{},
-			"shorten it by",
-		},
-		"nexus_refused": {
-			nexusOf(strings.Replace(callOut, "old.example", "169.254.169.254", 1), ""),
-			edit.Options{},
-			"link-local",
-		},
-		"edited_is_malformed": {
-			at("http://h.example/", ""),
-			edit.Options{Edited: []byte(`{}`)},
-			"malformed: asyncCaller",
-		},
-		"edited_then_refused": {
-			`no JSON`,
-			edit.Options{Edited: []byte(at("http://denied.example/", ""))},
-			"ASYNC_CALLER_TARGETS_DENY",
-		},
-		"fixed_is_not_enough": {
-			at("http://h.example/", ""),
-			edit.Options{FixEncoding: true, Edited: []byte(`[`)},
-			"malformed: not JSON",
-		},
-		"callback_is_no_url": {strings.Replace(at("http://h.example/", ""), `"context"`, `"callback":{`+
-			`"url":"`+password+`"},"context"`, 1), edit.Options{}, "callback.url"},
-		"nexus_call_is_broken": {nexusOf("GET "+password, ""), edit.Options{}, "RawRequest.CallOut: request line"},
+		"not_json":      {`{"asyncCaller":1,` + password, none, "malformed: not JSON: line 1"},
+		"bad_url":       {at("ftp://h/"+password, ""), none, "malformed: call.url: want an absolute http"},
+		"edit_worse":    {good, set("priority=" + password), "malformed: priority: want a whole number"},
+		"edit_fails":    {good, edit.Options{Edits: flags(t, "--jq", "empty")}, "--jq: the expression has no result"},
+		"loopback":      {at("http://127.0.0.1/"+password, ""), none, "must not be called: 127.0.0.1 is refused: loopback"},
+		"denied":        {at("http://u:"+password+"@denied.example:8443/?"+password, ""), none, isDenied},
+		"denied_header": {at("http://h.example/", hostHeader), none, "the Host header is refused"},
+		"denied_edit":   {good, set("call.url=http://denied.example/"), isDenied},
+		"retry":         {with(`"retry":"frobnicate"`), none, "--set retry=NAME"},
+		"passed":        {good, set("deadline=2026-01-01T00:00:00Z"), "the deadline that was set has passed"},
+		"too_early":     {later, set("deadline=2026-12-31T00:00:00Z"), "is not after notBefore"},
+		"too_large":     {at("http://h.example/", `,"body":"`+strings.Repeat("x", 49<<10)+`"`), none, "shorten it by"},
+		"nexus_private": {linkLocal, none, "link-local"},
+		"edited_denied": {`no JSON`, edited(at("http://denied.example/", "")), isDenied},
+		"fixed_no_json": {good, edited(`[`), "malformed: not JSON"},
+		"callback":      {with(`"callback":{"url":"` + password + `"}`), none, "callback.url"},
+		"nexus_broken":  {nexusOf("GET "+password, ""), none, "RawRequest.CallOut: request line"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
