@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,60 +22,7 @@ import (
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/program/terminal"
 	"asynccaller/handler/internal/rules/envelope"
-	"asynccaller/handler/internal/storage"
 )
-
-// TestSharedRequestIDs checks that a list marks messages that have the request id of another one, for people
-// and for programs.
-func TestSharedRequestIDs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t, dead(2)...)
-		for _, text := range []string{dead(2)[1], "no envelope", "no envelope"} {
-			if _, err := d.store.Put(t.Context(), "async-caller-poison",
-				storage.Item{Text: storage.Base64.Encode([]byte(text))}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := d.listCalls(t.Context(), ofPoison(account.Source{})); err != nil {
-			t.Fatal(err)
-		}
-		all := d.store.All("async-caller-poison")
-		if got := strings.Count(d.stdout.String(), "(request id of "+shortID(all[1].ID)+") "); got != 1 {
-			t.Errorf("%d marks in\n%s", got, d.stdout.String())
-		}
-		if want := "5 messages\n1 message has the request id of another one: `async-caller calls retry --state " +
-			"poison --all --dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
-			t.Errorf("%q, want %q", d.err.String(), want)
-		}
-		d.json = true
-		d.stdout.Reset()
-		if err := d.listCalls(t.Context(), ofPoison(account.Source{})); err != nil {
-			t.Fatal(err)
-		}
-		if strings.Count(d.stdout.String(), `"sameRequestAs"`) != 1 ||
-			!strings.Contains(d.stdout.String(), `"sameRequestAs":"`+all[1].ID+`"`) {
-			t.Error(d.stdout.String())
-		}
-	})
-}
-
-// fullDisk is a writer that fails.
-type fullDisk struct{ err error }
-
-func (f fullDisk) Write([]byte) (int, error) { return 0, f.err }
-
-// TestExportToFullDisk checks that an incomplete export fails.
-func TestExportToFullDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, full := newTestSession(t, dead(100)...), errors.New("no space left")
-		if err := d.writeExport(t.Context(), ofPoison(account.Source{}), fullDisk{full}); !errors.Is(err, full) {
-			t.Errorf("%v", err)
-		}
-		if strings.Contains(d.err.String(), "100 messages") {
-			t.Errorf("printed %q", d.err.String())
-		}
-	})
-}
 
 // TestExportToTable checks that the jq expression of docs/calls.md makes a row of each line of an export.
 func TestExportToTable(t *testing.T) {

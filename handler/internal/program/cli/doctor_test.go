@@ -506,6 +506,8 @@ func TestDoctorFindsFaults(t *testing.T) {
 
 // TestDoctorHealthyApp: an app without faults is ok, and the checks change nothing on the account. Azurite refuses the
 // API version of the host, unless it is told otherwise.
+//
+// It does not run beside the other tests: a machine without time for a check breaks it.
 func TestDoctorHealthyApp(t *testing.T) {
 	p := newPatient(t, azuritetest.Run(t).ConnectionString)
 	fresh, printed, code := p.examine()

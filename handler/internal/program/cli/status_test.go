@@ -175,35 +175,6 @@ answer         b.example: {"error":"down"}
 	})
 }
 
-// TestQueueOrder: the queues are in the order of their priorities.
-func TestQueueOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t)
-		d.account.AppQueues = []string{"orders", "async-caller-10", "async-caller-2", "async-caller", "async-caller-1"}
-		for _, name := range d.account.AppQueues {
-			err := d.store.Create(t.Context(), name)
-			if err == nil {
-				_, err = d.store.Put(t.Context(), name, storage.Item{Text: "x"})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		d.mustStatus(t)
-		var order []string
-		for line := range strings.Lines(d.stdout.String()) {
-			name, rest, _ := strings.Cut(line, " ")
-			if name == "orders" || strings.HasPrefix(name, "async-caller") && rest != "" {
-				order = append(order, name)
-			}
-		}
-		want := "async-caller async-caller-1 async-caller-2 async-caller-10 orders"
-		if got := strings.Join(order, " "); got != want {
-			t.Errorf("order %s, want %s", got, want)
-		}
-	})
-}
-
 // transactions notes the requests to the queues and tables of an account.
 type transactions struct {
 	mu    sync.Mutex

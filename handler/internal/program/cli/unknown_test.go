@@ -101,6 +101,10 @@ func TestUnknownIsNeverNone(t *testing.T) {
 				if got != code || !strings.Contains(text, test.want) {
 					t.Errorf("%s: %s: exit code %d, want %d: %s", name, command, got, code, text)
 				}
+				isShow := name == "list_only" && strings.HasPrefix(command, "show ")
+				if isShow && !strings.Contains(text, storage.TableReaderRole) {
+					t.Errorf("the role for the table is not named: %s", text)
+				}
 				const zero = `"messages":0,"scheduled":null,"poison":0`
 				for _, none := range []string{"no message", "nothing", zero, "\ufffd"} {
 					if strings.Contains(text, none) {
