@@ -24,7 +24,6 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
-	"asynccaller/handler/internal/storage/rows"
 )
 
 func (d *testSession) mustStatus(t *testing.T) string {
@@ -225,7 +224,6 @@ func TestStatusTransactions(t *testing.T) {
 	for name, test := range map[string]struct {
 		// exist are further queues, and full are those with a message.
 		exist, full []string
-		isLongDue   bool
 		// want are the requests to queues, beside one for the names and one for the length of each main queue.
 		want []string
 	}{
@@ -240,8 +238,6 @@ func TestStatusTransactions(t *testing.T) {
 				"count async-caller-3-poison", "peek async-caller", "peek async-caller-3", "peek async-caller-3-poison",
 			},
 		},
-		"long_due":         {full: []string{"async-caller"}, isLongDue: true, want: []string{"peek async-caller"}},
-		"long_due_nowhere": {isLongDue: true},
 		"of_other_program": {full: []string{"foreign"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,11 +258,6 @@ func TestStatusTransactions(t *testing.T) {
 				}
 				for _, name := range test.full {
 					if _, err := storage.PutCreating(t.Context(), store, name, storage.Item{Text: "x"}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if test.isLongDue {
-					if err := rows.Put(t.Context(), record, rowAt("a-1", "h.example", -time.Hour)); err != nil {
 						t.Fatal(err)
 					}
 				}

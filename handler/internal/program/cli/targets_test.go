@@ -355,43 +355,6 @@ ignored        =2A_pause pause: its key is not that of a host and a member
 	})
 }
 
-// TestChangesShowTheHost: what makes or ends settings prints what is in force for the host, on all ports, and nothing
-// of other hosts.
-func TestChangesShowTheHost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newPauseSession(t, 0)
-		d.account.Rules.Decision.Profiles = mustProfiles(t, `{"*.example":{"rate":"10/s"},
-			"t.example:8443":{"rate":"1/s"},"*":{"concurrency":7}}`)
-		if err := d.operations.Set(t.Context(), "pause", pauseAt("other.example", 0)); err != nil {
-			t.Fatal(err)
-		}
-		wants := func(want string, err error) {
-			t.Helper()
-			if got := strings.Join(strings.Fields(d.stdout.String()), " "); got != want || err != nil {
-				t.Errorf("%v, got  %s\nwant %s", err, got, want)
-			}
-			d.stdout.Reset()
-		}
-		const heads, rest = "TARGET SET SOURCE SINCE ENDS BY, REASON ", "*.example rate 10/s file - - " +
-			"t.example:8443 rate 1/s file - -"
-		err := d.setTarget(t.Context(), "set", clearCommand, limitAt("t.example", setting.Rate, "5/s", time.Hour),
-			limitAt("t.example", setting.Concurrency, "2", time.Hour))
-		wants(heads+"t.example concurrency 2 live 0s 1h anna@ops-7: INC-4711 "+
-			"t.example rate 5/s live 0s 1h anna@ops-7: INC-4711 "+rest, err)
-		key := storage.Key{Partition: setting.Partition, ID: "t.example_concurrency"}
-		if err := d.account.AppTable.Delete(t.Context(), []storage.Key{key}); err != nil {
-			t.Fatal(err)
-		}
-		const pause = "t.example:443 pause live 0s never anna@ops-7: INC-4711 "
-		wants(heads+pause+"t.example rate 5/s live 0s 1h anna@ops-7: INC-4711 "+rest,
-			d.pauseTarget(t.Context(), pauseAt("t.example:443", 0)))
-		wants(heads+pause+rest, d.clearLimits(t.Context(), "t.example"))
-		if !strings.Contains(d.err.String(), "cleared rate 5/s of t.example in test, which was set since 2000-01-01T") {
-			t.Error(d.err.String())
-		}
-	})
-}
-
 // TestUnansweredChange: a change of settings is never reported as done, or as not done, if the table has not said so.
 func TestUnansweredChange(t *testing.T) {
 	for name, change := range map[string]func(context.Context, *testSession) error{
