@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -111,98 +110,48 @@ func TestResultError(t *testing.T) {
 	d := newTestSession(t)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	storage := errors.New("storage is away")
-	const resume = "continue: `async-caller runs resume RUN`"
+	away := errors.New("storage is away")
+	type done = run.Result
+	const moved, resume = "not moved: ", "continue: `async-caller runs resume RUN`"
 	for name, test := range map[string]struct {
-		ctx    context.Context
-		result operation.Result
+		result done
 		err    error
 		code   int
 		want   string
 	}{
-		"all": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3}}, nil, exitDone, ""},
-		"skipped": {t.Context(), operation.Result{Result: run.Result{
-			Command: "move", Total: 3, Done: 1,
-			Skipped: 2,
-		}}, nil, exitPartly, "not moved: 2 messages"},
-		"all_skipped": {
-			t.Context(),
-			operation.Result{Result: run.Result{Command: "move", Total: 1, Skipped: 1}},
-			nil, exitPartly, "not moved: 1 message",
-		},
+		"all":               {done{Total: 3, Done: 3}, nil, exitDone, ""},
+		"skipped":           {done{Command: "move", Total: 3, Done: 1, Skipped: 2}, nil, exitPartly, moved + "2"},
+		"all_skipped":       {done{Command: "move", Total: 1, Skipped: 1}, nil, exitPartly, moved + "1 message"},
+		"unknown":           {done{Command: "undo", Total: 1, Skipped: 1, Unknown: 1}, nil, exitPartly, "not undone"},
+		"twice":             {done{Total: 3, Done: 3, PossibleDuplicates: 1}, nil, exitPartly, "perhaps there twice"},
+		"stopped_at_end":    {done{Total: 2, Done: 2, Stopped: "they wait"}, nil, exitPartly, "stopped: they wait"},
+		"interrupted":       {done{Total: 3, Done: 1, Left: 2}, nil, exitPartly, "interrupted\n" + resume},
+		"interrupted_early": {done{Total: 3, Left: 3}, nil, exitFailed, "interrupted\n"},
+		"in_both_places":    {done{Total: 1, NotDeleted: 1}, nil, exitPartly, "not all messages are done\n"},
+		"storage":           {done{Total: 3, Done: 1, Left: 2}, away, exitPartly, "storage is away\n" + resume},
+		"storage_at_end":    {done{Total: 3, Done: 3}, away, exitPartly, "storage is away"},
 		"all_gone": {
-			t.Context(),
-			operation.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1}},
-			nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message",
+			done{Command: "undo", Total: 1, Skipped: 1}, nil, exitNothing,
+			"nothing was undone; delivered, received or moved since: 1 message",
 		},
-		"some_gone": {t.Context(), operation.Result{Result: run.Result{
-			Command: "undo", Total: 3, Done: 1,
-			Skipped: 2,
-		}}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
-		"unknown": {t.Context(), operation.Result{Result: run.Result{
-			Command: "undo", Total: 1, Skipped: 1,
-			Unknown: 1,
-		}}, nil, exitPartly, "not undone"},
-		"twice": {
-			t.Context(),
-			operation.Result{Result: run.Result{Total: 3, Done: 3, PossibleDuplicates: 1}},
-			nil, exitPartly, "perhaps there twice: 1 message",
+		"some_gone": {
+			done{Command: "undo", Total: 3, Done: 1, Skipped: 2}, nil, exitPartly,
+			"not undone; delivered, received or moved since: 2 messages",
 		},
 		"stopped": {
-			t.Context(),
-			operation.Result{Result: run.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}},
-			nil, exitPartly,
+			done{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}, nil, exitPartly,
 			"stopped: 2 came back\n" + resume + " (7 left)",
-		},
-		"stopped_at_the_end": {
-			t.Context(),
-			operation.Result{Result: run.Result{Total: 2, Done: 2, Stopped: "they wait"}},
-			nil, exitPartly,
-			"stopped: they wait",
-		},
-		"interrupted": {
-			ended,
-			operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}},
-			nil,
-			exitPartly, "interrupted\n" + resume,
-		},
-		"interrupted_early": {
-			ended,
-			operation.Result{Result: run.Result{Total: 3, Left: 3}},
-			nil, exitFailed,
-			"interrupted\n",
-		},
-		"unmatched": {
-			t.Context(),
-			operation.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1, UnmatchedIDs: []string{"r9"}},
-			nil, exitPartly, "not found: r9",
-		},
-		"in_both_places": {
-			t.Context(),
-			operation.Result{Result: run.Result{Total: 1, NotDeleted: 1}},
-			nil,
-			exitPartly, "not all messages are done\n",
-		},
-		"storage": {
-			t.Context(),
-			operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}},
-			storage, exitPartly, "storage is away\n" + resume,
-		},
-		"storage_at_the_end": {
-			t.Context(),
-			operation.Result{Result: run.Result{Total: 3, Done: 3}},
-			storage,
-			exitPartly, "storage is away",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.result.Run = "RUN"
-			err := d.incomplete(test.ctx, test.result, test.err)
-			if got := codeOf(err); got != test.code {
-				t.Errorf("exit code %d, want %d", got, test.code)
+			ctx := t.Context()
+			if strings.HasPrefix(name, "interrupted") {
+				ctx = ended
 			}
-			if err != nil && !strings.HasPrefix(err.Error(), test.want) {
-				t.Errorf("%q, want %q", err, test.want)
+			test.result.Run = "RUN"
+			err := d.incomplete(ctx, operation.Result{Result: test.result}, test.err)
+			if got := codeOf(err); got != test.code || err != nil && !strings.HasPrefix(err.Error(), test.want) {
+				t.Errorf("exit code %d, %v, want %d, %s", got, err, test.code, test.want)
 			}
 		})
 	}
@@ -252,71 +201,6 @@ func TestReportHidden(t *testing.T) {
 	}
 }
 
-func TestPlanText(t *testing.T) {
-	type counts = map[string]int
-	change := func(command string, total int) operation.Result {
-		return operation.Result{Result: run.Result{Command: command, Account: "acme", Total: total}}
-	}
-	for want, plan := range map[string]*operation.Plan{
-		"retry 412 messages from a-poison to a in acme": {
-			Result: change("requeue", 412),
-			From:   counts{"a-poison": 412}, To: counts{"a": 412},
-		},
-		"retry 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3) in acme": {
-			Result: change("requeue", 1003), From: counts{"b-poison": 3, "a-poison": 1000},
-			To: counts{"a": 1000, "b": 3},
-		},
-		"delete 1 message from a-poison in acme": {
-			Result: change("delete", 1),
-			From:   counts{"a-poison": 1},
-		},
-		"import 2 messages to a-poison in acme": {
-			Result: change("import", 2),
-			To:     counts{"a-poison": 2},
-		},
-		"delete 3 messages from a-poison in acme, of 2 tenants: x/prd (2), no tenant (1)": {
-			Result: change("delete", 3), From: counts{"a-poison": 3},
-			Counts: operation.Counts{Tenants: counts{"no tenant": 1, "x/prd": 2}},
-		},
-		"delete 1 message from b-poison in acme": {
-			Result: change("delete", 1), From: counts{"b-poison": 1},
-			Counts: operation.Counts{Tenants: counts{"x/prd": 1}},
-		},
-		"undo up to 2 messages from parking to a-poison in acme": {
-			Result: change("undo", 2),
-			From:   counts{"parking": 2}, To: counts{"a-poison": 2},
-		},
-		"retry 1 scheduled call on a in acme": {
-			Result: change("expedite", 1),
-			From:   counts{"a": 1}, To: counts{"a": 1},
-		},
-		"delete 2 scheduled calls on a in acme, and send 2 callbacks to a": {
-			Result: change("cancel", 2),
-			From:   counts{"a": 2}, To: counts{"a": 2},
-		},
-	} {
-		if got := planText(plan); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
-func TestQuestion(t *testing.T) {
-	plan := &operation.Plan{Result: operation.Result{Result: run.Result{
-		Command: "delete", Total: 1200,
-		Account: "acme.queue.core.windows.net",
-	}}}
-	for final, want := range map[bool]string{
-		false: "delete 1,200 messages in acme.queue.core.windows.net? [y/N]",
-		true:  "delete 1,200 messages in acme.queue.core.windows.net? This cannot be undone. Type 1200 to confirm:",
-	} {
-		plan.Final = final
-		if got := question(plan); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
 // TestRefusals checks that equal reasons are printed once, and only the first of many.
 func TestRefusals(t *testing.T) {
 	d := newTestSession(t)
@@ -342,58 +226,40 @@ func TestPrintRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		now := time.Now()
+		line := func(id, state string, age time.Duration, total, done int, by journal.Operator) operation.RunSummary {
+			_, command, _ := strings.Cut(id[16:], "-")
+			return operation.RunSummary{Here: by.Machine == "", Summary: run.Summary{
+				Run: id, Command: command, At: now.Add(-age), Total: total, Done: done, State: state, Operator: by,
+			}}
+		}
+		ben, ada := journal.Operator{User: "ben"}, journal.Operator{User: "ada", Machine: "vm\x1b"}
+		const move, undo = "20261121-110000-move-bbbb", "20261121-115900-undo-aaaa"
+		undoing := line(undo, "finished", time.Minute, 3, 3, ben)
+		undoing.Of = move
+		undone := line(move, "undone", time.Hour, 3, 3, ben)
+		undone.UndoneBy = undo
+		unreadable := operation.RunSummary{Here: true, Summary: run.Summary{
+			Run: "20261119-110000-requeue-dddd", State: "unreadable", Problem: "line 3 is broken",
+		}}
+		typed := ada
+		typed.CommandLine = "calls retry --text … \x1b"
+		lost := line("20261117-110000-move-ffff", run.Running, 96*time.Hour, 2, 0, typed)
+		lost.Seen = now.Add(-4 * time.Minute)
+		running := line("20261116-110000-move-gggg", run.Running, -time.Hour, 2, 0, ada)
+		running.Seen = now.Add(-time.Minute)
 		printRuns(&out, []operation.RunSummary{
-			{Here: true, Summary: run.Summary{
-				Run: "20261121-115900-undo-aaaa", Command: "undo", At: now.Add(-time.Minute), Total: 3, Done: 3,
-				State: "finished", Of: "20261121-110000-move-bbbb", Operator: journal.Operator{User: "ben"},
-			}},
-			{Here: true, Summary: run.Summary{
-				Run: "20261121-110000-move-bbbb", Command: "move", At: now.Add(-time.Hour), Total: 3, Done: 3,
-				State: "undone", UndoneBy: "20261121-115900-undo-aaaa", Operator: journal.Operator{User: "ben"},
-			}},
-			{Here: true, Summary: run.Summary{
-				Run: "20261119-120000-requeue-cccc", Command: "requeue",
-				At: now.Add(-48 * time.Hour), Total: 100000, Done: 99999, State: "interrupted",
-				Operator: journal.Operator{User: "ben"},
-			}},
-			{Here: true, Summary: run.Summary{
-				Run: "20261119-110000-requeue-dddd", State: "unreadable",
-				Problem: "line 3 is broken",
-			}},
-			{
-				Summary: run.Summary{
-					Run: "20261118-110000-delete-eeee", At: now.Add(-72 * time.Hour), Total: 2, Done: 2,
-					State:    "finished",
-					Operator: journal.Operator{User: "ada", Machine: "build-7\x1b"},
-				},
-			},
-			{
-				Seen: now.Add(-4 * time.Minute),
-				Summary: run.Summary{
-					Run: "20261117-110000-move-ffff", At: now.Add(-96 * time.Hour), Total: 2, State: run.Running,
-					Operator: journal.Operator{
-						User: "ada", Machine: "vm",
-						CommandLine: "calls retry --state poison --as-is --to parking --text … \x1b",
-					},
-				},
-			},
-			{
-				Seen: now.Add(-time.Minute),
-				Summary: run.Summary{
-					Run: "20261116-110000-move-gggg", At: now.Add(time.Hour), Total: 2, State: run.Running,
-					Operator: journal.Operator{User: "ada", Machine: "vm"},
-				},
-			},
+			undoing, undone, line("20261119-120000-requeue-cccc", "interrupted", 48*time.Hour, 100000, 99999, ben),
+			unreadable, line("20261118-110000-delete-eeee", "finished", 72*time.Hour, 2, 2, ada), lost, running,
 		}, now)
-		want := `RUN                            AGE  MESSAGES  BY            STATE
-20261121-115900-undo-aaaa       1m         3  ben           finished, undo of 20261121…000-move-bbbb
-20261121-110000-move-bbbb       1h         3  ben           undone by 20261121-115900-undo-aaaa
-20261119-120000-requeue-cccc    2d  99999/100000  ben           interrupted
-20261119-110000-requeue-dddd     -         -  -             unreadable: line 3 is broken
-20261118-110000-delete-eeee     3d         2  ada@build-7�  finished
-20261117-110000-move-ffff       4d       0/2  ada@vm        running, last seen 4m ago
-  calls retry --state poison --as-is --to parking --text … �
-20261116-110000-move-gggg       0s       0/2  ada@vm        running
+		want := `RUN                            AGE  MESSAGES  BY       STATE
+20261121-115900-undo-aaaa       1m         3  ben      finished, undo of 20261121-110000-move-bbbb
+20261121-110000-move-bbbb       1h         3  ben      undone by 20261121-115900-undo-aaaa
+20261119-120000-requeue-cccc    2d  99999/100000  ben      interrupted
+20261119-110000-requeue-dddd     -         -  -        unreadable: line 3 is broken
+20261118-110000-delete-eeee     3d         2  ada@vm�  finished
+20261117-110000-move-ffff       4d       0/2  ada@vm�  running, last seen 4m ago
+  calls retry --text … �
+20261116-110000-move-gggg       0s       0/2  ada@vm�  running
 `
 		if got := out.String(); got != want {
 			t.Errorf("\n%s\nwant\n%s", got, want)
@@ -401,28 +267,11 @@ func TestPrintRuns(t *testing.T) {
 	})
 }
 
-// TestCompleteRuns checks that a run completes the first argument only.
-func TestCompleteRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t, dead(1)...)
-		plan := d.mustPlan(t)
-		if err := d.execute(t.Context(), plan, nil); err != nil {
-			t.Fatal(err)
-		}
-		complete := d.completeRuns
-		if got, _ := complete(nil, nil, ""); !slices.Equal(got, []string{plan.Run}) {
-			t.Errorf("%q", got)
-		}
-		if got, _ := complete(nil, []string{plan.Run}, ""); len(got) > 0 {
-			t.Errorf("after a run: %q", got)
-		}
-	})
-}
-
 // TestSplitQuoted: without a shell, the program of an editor may be in double quotes.
 func TestSplitQuoted(t *testing.T) {
 	for command, want := range map[string]string{
-		"vi": "vi", "code -w": "code|-w", `"C:\My Editor\ed.exe" -w  -n`: `C:\My Editor\ed.exe|-w|-n`, `"C:\a b\ed.exe"`: `C:\a b\ed.exe`,
+		"vi": "vi", "code -w": "code|-w", `"C:\a b\ed.exe"`: `C:\a b\ed.exe`,
+		`"C:\My Editor\ed.exe" -w  -n`: `C:\My Editor\ed.exe|-w|-n`,
 	} {
 		if got := strings.Join(splitQuoted(command), "|"); got != want {
 			t.Errorf("%s: %s, want %s", command, got, want)

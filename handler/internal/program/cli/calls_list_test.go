@@ -1,82 +1,19 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/itchyny/gojq"
 
 	"asynccaller/handler/internal/operate/account"
-	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/operate/run"
-	"asynccaller/handler/internal/program/terminal"
-	"asynccaller/handler/internal/rules/envelope"
-	"asynccaller/handler/internal/storage"
 )
-
-// TestSharedRequestIDs checks that a list marks messages that have the request id of another one, for people
-// and for programs.
-func TestSharedRequestIDs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t, dead(2)...)
-		for _, text := range []string{dead(2)[1], "no envelope", "no envelope"} {
-			if _, err := d.store.Put(t.Context(), "async-caller-poison",
-				storage.Item{Text: storage.Base64.Encode([]byte(text))}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := d.listCalls(t.Context(), ofPoison(account.Source{})); err != nil {
-			t.Fatal(err)
-		}
-		all := d.store.All("async-caller-poison")
-		if got := strings.Count(d.stdout.String(), "(request id of "+shortID(all[1].ID)+") "); got != 1 {
-			t.Errorf("%d marks in\n%s", got, d.stdout.String())
-		}
-		if want := "5 messages\n1 message has the request id of another one: `async-caller calls retry --state " +
-			"poison --all --dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
-			t.Errorf("%q, want %q", d.err.String(), want)
-		}
-		d.json = true
-		d.stdout.Reset()
-		if err := d.listCalls(t.Context(), ofPoison(account.Source{})); err != nil {
-			t.Fatal(err)
-		}
-		if strings.Count(d.stdout.String(), `"sameRequestAs"`) != 1 ||
-			!strings.Contains(d.stdout.String(), `"sameRequestAs":"`+all[1].ID+`"`) {
-			t.Error(d.stdout.String())
-		}
-	})
-}
-
-// fullDisk is a writer that fails.
-type fullDisk struct{ err error }
-
-func (f fullDisk) Write([]byte) (int, error) { return 0, f.err }
-
-// TestExportToFullDisk checks that an incomplete export fails.
-func TestExportToFullDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, full := newTestSession(t, dead(100)...), errors.New("no space left")
-		if err := d.writeExport(t.Context(), ofPoison(account.Source{}), fullDisk{full}); !errors.Is(err, full) {
-			t.Errorf("%v", err)
-		}
-		if strings.Contains(d.err.String(), "100 messages") {
-			t.Errorf("printed %q", d.err.String())
-		}
-	})
-}
 
 // TestExportToTable checks that the jq expression of docs/calls.md makes a row of each line of an export.
 func TestExportToTable(t *testing.T) {
@@ -113,61 +50,4 @@ func TestExportToTable(t *testing.T) {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	})
-}
-
-// TestTablesFit checks that no table is wider than the terminal, and that ids and runs are whole.
-func TestTablesFit(t *testing.T) {
-	const many = 123_456_789
-	long, name := strings.Repeat("x", 300), strings.Repeat("q", 56)+"-poison"
-	old := time.Now().Add(-999 * 24 * time.Hour)
-	shown := message.Message{
-		ID: "0A1B2C3D-1", Queue: name, Reason: long, Detail: long, Attempts: many, Status: 999, Since: old,
-		Format: envelope.FormatNative, Method: long, Host: long, Path: long,
-	}
-	const requeue, undo = "20261119-120000-requeue-cccc", "20261121-115900-undo-aaaa"
-	runs := []operation.RunSummary{
-		{Here: true, Summary: run.Summary{Run: undo, At: old, Total: 3, Done: 3, State: "finished", Of: requeue}},
-		{Here: true, Summary: run.Summary{
-			Run: requeue, At: old, Total: 100_000, Done: 99_999, State: "partly undone", UndoneBy: undo,
-		}},
-		{Here: true, Summary: run.Summary{Run: requeue, State: "unreadable", Problem: long}},
-	}
-	for table, c := range map[string]struct {
-		print func(io.Writer)
-		lines int
-		whole []string
-	}{
-		"list": {func(out io.Writer) {
-			fmt.Fprint(out, poisonLine(poisonTable(out), message.Recorded{Message: shown}, ""))
-		}, 1, []string{"0a1b2c3d "}},
-		"groups": {func(out io.Writer) {
-			printGroups(out, []message.Row{{Key: long, Count: many, First: old, Last: old, Sample: shown}})
-		}, 2, []string{" 0a1b2c3d "}},
-		"runs": {func(out io.Writer) { printRuns(out, runs, time.Now()) }, 4, []string{undo + " ", requeue + " "}},
-	} {
-		for _, width := range []int{40, 60, 80, terminal.DefaultWidth, 200} {
-			out := &screen{width: width}
-			c.print(out)
-			for line := range strings.Lines(out.String()) {
-				if n := terminal.DisplayWidth(strings.TrimSuffix(line, "\n")); n > width {
-					t.Errorf("%s: %d columns instead of %d: %s", table, n, width, line)
-				}
-			}
-			if n := strings.Count(out.String(), "\n"); n != c.lines {
-				t.Errorf("%s: %d lines, want %d:\n%s", table, n, c.lines, out)
-			}
-			for _, want := range c.whole {
-				if !strings.Contains(out.String(), want) {
-					t.Errorf("%s: no %q in %d columns:\n%s", table, want, width, out)
-				}
-			}
-		}
-	}
-	var piped bytes.Buffer
-	printRuns(&piped, runs, time.Now())
-	for _, want := range []string{"undo of " + requeue + "\n", "partly undone by " + undo + "\n"} {
-		if !strings.Contains(piped.String(), want) {
-			t.Errorf("no %q:\n%s", want, piped.String())
-		}
-	}
 }

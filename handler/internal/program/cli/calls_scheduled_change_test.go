@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +13,6 @@ import (
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -136,124 +132,6 @@ func TestWarnings(t *testing.T) {
 	})
 }
 
-// TestUndoPartlySkippedCancel: the undo of a cancel succeeds if all that was cancelled is back. A message of which
-// it is not known whether it was cancelled is reported.
-func TestUndoPartlySkippedCancel(t *testing.T) {
-	for name, test := range map[string]struct {
-		lost bool
-		code int
-	}{
-		"delivered": {false, exitDone},
-		"not_known": {true, exitPartly},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newScheduledSession(t, 2, 1)
-				if test.lost {
-					<-time.After(time.Hour)
-					d.account.Store = &lostAnswer{Queues: d.account.Store}
-				}
-				plan, err := d.operations.PlanDeleteScheduled(t.Context(), account.Source{}, false)
-				err = d.execute(t.Context(), plan, err)
-				if codeOf(err) != exitPartly {
-					t.Fatalf("cancel: %v", err)
-				}
-				runs, err := d.operations.Journals.List()
-				if err != nil {
-					t.Fatal(err)
-				}
-				d.err.Reset()
-				plan, err = d.operations.PlanUndo(t.Context(), runs[0])
-				err = d.execute(t.Context(), plan, err)
-				if codeOf(err) != test.code ||
-					test.lost != strings.Contains(d.err.String(), "not changed by this run") {
-					t.Errorf("exit code %d, want %d: %v\n%s", codeOf(err), test.code, err, d.err.String())
-				}
-			})
-		})
-	}
-}
-
-// lostAnswer is a store that loses the answer of the first update.
-type lostAnswer struct {
-	storage.Queues
-	lost atomic.Bool
-}
-
-func (s *lostAnswer) Update(
-	ctx context.Context, name, id, popReceipt, text string, delay time.Duration,
-) (string, error) {
-	receipt, err := s.Queues.Update(ctx, name, id, popReceipt, text, delay)
-	if !s.lost.Swap(true) {
-		return "", errors.New("no answer")
-	}
-	return receipt, err
-}
-
-// TestExpediteScheduledJSON checks that --json names each message that was left alone, and that no undo is offered.
-func TestExpediteScheduledJSON(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newScheduledSession(t, 3, 30)
-		d.json = true
-		plan, err := d.operations.PlanRetryScheduled(t.Context(), account.Source{}, journal.Pace{})
-		err = d.execute(t.Context(), plan, err)
-		var got struct {
-			Command       string
-			Done, Skipped int
-			Why           []string
-		}
-		if e := json.Unmarshal(d.stdout.Bytes(), &got); e != nil || got.Command != "expedite" || got.Done != 3 ||
-			got.Skipped != 30 || len(got.Why) != 30 {
-			t.Errorf("%+v, %v: %s", got, e, d.stdout.String())
-		}
-		if codeOf(err) != exitPartly || strings.Contains(d.err.String(), "undo") {
-			t.Errorf("%v\n%s", err, d.err.String())
-		}
-	})
-}
-
-// TestPreviewScheduled checks that a dry run shows the plan and leaves nothing behind.
-func TestPreviewScheduled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newScheduledSession(t, 3, 0)
-		d.json = true
-		plan, err := d.operations.PlanDeleteScheduled(t.Context(), account.Source{}, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.preview(t.Context(), plan); err != nil {
-			t.Fatal(err)
-		}
-		runs, _ := d.operations.Journals.List()
-		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 ||
-			!strings.Contains(d.err.String(), "delete 3 scheduled calls on async-caller in test") ||
-			!strings.Contains(d.stdout.String(), `"total":3`) ||
-			!strings.Contains(d.stdout.String(),
-				`"reasons":{"temporary_status":3},"hosts":{"t.example":3},"tenants":{"no tenant":3},"untold":3`) {
-			t.Errorf("%q, %s\n%s", runs, d.stdout.String(), d.err.String())
-		}
-	})
-}
-
-// TestPreviewCounts checks that a dry run counts by reason and by host.
-func TestPreviewCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newScheduledSession(t, 3, 0)
-		plan, err := d.operations.PlanRetryScheduled(t.Context(), account.Source{}, journal.Pace{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		plan.Hosts["u.example"] = 5
-		if err := d.preview(t.Context(), plan); err != nil {
-			t.Fatal(err)
-		}
-		want := "reason temporary_status: 3\nhost u.example: 5\nhost t.example: 3\n"
-		if d.stdout.String() != want || strings.Contains(d.err.String(), "callback") {
-			t.Errorf("printed %q, want %q\n%s", d.stdout.String(), want, d.err.String())
-		}
-	})
-}
-
 // TestSelectCalls checks what the flags of a change select, and which criteria a state lacks.
 func TestSelectCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -262,6 +140,11 @@ func TestSelectCalls(t *testing.T) {
 			"":                                            "select calls by ids or filters, or give --all",
 			"--all":                                       "give --state scheduled or --state poison, or ids",
 			"--state scheduled":                           "select calls by ids or filters, or give --all",
+			"--state poison --force":                      "select calls by ids or filters, or give --all",
+			"--state poison --reason expired":             "",
+			"--state poison --queue a-poison":             "",
+			"--state poison --limit 1":                    "",
+			"--state poison --all --reason expired":       "",
 			"--state dead --all":                          "--state: \"dead\": want scheduled or poison",
 			"--state scheduled --all":                     "",
 			"--state scheduled --due-within 1h":           "",

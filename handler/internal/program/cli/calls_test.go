@@ -164,31 +164,3 @@ func TestSelectionText(t *testing.T) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
-
-// TestRequireSelection checks that a command without ids and filters requires --all.
-func TestRequireSelection(t *testing.T) {
-	for name, test := range map[string]struct {
-		args, ids []string
-		ok        bool
-	}{
-		"nothing":        {nil, nil, false},
-		"only_force":     {[]string{"--force"}, nil, false},
-		"id":             {nil, []string{"r1"}, true},
-		"filter":         {[]string{"--reason", "expired"}, nil, true},
-		"queue":          {[]string{"--queue", "a-poison"}, nil, true},
-		"limit":          {[]string{"--limit", "1"}, nil, true},
-		"all":            {[]string{"--all"}, nil, true},
-		"all_and_filter": {[]string{"--all", "--reason", "expired"}, nil, true},
-		"all_and_id":     {[]string{"--all"}, []string{"r1"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			args := test.args
-			if test.ids == nil {
-				args = append(args, "--state", "poison")
-			}
-			if _, _, err := parsedSelection(t, requireCalls, args...).source(test.ids); (err == nil) != test.ok {
-				t.Errorf("%v", err)
-			}
-		})
-	}
-}

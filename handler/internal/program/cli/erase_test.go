@@ -9,57 +9,28 @@ import (
 
 // TestEraseExitCode: what is left, or could not be read, is not said to be erased.
 func TestEraseExitCode(t *testing.T) {
-	const poison = "poison queues"
+	type place = operation.ErasedPlace
 	for name, test := range map[string]struct {
-		before, after operation.ErasedPlace
+		before, after place
 		copies        []string
 		code          int
 		want          string
 	}{
-		"all": {
-			operation.ErasedPlace{Place: poison, Found: 2},
-			operation.ErasedPlace{Place: poison, Found: 2, Deleted: 2},
-			nil, exitDone, "",
-		},
-		"received_since": {
-			operation.ErasedPlace{Place: poison, Found: 2},
-			operation.ErasedPlace{Place: poison, Found: 1, Deleted: 1},
-			nil, exitPartly, "whose result is not known: 1",
-		},
-		"problem": {
-			operation.ErasedPlace{Place: poison},
-			operation.ErasedPlace{Place: poison, Problem: "the table is away"},
-			nil, exitPartly, "the table is away",
-		},
-		"hidden": {
-			operation.ErasedPlace{Place: poison},
-			operation.ErasedPlace{Place: poison, Hidden: 3},
-			nil, exitPartly, "could not be read: 3 messages invisible",
-		},
-		"unsearched": {
-			operation.ErasedPlace{Place: poison},
-			operation.ErasedPlace{Place: poison, Unsearched: 3},
-			nil, exitPartly, "in an unknown charset): 3 messages",
-		},
-		"nothing": {
-			operation.ErasedPlace{Place: poison}, operation.ErasedPlace{Place: poison}, nil, exitNothing, "in test",
-		},
+		"all":            {place{Found: 2}, place{Found: 2, Deleted: 2}, nil, exitDone, ""},
+		"received_since": {place{Found: 2}, place{Found: 1, Deleted: 1}, nil, exitPartly, "result is not known: 1"},
+		"problem":        {place{}, place{Problem: "the table is away"}, nil, exitPartly, "the table is away"},
+		"hidden":         {place{}, place{Hidden: 3}, nil, exitPartly, "could not be read: 3 messages invisible"},
+		"unsearched":     {place{}, place{Unsearched: 3}, nil, exitPartly, "in an unknown charset): 3 messages"},
+		"nothing":        {place{}, place{}, nil, exitNothing, "in test"},
+		"journal":        {place{Found: 2}, place{Found: 2, Deleted: 2}, []string{"ONE"}, exitPartly, "ONE"},
 		"only_journal": {
-			operation.ErasedPlace{Place: poison},
-			operation.ErasedPlace{Place: poison},
-			[]string{"ONE", "TWO"},
-			exitPartly,
+			place{}, place{}, []string{"ONE", "TWO"}, exitPartly,
 			"have copies, or cannot be searched: ONE, TWO; `async-caller runs delete RUN`",
-		},
-		"journal": {
-			operation.ErasedPlace{Place: poison, Found: 2},
-			operation.ErasedPlace{Place: poison, Found: 2, Deleted: 2},
-			[]string{"ONE"},
-			exitPartly, "ONE",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestSession(t)
+			test.before.Place, test.after.Place = "poison queues", "poison queues"
 			places := sinceFound([]operation.ErasedPlace{test.before}, []operation.ErasedPlace{test.after})
 			result := erasure{Account: "test", Erased: test.before.Found > 0, Places: places, NotReached: notReached()}
 			result.Journals = test.copies

@@ -2,13 +2,11 @@ package cli
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // TestHelp checks that every command has a short and a long help text and examples, and that they fit a
@@ -39,29 +37,6 @@ func TestHelp(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestFewFlags: a command has at most fifteen flags besides those that select and edit messages.
-func TestFewFlags(t *testing.T) {
-	const most = 15
-	described := []string{ // once, in docs/commands.md
-		"all", "due-within", "environment", "force", "group", "host", "limit", "method", "organization", "path",
-		"queue", "reason", "request-id", "since", "state", "status", "text", "until",
-		"delete-header", "edit", "jq", "replace-host", "set", "set-header",
-	}
-	for _, command := range withSubcommands(newRoot(Env{})) {
-		var others []string
-		count := func(flag *pflag.Flag) {
-			if command.Name() == "send" || !slices.Contains(described, flag.Name) {
-				others = append(others, flag.Name)
-			}
-		}
-		command.NonInheritedFlags().VisitAll(count)
-		command.InheritedFlags().VisitAll(count)
-		if len(others) > most {
-			t.Errorf("%s has %d: %s", command.CommandPath(), len(others), others)
-		}
 	}
 }
 

@@ -37,92 +37,36 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/storage/emulator"
 	"asynccaller/handler/internal/storage/rows"
-	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/freeport"
 	"asynccaller/handler/tools/testbed"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(withEmulator{m}, map[string]func(){
+	testscript.Main(configured{m}, map[string]func(){
 		"async-caller": func() { os.Exit(cli.Run(context.Background(), os.Args[1:], cli.ProcessEnv())) },
 	})
 }
 
-// withEmulator runs tests and then stops the Azurite that they share.
-type withEmulator struct{ *testing.M }
+// configured runs tests after it has set what they share.
+type configured struct{ *testing.M }
 
-func (m withEmulator) Run() int {
+func (m configured) Run() int {
 	flag.Parse()
 	const parallel = "8" // most of the parallel tests wait for another process, or for a timeout
 	if err := flag.Set("test.parallel", parallel); err != nil {
 		panic(err)
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // its goroutine must not belong to the bubble of a test
-	defer emulator.stop()
 	return m.M.Run()
 }
-
-// emulator is an Azurite with an account for each test that asks for one.
-var emulator sharedEmulator
-
-// emulatorAccounts is how many accounts the shared Azurite has.
-const emulatorAccounts = 40
-
-type sharedEmulator struct {
-	mu     sync.Mutex
-	server *azurite.Server
-	err    error
-	given  int
-}
-
-// account returns the connection string and the name of an empty account.
-func (e *sharedEmulator) account() (connectionString, name string, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.server == nil && e.err == nil {
-		e.err = e.start()
-	}
-	if e.err != nil {
-		return "", "", e.err
-	}
-	if e.given == emulatorAccounts {
-		return "", "", fmt.Errorf("all %d accounts are taken: raise emulatorAccounts", emulatorAccounts)
-	}
-	e.given++
-	name = accountName(e.given)
-	return strings.ReplaceAll(e.server.ConnectionString, azurite.AccountName, name), name, nil
-}
-
-func (e *sharedEmulator) start() error {
-	accounts := make([]string, emulatorAccounts)
-	for i := range accounts {
-		accounts[i] = accountName(i+1) + ":" + azurite.AccountKey
-	}
-	const variable = "AZURITE_ACCOUNTS"
-	err := os.Setenv(variable, strings.Join(accounts, ";"))
-	if err != nil {
-		return err
-	}
-	e.server, err = azurite.Start(context.Background(), azurite.Options{AnyVersion: true})
-	return errors.Join(err, os.Unsetenv(variable))
-}
-
-func (e *sharedEmulator) stop() {
-	if e.server == nil {
-		return
-	}
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections() // Azurite waits for them
-	_ = e.server.Stop()
-}
-
-func accountName(n int) string { return "devstoreaccount" + strconv.Itoa(n) }
 
 // TestScripts runs the scripts in testdata/script, which use the command line as in a shell. Besides
 // testscript's own commands they can use:
 //
 //   - exits CODE COMMAND ARGS... runs a command that must end with this exit code.
-//   - azurite gives the script a storage account of its own and sets AzureWebJobsStorage.
+//   - account gives the script a storage account of its own in memory and sets AzureWebJobsStorage.
 //   - unreachable sets AzureWebJobsStorage to an account that does not respond, with a planted key.
 //   - dead [-raw] [-hex] [-ttl=DURATION] QUEUE FILE creates a queue and puts each line of a file on it, in
 //     base64 unless -raw is given; with -hex the line contains hex digits.
@@ -155,7 +99,7 @@ func TestScripts(t *testing.T) {
 			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "azurite": startAzurite, "unreachable": unreachable,
+			"exits": exits, "account": startAccount, "unreachable": unreachable,
 			"beat": putBeat, "tick": tick, "deliver": deliver,
 			"queue": printQueue, "writes": printWrites, "steady": steady, "fill": fill,
 			"dead": putDead, "scheduled": putScheduled, "freeport": freePort, "ready": ready,
@@ -193,22 +137,24 @@ type account struct {
 // accountKey is the key of the account in the script's values.
 type accountKey struct{}
 
-func startAzurite(ts *testscript.TestScript, _ bool, _ []string) {
-	direct, name, err := emulator.account()
+func startAccount(ts *testscript.TestScript, _ bool, _ []string) {
+	server, err := emulator.Start(context.Background(), emulator.Options{})
 	ts.Check(err)
+	ts.Defer(server.Close)
 	a := ts.Value(accountKey{}).(*account)
-	endpoint := regexp.MustCompile(`QueueEndpoint=([^;]+)`).FindStringSubmatch(direct)[1]
-	target, err := url.Parse(endpoint)
+	target, err := url.Parse(server.QueueEndpoint)
 	ts.Check(err)
-	a.prefix = "/" + name + "/"
+	a.prefix = target.Path + "/"
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: target.Scheme, Host: target.Host})
 	recorder := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.record(r)
+		r.Host = target.Host // the emulator refuses others
 		proxy.ServeHTTP(w, r)
 	}))
 	ts.Defer(recorder.Close)
 
-	connectionString := strings.Replace(direct, endpoint, recorder.URL+target.Path, 1)
+	direct := server.ConnectionString
+	connectionString := strings.Replace(direct, server.QueueEndpoint, recorder.URL+target.Path, 1)
 	ts.Setenv("AzureWebJobsStorage", connectionString)
 	ts.Setenv("ACCOUNT", connectionString)
 	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + direct}, "AzureWebJobsStorage")
@@ -242,7 +188,7 @@ func (a *account) record(r *http.Request) {
 func mustAccount(ts *testscript.TestScript) *account {
 	a := ts.Value(accountKey{}).(*account)
 	if a.store == nil {
-		ts.Fatalf("the script has no account: use azurite")
+		ts.Fatalf("the script has no account: use account")
 	}
 	return a
 }
@@ -403,7 +349,7 @@ var (
 	alwaysReplaced = replacements{
 		{regexp.MustCompile(`((?i:"createdAt"): ?)"[^"]+"`), `$1"NOW"`},
 		{regexp.MustCompile(`("traceparent": ?)"[^"]+"`), `$1"TRACE"`},
-		{regexp.MustCompile(`\b127\.0\.0\.1:[0-9]+/devstoreaccount[0-9]+\b`), `ACCOUNT`},
+		{regexp.MustCompile(`\b127\.0\.0\.1:[0-9]+/demo\b`), `ACCOUNT`},
 		{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), `UUID`},
 	}
 	agesReplaced = replacements{

@@ -14,21 +14,16 @@ import (
 	"asynccaller/handler/tools/storageproxy"
 )
 
-// puts interferes with the puts of a proxy, by their numbers from 1.
+// puts interferes with the answers to the puts of a proxy, by their numbers from 1.
 type puts struct {
-	before, after func(n int64) storageproxy.Order
-	n             atomic.Int64
+	after func(n int64) storageproxy.Order
+	n     atomic.Int64
 }
 
-func (p *puts) Before(r storageproxy.Request) storageproxy.Order {
-	if r.Operation != storageproxy.Put || p.before == nil {
-		return storageproxy.Order{}
-	}
-	return p.before(p.n.Add(1))
-}
+func (*puts) Before(storageproxy.Request) storageproxy.Order { return storageproxy.Order{} }
 
 func (p *puts) After(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
-	if r.Operation != storageproxy.Put || !a.Done() || p.after == nil {
+	if r.Operation != storageproxy.Put || !a.Done() {
 		return storageproxy.Order{}
 	}
 	return p.after(p.n.Add(1))
@@ -80,25 +75,6 @@ func (s *sending) run(args ...string) (code int) {
 	s.stdout.Reset()
 	s.stderr.Reset()
 	return Run(s.t.Context(), append([]string{"send", "--app", s.folder}, args...), s.env)
-}
-
-// TestSendBusy: a write that storage excludes with its 503 or 429 is repeated, for one envelope, many, and a content.
-func TestSendBusy(t *testing.T) {
-	t.Parallel()
-	s := startSending(t, &puts{before: func(n int64) storageproxy.Order {
-		if n%3 == 1 {
-			return storageproxy.Order{Status: 503, Code: "ServerBusy"}
-		}
-		return storageproxy.Order{}
-	}})
-	file := s.write("many.jsonl", strings.Repeat(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`+"\n", 20))
-	for name, args := range map[string][]string{
-		"one": {"--url", "https://t.example/"}, "many": {file}, "content": {"--queue", "orders-in", "--body", "x"},
-	} {
-		if code := s.run(args...); code != exitDone {
-			t.Errorf("%s: exit code %d: %s", name, code, &s.stderr)
-		}
-	}
 }
 
 // TestSendLost: after a lost answer the command says that it does not know, and how to send again with the same id.
@@ -180,16 +156,5 @@ func TestSendLost(t *testing.T) {
 				t.Errorf("printed %s", stdout)
 			}
 		})
-	}
-}
-
-// TestSendNotSent: what failed before storage had the request is a failure, which can be repeated.
-func TestSendNotSent(t *testing.T) {
-	t.Parallel()
-	s := startSending(t, &puts{})
-	s.env.Environ = []string{"AzureWebJobsStorage=" + connectionTo(unusedAddress(t))}
-	code := s.run("--url", "https://t.example/")
-	if code != exitFailed || strings.Contains(s.stderr.String(), "perhaps") {
-		t.Errorf("exit code %d: %s", code, &s.stderr)
 	}
 }

@@ -1,15 +1,12 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode"
 
 	"github.com/rs/zerolog"
 
@@ -126,197 +123,78 @@ timeline
 	})
 }
 
-// TestShowSeveral: several calls with an id are listed, with exit code 1, and --message chooses one of them.
-func TestShowSeveral(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, _ := newHistorySession(t, endedNow{"order-1", 1, decision.Rejected, nil},
-			endedNow{"order-1", 2, decision.Delivered, nil}, endedNow{"order-1.callback", 1, decision.Delivered, nil})
-		err := d.show(t.Context(), "order-1", showOptions{})
-		if codeOf(err) != exitFailed || !strings.Contains(err.Error(), `"order-1" names 2 calls: `) {
-			t.Errorf("exit code %d, %v", codeOf(err), err)
-		}
-		want := "STATE ID QUEUE HOST REASON AGE ended 00000002 async-caller t.example delivered 1m " +
-			"ended 00000001 async-caller t.example rejected 2m"
-		if got := strings.Join(strings.Fields(d.stdout.String()), " "); got != want {
-			t.Errorf("lists\n%s\nwant\n%s", got, want)
-		}
-		d.stdout.Reset()
-		err = d.show(t.Context(), "order-1", showOptions{Options: call.Options{Message: "00000001"}})
-		if printed := d.stdout.String(); err != nil || strings.Count(printed, ", ended: ") != 1 ||
-			!strings.Contains(printed, ", callback: delivered") {
-			t.Errorf("%v, shows %s", err, printed)
-		}
-		err = d.show(t.Context(), "order-1", showOptions{Options: call.Options{Message: "00000003"}})
-		if codeOf(err) != exitNothing {
-			t.Errorf("exit code %d, %v", codeOf(err), err)
-		}
-	})
-}
-
 // TestShowEndedOfMany: an id is found among many that begin with it. Of one that was used many times the newest calls
 // are listed, and what was not looked at is not called missing.
 func TestShowEndedOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := []endedNow{{"order-1", 0, decision.Rejected, nil}}
-		for i := range 500 {
+		for i := range 120 {
 			calls = append(calls, endedNow{fmt.Sprint("order-1", i), i, decision.Delivered, nil},
 				endedNow{"often", i, decision.Delivered, nil})
 		}
 		d, _ := newHistorySession(t, calls...)
-		for id, want := range map[string]struct {
-			o     showOptions
-			code  int
-			lines int
-			said  string
-		}{
-			"order-1":   {showOptions{}, exitDone, 9, ""},
-			"order-133": {showOptions{}, exitDone, 9, ""},
-			"often": {
-				showOptions{},
-				exitFailed, 1 + history.MaxFound,
-				"only the newest 100 of 500 calls and callbacks that have ended were looked at",
-			},
-			"often ": {
-				showOptions{Options: call.Options{Message: messageOf(3)}},
-				exitPartly, 0, "only the newest 100 of 500 calls",
-			},
-		} {
+		if err := d.show(t.Context(), "order-1", showOptions{}); err != nil {
+			t.Error(err)
+		}
+		for message, code := range map[string]int{"": exitFailed, messageOf(3): exitPartly} {
 			d.stdout.Reset()
 			d.err.Reset()
-			err := d.show(t.Context(), strings.TrimSpace(id), want.o)
-			if codeOf(err) != want.code || strings.Count(d.stdout.String(), "\n") < want.lines ||
-				!strings.Contains(d.err.String(), want.said) {
-				t.Errorf("%s: exit code %d, %v, says %s, prints %.300s", id, codeOf(err), err, &d.err, &d.stdout)
+			err := d.show(t.Context(), "often", showOptions{Options: call.Options{Message: message}})
+			const said = "only the newest 100 of 120 calls and callbacks that have ended were looked at"
+			isListed := strings.Count(d.stdout.String(), "\n") == 1+history.MaxFound
+			all := fmt.Sprint(d.err.String(), err)
+			if codeOf(err) != code || isListed != (message == "") || !strings.Contains(all, said) {
+				t.Errorf("%q: exit code %d, %v, says %s, prints %.300s", message, codeOf(err), err, &d.err, &d.stdout)
 			}
 		}
 	})
 }
 
-// TestShowEndedOfHostileRows: whatever is in a row, the output is printable and short.
-func TestShowEndedOfHostileRows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, tables := newHistorySession(t, endedNow{"order-1", 1, decision.Delivered, nil})
-		found, _, err := history.Find(t.Context(), tables, envelope.Tenant{}, "order-1")
-		if err != nil || len(found) != 1 {
-			t.Fatalf("%d entries, %v", len(found), err)
-		}
-		const hostile = "\x1b[2J\u202e\n\r\x00\xff"
-		long := hostile + strings.Repeat("a\u0301\u0301\u0301", 20_000)
-		trail := []history.Attempt{{Error: long, Status: -1, TookMs: -1 << 60, At: time.Time{}}}
-		details, err := json.Marshal(map[string]any{"queue": long, "messageId": long, "original": long, "trail": trail})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, content := range [][]byte{details, []byte(hostile), nil} {
-			key := storage.Key{Partition: found[0].Partition, ID: found[0].Row + fmt.Sprint(i)}
-			row := storage.Entity{Key: key, Values: map[string]any{
-				"requestId": long, "targetHost": long, "route": long, "reason": long, "action": long,
-				"organization": long, "environment": long, "status": int32(-1), "attempts": int32(1 << 30),
-				"content": content,
-			}}
-			err := tables.Table(found[0].Table).Put(t.Context(), []storage.Entity{row})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, isJSON := range []bool{false, true} {
-			d.json = isJSON
-			d.stdout.Reset()
-			for _, o := range []showOptions{{}, {Options: call.Options{Message: messageOf(1)}}} {
-				if err := d.show(t.Context(), "order-1", o); err != nil && codeOf(err) != exitFailed {
-					t.Fatal(err)
-				}
-			}
-			printed := d.stdout.String()
-			bad := strings.IndexFunc(printed, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) })
-			if bad >= 0 || !isJSON && len(printed) > 20_000 {
-				t.Errorf("%d bytes, unprintable at %d", len(printed), bad)
-			}
-		}
-	})
-}
-
-// TestShowFails checks the exit code and the message if no call has the id, or if that is not known.
+// TestShowFails: the error says whether no call has the id, or whether that is not known.
 func TestShowFails(t *testing.T) {
 	acme := envelope.Tenant{Organization: "acme\x1b", Environment: "prd"}
+	const nowhere, begins = `"order-2": not scheduled, no dead letter, and no end is recorded; `,
+		"the history begins with asynccallerhistory200001; the app"
+	fail := func(err error) func(*testSession, *memory.Table) {
+		return func(d *testSession, _ *memory.Table) { d.account.Table.(*memory.Table).Fail(err) }
+	}
 	for name, test := range map[string]struct {
-		tenant             envelope.Tenant
-		failHistory        error
-		failRecord         error
-		noHistory, noTable bool
-		code               int
-		want               string
+		tenant envelope.Tenant
+		fault  func(d *testSession, history *memory.Table)
+		code   int
+		want   string
 	}{
-		"nowhere": {
-			code: exitNothing, want: `"order-2": not scheduled, no dead letter, and no end is recorded; give at ` +
-				"least the first 8 characters of a message id, or the whole request id; the possibilities, " +
-				"likeliest first:\nit has ended: the history begins with asynccallerhistory200001; the app",
-		},
-		"no_tenant": {
-			code: exitNothing,
-			want: "\nit is the ended call of a Nexus tenant: give --organization and --environment\n",
-		},
-		"other_tenant": {
-			tenant: acme, code: exitNothing,
-			want: "the history begins with asynccallerhistory200001; the app",
-		},
+		"nowhere":      {envelope.Tenant{}, fail(nil), exitNothing, nowhere},
+		"no_tenant":    {envelope.Tenant{}, fail(nil), exitNothing, "give --organization and --environment\n"},
+		"other_tenant": {acme, fail(nil), exitNothing, begins},
+		"record_away":  {acme, fail(storage.ErrRefused), exitPartly, "not looked at: scheduled calls: list"},
 		"denied": {
-			failHistory: storage.ErrDenied, code: exitPartly,
-			want: "not looked at: history: storage refused access",
+			acme, func(_ *testSession, history *memory.Table) { history.Fail(storage.ErrDenied) }, exitPartly,
+			"not looked at: history: storage refused access",
 		},
-		"no_history": {noHistory: true, code: exitPartly, want: "add TableEndpoint"},
+		"no_history": {
+			acme, func(d *testSession, _ *memory.Table) { d.operations.History = nil }, exitPartly, "add TableEndpoint",
+		},
 		"no_record": {
-			noTable: true, code: exitPartly,
-			want: "not looked at: scheduled calls: the record of calls that wait",
-		},
-		"record_away": {
-			failRecord: storage.ErrRefused, code: exitPartly,
-			want: "not looked at: scheduled calls: list",
+			acme, func(d *testSession, _ *memory.Table) { d.account.Table = nil }, exitPartly,
+			"not looked at: scheduled calls: the record of calls that wait",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, tables := newHistorySession(t, endedNow{"order-1", 1, decision.Delivered, nil})
-				tables.Open(history.TablePrefix + "200001").Fail(test.failHistory)
-				d.account.Table.(*memory.Table).Fail(test.failRecord)
-				if test.noHistory {
-					d.operations.History = nil
-				}
-				if test.noTable {
-					d.account.Table = nil
-				}
-				if _, err := d.store.Put(t.Context(), "async-caller", storage.Item{Text: "*"}); err != nil {
-					t.Fatal(err)
-				}
-				<-time.After(40 * time.Second)
+				test.fault(d, tables.Open(history.TablePrefix+"200001"))
 				o := showOptions{Options: call.Options{Tenant: test.tenant}}
 				err := withExitCode(t.Context(), d.show(t.Context(), "order-2", o))
-				if codeOf(err) != test.code || !strings.Contains(fmt.Sprint(err), test.want) || d.stdout.Len() > 0 {
-					t.Errorf("exit code %d, %v, printed %s", codeOf(err), err, &d.stdout)
-				}
-				if test.failHistory != nil && !errors.Is(err, test.failHistory) {
-					t.Errorf("%v, so that the role is not named", err)
-				}
 				said := fmt.Sprint(err)
+				if codeOf(err) != test.code || !strings.Contains(said, test.want) || d.stdout.Len() > 0 {
+					t.Errorf("exit code %d: %s, printed %s", codeOf(err), said, &d.stdout)
+				}
 				isClaimed := strings.Contains(said, "not scheduled") || strings.Contains(said, "no end")
 				if isClaimed != (test.code == exitNothing) {
-					t.Errorf("it says what it does not know: %v", err)
+					t.Errorf("it says what it does not know: %s", said)
 				}
 			})
 		})
-	}
-}
-
-// TestShowDenied: the error names the role.
-func TestShowDenied(t *testing.T) {
-	connection := refusing(t, 403, "AuthorizationPermissionMismatch", "This request is not authorized.")
-	connection += strings.ReplaceAll(connection[strings.Index(connection, "QueueEndpoint"):], "Queue", "Table")
-	var stdout, stderr bytes.Buffer
-	code := Run(t.Context(), []string{"show", "order-1", "--app", t.TempDir()}, Env{
-		Environ: []string{"AzureWebJobsStorage=" + connection}, Stdin: strings.NewReader(""),
-		Stdout: &stdout, Stderr: &stderr,
-	})
-	if code != exitPartly || !strings.Contains(stderr.String(), storage.TableReaderRole) || stdout.Len() > 0 {
-		t.Errorf("exit code %d\n%s%s", code, &stdout, &stderr)
 	}
 }

@@ -24,7 +24,6 @@ import (
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
-	"asynccaller/handler/internal/storage/rows"
 )
 
 func (d *testSession) mustStatus(t *testing.T) string {
@@ -175,35 +174,6 @@ answer         b.example: {"error":"down"}
 	})
 }
 
-// TestQueueOrder: the queues are in the order of their priorities.
-func TestQueueOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t)
-		d.account.AppQueues = []string{"orders", "async-caller-10", "async-caller-2", "async-caller", "async-caller-1"}
-		for _, name := range d.account.AppQueues {
-			err := d.store.Create(t.Context(), name)
-			if err == nil {
-				_, err = d.store.Put(t.Context(), name, storage.Item{Text: "x"})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		d.mustStatus(t)
-		var order []string
-		for line := range strings.Lines(d.stdout.String()) {
-			name, rest, _ := strings.Cut(line, " ")
-			if name == "orders" || strings.HasPrefix(name, "async-caller") && rest != "" {
-				order = append(order, name)
-			}
-		}
-		want := "async-caller async-caller-1 async-caller-2 async-caller-10 orders"
-		if got := strings.Join(order, " "); got != want {
-			t.Errorf("order %s, want %s", got, want)
-		}
-	})
-}
-
 // transactions notes the requests to the queues and tables of an account.
 type transactions struct {
 	mu    sync.Mutex
@@ -254,7 +224,6 @@ func TestStatusTransactions(t *testing.T) {
 	for name, test := range map[string]struct {
 		// exist are further queues, and full are those with a message.
 		exist, full []string
-		isLongDue   bool
 		// want are the requests to queues, beside one for the names and one for the length of each main queue.
 		want []string
 	}{
@@ -269,8 +238,6 @@ func TestStatusTransactions(t *testing.T) {
 				"count async-caller-3-poison", "peek async-caller", "peek async-caller-3", "peek async-caller-3-poison",
 			},
 		},
-		"long_due":         {full: []string{"async-caller"}, isLongDue: true, want: []string{"peek async-caller"}},
-		"long_due_nowhere": {isLongDue: true},
 		"of_other_program": {full: []string{"foreign"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -291,11 +258,6 @@ func TestStatusTransactions(t *testing.T) {
 				}
 				for _, name := range test.full {
 					if _, err := storage.PutCreating(t.Context(), store, name, storage.Item{Text: "x"}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if test.isLongDue {
-					if err := rows.Put(t.Context(), record, rowAt("a-1", "h.example", -time.Hour)); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -26,12 +26,14 @@ func TestTextFiles(t *testing.T) {
 		content, command string // FILE in the command has the content, as has standard input
 		want             string // in the output
 	}{
-		"send":            {envelope, "send --dry-run FILE", `"requestId": "r1"`},
-		"send_input":      {envelope, "send --dry-run -", `"requestId": "r1"`},
-		"send_many":       {envelope + strings.Replace(envelope, "r1", "r2", 1), "send --dry-run FILE", `"r2"`},
-		"explain":         {envelope, "explain FILE", "request id     r1"},
-		"explain_input":   {envelope, "explain -", "request id     r1"},
-		"explain_encoded": {"eyJhc3luY0NhbGxlciI6MSwiY2FsbCI6eyJ1cmwiOiJodHRwczovL3QuZXhhbXBsZS8ifX0=", "explain FILE", "yes, native"},
+		"send":          {envelope, "send --dry-run FILE", `"requestId": "r1"`},
+		"send_input":    {envelope, "send --dry-run -", `"requestId": "r1"`},
+		"send_many":     {envelope + strings.Replace(envelope, "r1", "r2", 1), "send --dry-run FILE", `"r2"`},
+		"explain":       {envelope, "explain FILE", "request id     r1"},
+		"explain_input": {envelope, "explain -", "request id     r1"},
+		"explain_encoded": {
+			"eyJhc3luY0NhbGxlciI6MSwiY2FsbCI6eyJ1cmwiOiJodHRwczovL3QuZXhhbXBsZS8ifX0=", "explain FILE", "yes, native",
+		},
 		"header": {
 			"X-A: 1\nX-B: 2\n", "send --dry-run --url https://t.example/ --header @FILE", `"X-A": [`,
 		},

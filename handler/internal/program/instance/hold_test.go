@@ -37,31 +37,3 @@ func TestHoldWait(t *testing.T) {
 		}
 	}
 }
-
-// TestWhyNoCalls: the heartbeats say why no call is made.
-func TestWhyNoCalls(t *testing.T) {
-	runs := &functionapp.App{Functions: []functionapp.Function{{Name: "AC-standard"}}}
-	for name, test := range map[string]struct {
-		app  config.App
-		want string
-	}{
-		"calls":        {config.App{Functions: runs}, ""},
-		"hold":         {config.App{Functions: runs, SettingsErr: errors.New("wrong")}, "hold mode: wrong"},
-		"hold_of_more": {config.App{Functions: runs, SettingsErr: errors.New("a\nb\nc")}, "hold mode, the first of 3 problems: a"},
-		"disabled": {
-			config.App{Functions: runs, Environ: []string{"AzureWebJobs.AC-standard.Disabled=1"}},
-			"no queue function runs; disabled: AC-standard",
-		},
-		"hold_and_disabled": {
-			config.App{
-				Functions: runs, Environ: []string{"AzureWebJobs.AC-standard.Disabled=1"},
-				SettingsErr: errors.New("wrong"),
-			},
-			"hold mode: wrong",
-		},
-	} {
-		if got := (Config{App: test.app}).whyNoCalls(); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
-	}
-}

@@ -117,6 +117,11 @@ func contains(t *testing.T, got string, wanted ...string) {
 
 func TestMonitorLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		idle := newTimers(t).run(functionapp.MonitorTimer)
+		contains(t, idle, `"message":"alive"`, "0 of 1 queues")
+		if strings.Count(idle, "\n") != 1 {
+			t.Errorf("without messages, it says more than that:\n%s", idle)
+		}
 		app := newTimers(t, rowAt("aaaaaaaa-1", "one.example", time.Hour),
 			rowAt("bbbbbbbb-2", "two.example", time.Minute))
 		for _, name := range []string{"theirs", "theirs-poison"} {
@@ -219,29 +224,38 @@ func TestMonitorNamesPauses(t *testing.T) {
 	})
 }
 
-// TestKeeperSweepsNumbers: the keeper removes the numbers of a minute after a day.
-func TestKeeperSweepsNumbers(t *testing.T) {
+// TestKeeperSweepsOld: the numbers of a minute, and the outcomes of messages of runs, are removed after a day.
+func TestKeeperSweepsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newTimers(t)
 		sighttest.Count(t, &app.numbers, "local", time.Now(), sight.Interval{})
+		row := record.Outcome{Key: storage.Key{Partition: "T0KEN", ID: "r1.1.called"}, Action: "finish"}
+		if err := rows.Put(t.Context(), &app.outcomes, row); err != nil {
+			t.Fatal(err)
+		}
 		left := func() (n int) {
-			app.run(functionapp.KeeperTimer)
-			err := app.numbers.List(t.Context(), storage.Query{}, func(storage.Entity) error { n++; return nil })
-			if err != nil {
-				t.Error(err)
+			for _, table := range []*memory.Table{&app.numbers, &app.outcomes} {
+				err := table.List(t.Context(), storage.Query{}, func(storage.Entity) error { n++; return nil })
+				if err != nil {
+					t.Error(err)
+				}
 			}
 			return n
 		}
 		<-time.After(23 * time.Hour)
-		if n := left(); n != 1 {
-			t.Errorf("%d rows after 23 hours", n)
+		if got := app.run(functionapp.KeeperTimer); left() != 2 || strings.Contains(got, "outcomes") {
+			t.Errorf("%d rows are left after 23 hours: %s", left(), got)
 		}
 		<-time.After(2 * time.Hour)
-		if n := left(); n != 0 {
-			t.Errorf("%d rows after a day", n)
+		contains(t, app.run(functionapp.KeeperTimer), ", removed 1 outcomes of messages of runs error: <nil>")
+		if left() != 0 {
+			t.Errorf("%d rows are left after a day", left())
 		}
 		app.numbers.Fail(fmt.Errorf("no answer"))
-		contains(t, app.run(functionapp.KeeperTimer), "remove old rows of what the app knows of targets: no answer")
+		app.outcomes.Fail(fmt.Errorf("list rows: no answer"))
+		contains(t, app.run(functionapp.KeeperTimer), "incomplete: kept 0 messages",
+			"remove old rows of what the app knows of targets: no answer",
+			"remove outcomes of messages of runs: list rows: no answer")
 	})
 }
 
@@ -293,34 +307,20 @@ func (u unreadable) Names(ctx context.Context, prefix string) ([]string, error) 
 // TestMonitorUnknown: the monitor logs no number that it could not read and does not say that the app is alive, or the
 // alerts would end.
 func TestMonitorUnknown(t *testing.T) {
-	for name, unread := range map[string]string{
-		"account": "", "poison": "async-caller-poison", "queue": "async-caller",
-	} {
-		for kind, err := range map[string]error{
-			"denied": storage.ErrDenied, "foreign": fmt.Errorf("200 OK: %w", storage.ErrForeign),
-		} {
-			t.Run(name+"_"+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					app := newTimers(t)
-					app.put(t, "async-caller", "x")
-					app.put(t, "async-caller-poison", "x")
-					app.account.Store = unreadable{app.store, unread, err}
-					got := app.run(functionapp.MonitorTimer)
-					contains(t, got, "error: ", err.Error())
-					if strings.Contains(got, `"alive"`) || strings.Contains(got, `"poison"`) {
-						t.Errorf("it says\n%s", got)
-					}
-				})
+	for _, unread := range []string{"", "async-caller-poison", "async-caller"} { // "" is the account
+		for _, err := range []error{storage.ErrDenied, fmt.Errorf("200 OK: %w", storage.ErrForeign)} {
+			synctest.Test(t, func(t *testing.T) {
+				app := newTimers(t)
+				app.put(t, "async-caller", "x")
+				app.put(t, "async-caller-poison", "x")
+				app.account.Store = unreadable{app.store, unread, err}
+				got := app.run(functionapp.MonitorTimer)
+				contains(t, got, "error: ", err.Error())
+				if strings.Contains(got, `"alive"`) || strings.Contains(got, `"poison"`) {
+					t.Errorf("%q: it says\n%s", unread, got)
+				}
 			})
 		}
-	}
-}
-
-// TestMonitorIdle: an app without messages says only that it is alive.
-func TestMonitorIdle(t *testing.T) {
-	got := newTimers(t).run(functionapp.MonitorTimer)
-	if contains(t, got, `"message":"alive"`, "0 of 1 queues"); strings.Count(got, "\n") != 1 {
-		t.Errorf("too many lines:\n%s", got)
 	}
 }
 
@@ -385,27 +385,6 @@ func TestTimersWithOneTableDenied(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestKeeperSweepsOutcomes: the outcomes of messages of runs are removed after a day.
-func TestKeeperSweepsOutcomes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		app := newTimers(t)
-		table := &app.outcomes
-		row := record.Outcome{Key: storage.Key{Partition: "T0KEN", ID: "r1.1.called"}, Action: "finish"}
-		if err := rows.Put(t.Context(), table, row); err != nil {
-			t.Fatal(err)
-		}
-		<-time.After(23 * time.Hour)
-		if got := app.run(functionapp.KeeperTimer); strings.Contains(got, "outcomes") {
-			t.Errorf("removed early: %s", got)
-		}
-		<-time.After(2 * time.Hour)
-		contains(t, app.run(functionapp.KeeperTimer), ", removed 1 outcomes of messages of runs error: <nil>")
-		table.Fail(fmt.Errorf("list rows: no answer"))
-		got := app.run(functionapp.KeeperTimer)
-		contains(t, got, "incomplete: kept 0 messages", "remove outcomes of messages of runs: list rows: no answer")
-	})
 }
 
 // TestKeeperSweeps: rows are removed when their messages are long due, and the messages at the front of the queue are

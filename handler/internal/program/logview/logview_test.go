@@ -9,6 +9,9 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
 	"asynccaller/handler/internal/program/logview"
 )
 
@@ -32,64 +35,19 @@ func show(t *testing.T, lines ...string) string {
 	return out.String()
 }
 
-func TestDeliveries(t *testing.T) {
-	const begin = `{"level":"info","message_id":"m1","request_id":"r1","target_host":"t.example:8080",`
-	for name, row := range map[string]struct{ fields, want string }{
-		"delivered": {
-			`"action":"finish","reason":"delivered","attempt":1,"took":3,"status":200`,
-			"attempt 1 (3ms): answered 200, delivered",
-		},
-		"temporary_status": {
-			`"action":"reschedule","reason":"temporary_status","attempt":2,"took":1500,"status":503,"delay":600000,` +
-				`"detail":"answered 503"`,
-			"attempt 2 (1.5s): answered 503, temporary_status, next in 10m",
-		},
-		"retry_after": {
-			`"action":"reschedule","reason":"temporary_status","attempt":2,"took":0,"status":503,"delay":5312.5,` +
-				`"detail":"answered 503, Retry-After asks for 5s"`,
-			"attempt 2 (0s): answered 503, temporary_status: Retry-After asks for 5s, next in 5.3s",
-		},
-		"no_answer": {
-			`"action":"reschedule","reason":"connect","attempt":1,"took":2,"delay":5000,"detail":"connection refused"`,
-			"attempt 1 (2ms): connect: connection refused, next in 5s",
-		},
-		"answer_broke_off": {
-			`"action":"reschedule","reason":"connection","attempt":1,"took":2,"status":200,"delay":5000`,
-			"attempt 1 (2ms): answered 200, connection, next in 5s",
-		},
-		"interrupted": { // the status is that of an earlier attempt
-			`"action":"reschedule","reason":"interrupted","attempt":2,"took":2,"status":503,"delay":12000`,
-			"attempt 2 (2ms): interrupted, next in 12s",
-		},
-		"no_call": { // the status is that of an earlier attempt
-			`"action":"reschedule","reason":"busy","detail":"share","status":503,"delay":1000`,
-			"busy: share, next in 1s",
-		},
-		"callback": {
-			`"action":"callback","reason":"delivered","attempt":1,"took":3,"status":200`,
-			"attempt 1 (3ms): answered 200, delivered, callback enqueued",
-		},
-		"rejected": {
-			`"action":"dead_letter","reason":"rejected","attempt":1,"took":3,"status":422,"detail":"answered 422"`,
-			"attempt 1 (3ms): answered 422, dead letter, rejected",
-		},
-		"exhausted": { // the status is that of an earlier attempt
-			`"action":"drop","reason":"exhausted","attempt":2,"took":3,"status":503,` +
-				`"detail":"2 attempts, the last one: timeout"`,
-			"attempt 2 (3ms): drop, exhausted: 2 attempts, the last one: timeout",
-		},
-		"held": {
-			`"action":"hold","reason":"bad_setting","delay":300000`,
-			"hold, bad_setting, next in 5m",
-		},
-		"action_of_a_later_version": {`"action":"park","reason":"paused"`, "park, paused"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := show(t, begin+row.fields+","+at+`,"message":"settled"}`)
-			if want := clock() + "  r1  t.example:8080  " + row.want + "\n"; got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-		})
+// TestLines: the kinds of lines are shown as testdata/lines.txtar says.
+func TestLines(t *testing.T) {
+	archive, err := txtar.ParseFile("testdata/lines.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := strings.Split(strings.TrimSuffix(string(archive.Files[0].Data), "\n"), "\n")
+	want := strings.ReplaceAll(string(archive.Files[1].Data), "10:00:00", clock())
+	if diff := cmp.Diff(want, show(t, log...)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := show(t, "\x1b[31mfailed\x1b[0m\r"); got != "failed\n" {
+		t.Errorf("colors are kept: %q", got)
 	}
 }
 
@@ -112,46 +70,6 @@ func TestLogPage(t *testing.T) {
 		if want := strings.TrimPrefix(line, clock()); !strings.Contains(string(page), want) {
 			t.Errorf("docs/log.md does not have a line that ends with%s", want)
 		}
-	}
-}
-
-func TestLines(t *testing.T) {
-	for name, row := range map[string]struct{ line, want string }{
-		"malformed": {
-			`{"level":"error","message_id":"m1","action":"dead_letter","reason":"malformed","detail":"not JSON",` +
-				at + `,"message":"settled"}`,
-			clock() + "  m1  dead letter, malformed: not JSON\n",
-		},
-		"information": {`{"level":"info",` + at + `,"message":"ready for the Functions host"}`, ""},
-		"warning": {
-			`{"level":"warn","error":"refused",` + at + `,"message":"queue cannot be read"}`,
-			clock() + "  warning: queue cannot be read: refused\n",
-		},
-		"error_of_a_delivery": {
-			`{"level":"error","invocation_id":"i1","request_id":"r1","target_host":"t.example","queue":"q",` +
-				`"error":"403","action":"finish",` + at + `,"message":"not settled: the host keeps the message"}`,
-			clock() + "  r1  t.example  error: not settled: the host keeps the message: 403 (action=finish, queue=q)\n",
-		},
-		"fields": {
-			`{"level":"warn","target_host":"t.example","reason":"busy","messages":3000000,"ignored":["a","b"],` + at +
-				`,"message":"rescheduled"}`,
-			clock() + "  t.example  warning: rescheduled (ignored=[a b], messages=3000000, reason=busy)\n",
-		},
-		"level_of_a_later_version": {`{"level":"notice",` + at + `,"message":"x"}`, clock() + "  notice: x\n"},
-		"text":                     {"async-caller:\tstopped\r", "async-caller:\tstopped\n"},
-		"empty":                    {"", ""},
-		"other_json":               {`{"level":30,"message":"x"}`, `{"level":30,"message":"x"}` + "\n"},
-		"no_time":                  {`{"level":"info","message":"x"}`, `{"level":"info","message":"x"}` + "\n"},
-		"json_in_a_sentence": {
-			`failed: {"level":"info",` + at + `} of a`, `failed: {"level":"info",` + at + "} of a\n",
-		},
-		"color": {"\x1b[31mfailed\x1b[0m", "failed\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := show(t, row.line); got != row.want {
-				t.Errorf("got %q, want %q", got, row.want)
-			}
-		})
 	}
 }
 

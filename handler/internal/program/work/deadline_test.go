@@ -18,7 +18,7 @@ func TestLastAttemptsOfAnIdleQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, g := memory.New(), newTarget(0)
 		latest := map[string]time.Time{}
-		g.answer = func(_ context.Context, id string, _ int) int {
+		g.answer = func(_ context.Context, id string) int {
 			latest[id] = time.Now() // one message is due at a time
 			return http.StatusServiceUnavailable
 		}

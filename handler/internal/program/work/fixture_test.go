@@ -60,18 +60,17 @@ var environ = []string{"AzureWebJobsStorage=UseDevelopmentStorage=true", "ASYNC_
 type target struct {
 	mu    sync.Mutex
 	calls map[string]int // by request id
-	// answer returns the status for a call, which has so many before it; 0 means none.
-	answer func(ctx context.Context, id string, before int) int
+	// answer returns the status for a call; 0 means none.
+	answer func(ctx context.Context, id string) int
 }
 
 // Do implements [delivery.Caller].
 func (g *target) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
 	g.mu.Lock()
-	before := g.calls[e.RequestID]
 	g.calls[e.RequestID]++
 	g.mu.Unlock()
 	began := time.Now()
-	status := g.answer(ctx, e.RequestID, before)
+	status := g.answer(ctx, e.RequestID)
 	o := decision.Outcome{Status: status, Header: http.Header{}, Took: time.Since(began)}
 	if status == 0 {
 		o.Failure = decision.FailureInterrupted
@@ -88,7 +87,7 @@ func (g *target) count(id string) int {
 
 // newTarget returns a target that answers 200 after a while.
 func newTarget(took time.Duration) *target {
-	return &target{calls: map[string]int{}, answer: func(ctx context.Context, _ string, _ int) int {
+	return &target{calls: map[string]int{}, answer: func(ctx context.Context, _ string) int {
 		if !storage.Sleep(ctx, took) {
 			return 0
 		}

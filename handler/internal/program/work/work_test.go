@@ -71,7 +71,7 @@ func TestLongestCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memory.New()
 		store, g := &slow{Queues: memory}, newTarget(LongestCall)
-		g.answer = func(ctx context.Context, _ string, _ int) int {
+		g.answer = func(ctx context.Context, _ string) int {
 			storage.Sleep(ctx, LongestCall)
 			return http.StatusBadRequest
 		}
@@ -154,7 +154,7 @@ func TestStop(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const messages = 256
 				store, g := memory.New(), newTarget(0)
-				g.answer = func(ctx context.Context, id string, _ int) int {
+				g.answer = func(ctx context.Context, id string) int {
 					if id != "first" && !storage.Sleep(ctx, time.Minute) {
 						return 0
 					}
