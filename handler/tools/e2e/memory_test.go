@@ -53,18 +53,8 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","method":"PUT","headers":{`, `"%x":"",`,
 				`"z":""}}}`)
 		},
-		"header_values": func(url string) string {
-			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","headers":{"X-A":[`, `"%x",`, `""]}}}`)
-		},
-		"callback_headers": func(url string) string {
-			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`"},"callback":{"url":"`+url+`","headers":{`,
-				`"%x":"",`, `"z":""}}}`)
-		},
 		"unknown_members": func(url string) string {
 			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`"},`, `"%x":0,`, `"z":0}`)
-		},
-		"body": func(url string) string {
-			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","body":"`, `%x`, `"}}`)
 		},
 		"nexus_headers": func(url string) string {
 			scheme, host, _ := strings.Cut(url, "://")

@@ -117,21 +117,6 @@ func (row isolation) run(t *testing.T, hanging int, healthyFor time.Duration) {
 	}
 }
 
-// TestDurationsVary: a healthy target is trusted although some calls take much longer than others.
-func TestDurationsVary(t *testing.T) {
-	a := newApp(shipped, 1)
-	varies := a.target("varies", nil)
-	varies.answer = func() decision.Outcome {
-		return answers(200, time.Duration(a.random.ExpFloat64()*float64(2*time.Second)))()
-	}
-	varies.send(20*600, 0, 10*time.Minute, 0)
-	a.run(time.Hour)
-	mustDeliver(t, varies)
-	if p99 := percentile(varies.waits, 0.99); p99 > 2*time.Second {
-		t.Errorf("p99 is %v", p99)
-	}
-}
-
 // TestSlowTarget: a healthy target that takes 2 s for a call gets many of them, and its messages are rescheduled once
 // as a rule.
 func TestSlowTarget(t *testing.T) {
@@ -241,41 +226,5 @@ func TestLineAfterTrouble(t *testing.T) {
 				t.Errorf("p99 is %v", p99)
 			}
 		})
-	}
-}
-
-// TestHealthyButSlow: calls that take a minute, and some that never end, do not open the circuit breaker.
-func TestHealthyButSlow(t *testing.T) {
-	a := newApp(shipped, 1)
-	slow := a.target("slow", answers(200, time.Minute))
-	unreliable := a.target("unreliable", nil)
-	unreliable.answer = func() decision.Outcome {
-		if a.random.IntN(4) == 0 {
-			return hangs()
-		}
-		return answers(200, quick)()
-	}
-	for _, x := range []*target{slow, unreliable} {
-		x.send(500, 0, 20*time.Minute, 0)
-	}
-	a.run(24 * time.Hour)
-	for _, x := range []*target{slow, unreliable} {
-		mustDeliver(t, x)
-		if x.down > 0 {
-			t.Errorf("%s: %d calls were refused as if the target were down", x.url.Host, x.down)
-		}
-	}
-}
-
-// TestGatewayWithABrokenPath: a host that answers 503 for most calls is not down for the others.
-func TestGatewayWithABrokenPath(t *testing.T) {
-	a := newApp(shipped, 1)
-	broken, good := a.target("gateway", answers(503, quick)), a.target("gateway", answers(200, quick))
-	broken.send(10*60*36, 0, 10*time.Minute, 0)
-	good.send(10*60*4, 0, 10*time.Minute, 0)
-	a.run(15 * time.Minute)
-	mustDeliver(t, good)
-	if p99 := percentile(good.waits, 0.99); p99 > 30*time.Second {
-		t.Errorf("p99 is %v", p99)
 	}
 }
