@@ -63,8 +63,9 @@ test-browser: needs-go needs-chromium $(AZURITE) $(AXE) ## test the console in c
 test-worker: $(AZURITE) ## the scenarios of e2e in a worker (2 minutes)
 	E2E_HOST=work go test -count=1 -timeout 10m -parallel 8 ./handler/tools/e2e
 
-test-long: $(AZURITE) ## the tests of many messages at full size, and more schedules of faults (15 minutes)
-	go test -tags long -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation
+test-long: $(AZURITE) $(SAMPLES) ## tests of many messages, memory and releases, more schedules of faults (20 minutes)
+	go test -tags long -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation ./handler/tools/stage \
+		./handler/tools/quickstart
 	go test -count=1 -timeout 30m ./handler/internal/operate/run -stride 13
 
 # One at a time, because the first one downloads the extension bundle.
@@ -74,7 +75,7 @@ test-func: needs-go needs-func $(AZURITE) ## the scenarios of e2e on the host of
 check: needs-go needs-chromium ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
 	go mod tidy -diff
 	go mod verify
-	go vet -tags long ./handler/tools/e2e ./handler/tools/simulation
+	go vet -tags long ./handler/tools/e2e ./handler/tools/simulation ./handler/tools/stage ./handler/tools/quickstart
 	GOOS=darwin go vet ./handler ./handler/internal/...
 	GOOS=windows go vet ./handler ./handler/internal/... # the tools need Linux or macOS
 	go run ./handler/tools/world/planted

@@ -2,10 +2,8 @@ package main
 
 import (
 	"encoding/json"
-	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -201,53 +199,4 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	mustMatch(t, read(t, "../docs/operating.md"), `\n## Delivery objective\n[^#]*\n {4}[^\n#]*tolong\(line\.age\) <= `)
-}
-
-// TestLogCost: the table of docs/log.md is computed as the page says. The template has the level that it recommends,
-// the settings that the pages name for an app without the template, and the cap.
-func TestLogCost(t *testing.T) {
-	page, text := read(t, "../docs/log.md"), read(t, template)
-	number := func(pattern string) float64 {
-		value, err := strconv.ParseFloat(mustMatch(t, page, pattern)[0], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return value
-	}
-	perMessage := number(`costs about (\S+) KB`) * 1e-6
-	price, free := number(`The price is (\S+) dollars for a GB`), number(`after the first (\S+) GB`)
-	days := number(`A month has (\d+) days`)
-	rows := group(page, `(?m)^\| ([\d,]+ \| [\d.]+ \| [\d,.]+) \|$`)
-	for _, row := range rows {
-		var columns []float64
-		for column := range strings.SplitSeq(strings.ReplaceAll(row, ",", ""), " | ") {
-			value, err := strconv.ParseFloat(column, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			columns = append(columns, value)
-		}
-		gb := columns[0] * days * perMessage
-		cost := max(0, gb-free) * price
-		if math.Abs(columns[1]-gb) > gb/50 || math.Abs(columns[2]-cost) > cost/50 {
-			t.Errorf("the row %s: want %.3g GB and %.3g dollars", row, gb, cost)
-		}
-	}
-	if len(rows) == 0 {
-		t.Error("the page has no table")
-	}
-	settings := regexp.MustCompile(`(AzureFunctionsJobHost__\w+)=(\w+)`)
-	named := settings.FindAllStringSubmatch(page+read(t, "../docs/operating.md"), -1)
-	for _, setting := range named {
-		if !strings.Contains(text, "\n  "+setting[1]+": '"+setting[2]+"'\n") {
-			t.Errorf("the template does not set %s", setting[0])
-		}
-	}
-	if len(named) < 2 {
-		t.Error("the pages name no settings")
-	}
-	level := mustMatch(t, page, `"logLevel": \{"default": "Information", "Function": "(\w+)"\}`)[0]
-	mustMatch(t, text, `\n  AzureFunctionsJobHost__logging__logLevel__Function: '`+level+`'\n`)
-	mustMatch(t, text, `\nparam dailyQuotaGb int = -1\n`)
-	mustMatch(t, text, `\n    workspaceCapping: \{\n      dailyQuotaGb: logQuotaGb\n    \}\n`)
 }

@@ -187,41 +187,6 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestOldWords: only the changelog and the page about upgrades have the names of commands that are gone. The id of a
-// run has the journal's word for its command.
-func TestOldWords(t *testing.T) {
-	old := regexp.MustCompile(`(?i)(?:^|[^-\w])(?:re-?queu|expedit)\w*|caller schedule\b|` +
-		`\bpoison (?:list|queues\x60|requeue|delete|move|export|import|keep)\b|` +
-		`\bscheduled (?:list|export|edit|expedite|cancel)\b|\btargets clear\b|\bruns show\b`)
-	for name, page := range pages(t) {
-		if name == "../CHANGELOG.md" || name == "../docs/upgrade.md" {
-			continue
-		}
-		for _, word := range old.FindAllString(page, -1) {
-			t.Errorf("%s: %q is a word of earlier versions", name, word)
-		}
-	}
-}
-
-// TestTables: a table begins with its head and a line of dashes, and all its rows have the same number of cells. A
-// blank line within a table ends it, and shows the rest as text.
-func TestTables(t *testing.T) {
-	cell := regexp.MustCompile(`(^|[^\\])\|`)
-	for name, page := range pages(t) {
-		for _, table := range regexp.MustCompile(`(?m)(^\|.*\n)+`).FindAllString(prose(page), -1) {
-			rows := strings.Split(strings.TrimSpace(table), "\n")
-			if len(rows) < 2 || strings.Trim(rows[1], "| -:") != "" {
-				t.Errorf("%s: no table begins with the row %s", name, rows[0])
-			}
-			for _, row := range rows {
-				if len(cell.FindAllString(row, -1)) != len(cell.FindAllString(rows[0], -1)) {
-					t.Errorf("%s: another number of cells than the head of the table: %s", name, row)
-				}
-			}
-		}
-	}
-}
-
 // TestReadmeLinksEveryPage: each page is one click from README, once in its table of the documentation.
 func TestReadmeLinksEveryPage(t *testing.T) {
 	all := pages(t)

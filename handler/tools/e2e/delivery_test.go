@@ -10,38 +10,6 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// TestExpiredMessagesBecomeDeadLetters checks that a target that stays down costs the host nothing: each message
-// is dequeued once, and the host itself moves none to the poison queue.
-func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
-	t.Parallel()
-	const messages = 200
-	f := newFixture(t, options{})
-	deadline := time.Now().Add(8 * time.Second).UTC().Format(time.RFC3339)
-	for n := range messages {
-		f.put(fmt.Sprintf("r%d", n), "500", fmt.Sprintf(`,"retry":{"schedule":["1s"]},"deadline":%q`, deadline))
-	}
-	f.start(nil)
-	f.await("200 dead letters", func() bool { return f.count(poisonQueue) == messages })
-	f.awaitEmpty()
-
-	ids := map[any]bool{}
-	for _, e := range f.deadLetters() {
-		ids[e["requestId"]] = true
-		letter, _ := e["deadLetter"].(map[string]any)
-		if letter["reason"] != "expired" || letter["queue"] != mainQueue {
-			t.Errorf("dead letter %v", letter)
-		}
-		if attempts, _ := e["attempts"].(float64); int(attempts) != len(f.target.Calls(fmt.Sprint(e["requestId"]))) {
-			t.Errorf("%v: %v attempts on the dead letter, the target saw %d", e["requestId"], attempts,
-				len(f.target.Calls(fmt.Sprint(e["requestId"]))))
-		}
-	}
-	if len(ids) != messages {
-		t.Errorf("%d different dead letters, want %d", len(ids), messages)
-	}
-	f.mustDeliverOnce()
-}
-
 // TestCtrlCDuringASlowCall checks that a stop during a call reschedules the message and counts no attempt.
 func TestCtrlCDuringASlowCall(t *testing.T) {
 	t.Parallel()
@@ -84,7 +52,7 @@ func TestOtherModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{azurite: true, dataType: c.dataType})
+			f := newFixture(t, options{dataType: c.dataType})
 			const form = `{"asyncCaller":1,"requestId":"r1","retry":{"schedule":["1s"]},` +
 				`"call":{"url":%q,"body":"å\n<&>\"\u2028"}}`
 			content := fmt.Appendf(nil, form, f.target.URL("503,200"))

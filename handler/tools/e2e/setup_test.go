@@ -72,8 +72,6 @@ type options struct {
 	azurite, tables bool
 	// dataType is that of the function; empty means binary.
 	dataType string
-	// breaker turns on the circuit breaker. Without it, the failures of a script do not make other messages wait.
-	breaker bool
 }
 
 func newFixture(t *testing.T, o options) *fixture {
@@ -122,9 +120,8 @@ func (f *fixture) stage(o options) {
 	if o.dataType != "" {
 		function = bytes.ReplaceAll(function, []byte(`"binary"`), []byte(strconv.Quote(o.dataType)))
 	}
-	if !o.breaker {
-		f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off"}}`), 0o600))
-	}
+	// The failures of a script do not make other messages wait.
+	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off"}}`), 0o600))
 	host, err := os.ReadFile(filepath.Join(project, "host.json"))
 	f.must(err)
 	f.must(os.WriteFile(filepath.Join(f.app, "host.json"), host, 0o600))
@@ -246,4 +243,14 @@ func (f *fixture) must(err error) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// reasons returns how the deliveries of a request id were settled.
+func (f *fixture) reasons(id string) (reasons []string) {
+	for _, line := range f.host.Lines("settled") {
+		if line["request_id"] == id {
+			reasons = append(reasons, fmt.Sprint(line["action"], " ", line["reason"]))
+		}
+	}
+	return reasons
 }

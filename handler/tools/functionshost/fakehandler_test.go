@@ -20,9 +20,8 @@ import (
 // fakeModeVariable turns the test's executable into a custom handler.
 const fakeModeVariable = "ASYNC_CALLER_TEST_FAKE_HANDLER"
 
-// runFakeHandler is the handler process. In mode "serve" it obeys the content of messages, in mode "deaf" it never
-// listens, in mode "stillborn" it ends at once.
-func runFakeHandler(mode, port string) int {
+// runFakeHandler is the handler process, which obeys the content of messages.
+func runFakeHandler(port string) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	interrupted := make(chan struct{})
@@ -32,14 +31,6 @@ func runFakeHandler(mode, port string) int {
 		close(interrupted)
 	}()
 	fmt.Fprintf(os.Stdout, "fake: pid=%d.\n", os.Getpid())
-	switch mode {
-	case "stillborn":
-		fmt.Fprintln(os.Stderr, "one\ntwo\nthree\nfour")
-		return 3
-	case "deaf":
-		<-interrupted
-		return 0
-	}
 	server := &http.Server{
 		Addr: "127.0.0.1:" + port, Handler: http.HandlerFunc(fakeHandler), ReadHeaderTimeout: time.Minute,
 	}

@@ -28,8 +28,8 @@ const patience = 20 * time.Second
 const manyAttempts = 1000
 
 func TestMain(m *testing.M) {
-	if mode := os.Getenv(fakeModeVariable); mode != "" {
-		os.Exit(runFakeHandler(mode, os.Getenv("FUNCTIONS_CUSTOMHANDLER_PORT")))
+	if os.Getenv(fakeModeVariable) != "" {
+		os.Exit(runFakeHandler(os.Getenv("FUNCTIONS_CUSTOMHANDLER_PORT")))
 	}
 	testscript.Main(withoutLeaks{m}, map[string]func(){"functionshost": main})
 }
@@ -83,9 +83,8 @@ type runningHost struct {
 	result chan error
 }
 
-// startHost runs a host until the test ends, and kills its handler then; mode selects the behaviour of the fake
-// handler.
-func startHost(t *testing.T, mode string, change func(*host)) *runningHost {
+// startHost runs a host with the fake handler until the test ends, and kills the handler then.
+func startHost(t *testing.T, change func(*host)) *runningHost {
 	t.Helper()
 	r := &runningHost{t: t, store: memory.New(), output: newRecorder(), log: newRecorder(), result: make(chan error, 1)}
 	if err := r.store.Create(t.Context(), "work"); err != nil {
@@ -95,7 +94,7 @@ func startHost(t *testing.T, mode string, change func(*host)) *runningHost {
 		App:   testApp(t),
 		Store: r.store,
 		// Otherwise the race detector delays the exit of every handler by a second.
-		Env:    append(os.Environ(), fakeModeVariable+"="+mode, "GORACE=atexit_sleep_ms=0"),
+		Env:    append(os.Environ(), fakeModeVariable+"=1", "GORACE=atexit_sleep_ms=0"),
 		Stdout: r.output, Stderr: r.output,
 		Log:   zerolog.New(r.log).Level(zerolog.DebugLevel),
 		Lease: defaultLease, MaxHandlerErrors: defaultHandlerErrors,
@@ -206,24 +205,6 @@ func (r *recorder) waitFor(t *testing.T, text string, count int) {
 		case <-changed:
 		case <-ctx.Done():
 			t.Fatalf("%q was written %d times, want %d", text, found, count)
-		}
-	}
-}
-
-func TestDefaultPolling(t *testing.T) {
-	for asked, want := range map[time.Duration]struct{ development, production time.Duration }{
-		0:                {2 * time.Second, time.Minute},
-		time.Minute:      {2 * time.Second, time.Minute},
-		time.Second:      {time.Second, time.Second},
-		30 * time.Second: {30 * time.Second, 30 * time.Second},
-		time.Hour:        {time.Hour, time.Hour},
-	} {
-		kinds := map[string]time.Duration{"development": want.development, "Production": want.production}
-		for kind, want := range kinds {
-			got := withDefaultPolling(functionapp.QueueOptions{MaxPollingInterval: asked}, kind).MaxPollingInterval
-			if got != want {
-				t.Errorf("%s: interval %v becomes %v, want %v", kind, asked, got, want)
-			}
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -81,15 +80,6 @@ func TestMessageInvocationContent(t *testing.T) {
 				t.Errorf("Data is %s, want %s", got.Data["msg"], test.want)
 			}
 		})
-	}
-}
-
-func TestMessageInvocationWithoutExpiry(t *testing.T) {
-	msg := testMessage
-	msg.ExpiresAt = time.Time{}
-	inv := messageInvocation(functionapp.Function{}, msg, nil, testTime, testGUID)
-	if !bytes.Contains(inv.body, []byte(`"ExpirationTime":"9999-12-31T23:59:59+00:00"`)) {
-		t.Errorf("body is %s, want .NET's last moment", inv.body)
 	}
 }
 

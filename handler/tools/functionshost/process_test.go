@@ -30,7 +30,7 @@ func latestPID(t *testing.T, output string) int {
 }
 
 func TestRunDelivers(t *testing.T) {
-	h := startHost(t, "serve", func(h *host) { h.options.Account = "acme.queue.core.windows.net" })
+	h := startHost(t, func(h *host) { h.options.Account = "acme.queue.core.windows.net" })
 	h.put("env:FUNCTIONS_APP_ROOT_PATH")
 	h.put("env:" + environmentVariable)
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
@@ -56,7 +56,7 @@ func TestRunDelivers(t *testing.T) {
 
 // A message that always fails goes to the poison queue, and expires there when the Functions host lets it expire.
 func TestRunPoison(t *testing.T) {
-	h := startHost(t, "serve", func(h *host) { h.options.App.Host.Queues.MaxDequeueCount = 1 })
+	h := startHost(t, func(h *host) { h.options.App.Host.Queues.MaxDequeueCount = 1 })
 	h.put("fail")
 	h.log.waitFor(t, "Moving message to queue 'work-poison'.", 1)
 	h.stop()
@@ -71,7 +71,7 @@ func TestRunPoison(t *testing.T) {
 }
 
 func TestRunKilledHandlerIsRestarted(t *testing.T) {
-	h := startHost(t, "serve", nil)
+	h := startHost(t, nil)
 	h.put("block/ok")
 	h.output.waitFor(t, "fake: block count=1", 1)
 	pid := latestPID(t, h.output.text())
@@ -89,20 +89,8 @@ func TestRunKilledHandlerIsRestarted(t *testing.T) {
 	h.mustHaveStarted(2)
 }
 
-func TestRunExitCodes(t *testing.T) {
-	for _, code := range []int{0, intentionalRestart} {
-		t.Run(strconv.Itoa(code), func(t *testing.T) {
-			h := startHost(t, "serve", func(h *host) { h.options.MaxHandlerErrors = 1 })
-			h.put(fmt.Sprintf("exit:%d/ok", code))
-			h.log.waitFor(t, `"result":"Succeeded"`, 1)
-			h.stop()
-			h.summary()
-		})
-	}
-}
-
 func TestRunStopsAtThirdError(t *testing.T) {
-	h := startHost(t, "serve", nil)
+	h := startHost(t, nil)
 	h.put("exit:1")
 	err := h.ended()
 	if err == nil || !strings.Contains(err.Error(), "Exceeded http worker restart retry count: 3 errors") ||
@@ -110,26 +98,6 @@ func TestRunStopsAtThirdError(t *testing.T) {
 		t.Errorf("Run: %v, want the retry count and the end of stderr", err)
 	}
 	h.mustHaveStarted(3)
-}
-
-// A message that waited in vain for a handler stays leased, as after a bad deployment.
-func TestRunStopsWhenHandlerIsNeverReady(t *testing.T) {
-	h := startHost(t, "deaf", func(h *host) {
-		h.readyTimeout, h.stopTimeout, h.options.MaxHandlerErrors = time.Second, 50*time.Millisecond, 1
-	})
-	h.put("ok")
-	if err := h.ended(); err == nil || !strings.Contains(err.Error(), "no answer to GET / within 1s") {
-		t.Errorf("Run: %v, want an error about readiness", err)
-	}
-	h.mustHold(true)
-}
-
-func TestRunLastLinesOfStderr(t *testing.T) {
-	h := startHost(t, "stillborn", func(h *host) { h.options.MaxHandlerErrors = 1 })
-	if err := h.ended(); err == nil || !strings.HasSuffix(err.Error(), "exit status 3: two; three; four") {
-		t.Errorf("Run: %v, want the last three lines", err)
-	}
-	h.output.waitFor(t, "one\n", 1)
 }
 
 // mustHaveEnded checks that the handler's latest process has ended, or that it has not.
@@ -175,22 +143,8 @@ func (g gate) reached() (open func() error) {
 	return conn.Close
 }
 
-func TestRunStopKillsIdleHandler(t *testing.T) {
-	h := startHost(t, "serve", nil)
-	h.log.waitFor(t, `"message":"handler ready"`, 1)
-	begin := time.Now()
-	h.stop()
-	h.summary()
-	if took := time.Since(begin); took >= h.stopTimeout {
-		t.Errorf("the stop took %v", took)
-	}
-	h.mustHaveEnded(true)
-	h.mustBeUndisturbed()
-	h.log.waitFor(t, `"exit":"signal: killed"`, 1)
-}
-
 func TestRunStopLetsInvocationsFinish(t *testing.T) {
-	h, gate := startHost(t, "serve", nil), newGate(t)
+	h, gate := startHost(t, nil), newGate(t)
 	h.put("gate:" + gate.Addr().String())
 	open := gate.reached()
 	h.stop()
@@ -211,7 +165,7 @@ func TestRunStopLetsInvocationsFinish(t *testing.T) {
 
 // The host leaves a busy handler behind, and its message leased. Close kills it, and leaves the message alone too.
 func TestRunStopLeavesBusyHandler(t *testing.T) {
-	h := startHost(t, "serve", func(h *host) { h.stopTimeout = 50 * time.Millisecond })
+	h := startHost(t, func(h *host) { h.stopTimeout = 50 * time.Millisecond })
 	h.put("block")
 	h.output.waitFor(t, "fake: block", 1)
 	h.stop()
@@ -230,7 +184,7 @@ func TestRunStopLeavesBusyHandler(t *testing.T) {
 // An empty answer hangs until functionTimeout. Then the handler is killed with all its invocations, and this
 // is no error of the handler.
 func TestRunFunctionTimeout(t *testing.T) {
-	h := startHost(t, "serve", func(h *host) {
+	h := startHost(t, func(h *host) {
 		h.options.MaxHandlerErrors = 1
 		h.options.App.Host.FunctionTimeout = 2 * time.Second
 	})
@@ -253,7 +207,7 @@ func withTimer(t *testing.T, name string) func(*host) {
 }
 
 func TestRunTimer(t *testing.T) {
-	h := startHost(t, "serve", withTimer(t, "ok"))
+	h := startHost(t, withTimer(t, "ok"))
 	h.log.waitFor(t, `"result":"Succeeded"`, 1)
 	h.put("ok")
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)

@@ -2,8 +2,8 @@ package quickstart
 
 import (
 	"bytes"
-	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +21,33 @@ const (
 	// patience is long, because other packages are tested on the same two cores.
 	patience = 3 * time.Minute
 )
+
+// bin is the folder of the executables, built once for all tests.
+var bin string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	folder, err := os.MkdirTemp("", "async-caller-quickstart-")
+	if err == nil {
+		bin = folder
+		defer func() { _ = os.RemoveAll(folder) }()
+		_, err = testbed.Build(context.Background(), folder)
+	}
+	if err == nil {
+		_, err = testbed.BuildHost(context.Background(), folder)
+	}
+	if err == nil {
+		build := exec.Command("go", "build", "-o", folder, "asynccaller/handler/tools/demo") //nolint:noctx // once
+		build.Stderr = os.Stderr
+		err = build.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -69,61 +96,29 @@ func mustRun(t *testing.T, dir string, env []string, program string, args ...str
 	return string(output)
 }
 
-// makeRun is what `make run` starts, without the messages of the demo.
-type makeRun struct {
-	// folder is like the project's folder after make run.
-	folder string
-	// export is the connection string that it printed, or empty if the commands need none; target is the address of
-	// the target that it printed.
-	export, target string
-	// output is what it printed, to the terminal of make run.
-	output *terminal
-}
-
-// connection is what the programs of docs/senders.md need.
-func (r makeRun) connection() string { return cmp.Or(r.export, "UseDevelopmentStorage=true") }
-
-// layOut makes a folder like the project's folder after make build. The demo is the program behind make run, with the
-// local host, because the folder has no source to build it from.
-func layOut(t *testing.T) (folder string, demo func(context.Context, ...string) *exec.Cmd) {
+// newDemo returns what `make run` starts, in a folder like the project's after make build, with the local host. There
+// is no source to build from.
+func newDemo(t *testing.T, arguments ...string) (demo *exec.Cmd) {
 	t.Helper()
-	folder = t.TempDir()
+	folder := t.TempDir()
 	dist := filepath.Join(folder, "dist")
-	tool := filepath.Join(folder, "demo")
-	mustRun(t, ".", os.Environ(), "go", "build", "-o", filepath.Join(dist, "async-caller"), "asynccaller/handler")
-	mustRun(t, ".", os.Environ(), "go", "build", "-o", tool, "asynccaller/handler/tools/demo")
-	localHost, err := testbed.BuildHost(t.Context(), t.TempDir())
-	must(t, err)
+	must(t, os.Mkdir(dist, 0o700))
+	must(t, os.Symlink(filepath.Join(bin, "async-caller"), filepath.Join(dist, "async-caller")))
 	root, err := filepath.Abs(project)
 	must(t, err)
-	link := func(name, folder string) {
-		must(t, os.Symlink(filepath.Join(root, name), filepath.Join(folder, filepath.Base(name))))
+	functions, err := filepath.Glob(filepath.Join(root, "functions", "*"))
+	must(t, err)
+	for _, path := range append(functions, filepath.Join(root, "host.json"), filepath.Join(root, "local.settings.json")) {
+		must(t, os.Symlink(path, filepath.Join(dist, filepath.Base(path))))
 	}
 	for _, name := range []string{"handler", "functions", "host.json", "local.settings.json"} {
-		link(name, folder)
+		must(t, os.Symlink(filepath.Join(root, name), filepath.Join(folder, name)))
 	}
-	functions, err := os.ReadDir(filepath.Join(root, "functions"))
-	must(t, err)
-	for _, function := range functions {
-		link(filepath.Join("functions", function.Name()), dist)
-	}
-	link("host.json", dist)
-	link("local.settings.json", dist)
-	return folder, func(ctx context.Context, arguments ...string) *exec.Cmd {
-		command := exec.CommandContext(ctx, tool, append([]string{"-host", localHost}, arguments...)...)
-		command.Dir = folder
-		return command
-	}
-}
-
-func startMakeRun(t *testing.T) makeRun {
-	t.Helper()
-	folder, newDemo := layOut(t)
-	demo := newDemo(context.WithoutCancel(t.Context()), "-stay", "-empty") // Ctrl-C ends it
-	demo.Env = environ()
-	output, found := start(t, demo, `(?s)In another terminal, in this folder:\n\n`+
-		`(?:  export AzureWebJobsStorage='(.+?)'\n)?.*--url http://(127\.0\.0\.1:\d+)/.*\n$`)
-	return makeRun{folder: folder, export: found[1], target: found[2], output: output}
+	// Ctrl-C ends it.
+	arguments = append([]string{"-host", filepath.Join(bin, "functionshost"), "-stay"}, arguments...)
+	demo = exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(bin, "demo"), arguments...)
+	demo.Dir, demo.Env = folder, environ()
+	return demo
 }
 
 // start starts a program that runs until Ctrl-C, and waits until its output matches a pattern, whose groups it returns.

@@ -3,7 +3,6 @@ package quickstart
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,9 +15,8 @@ const tutorial = "docs/tutorial.md"
 // TestTutorial runs the commands of the tutorial on a demo that stays, with the executable alone, and compares their
 // output with the one that it shows.
 func TestTutorial(t *testing.T) {
-	folder := t.TempDir()
-	executable := filepath.Join(folder, "bin", "async-caller")
-	mustRun(t, ".", os.Environ(), "go", "build", "-o", executable, "asynccaller/handler")
+	t.Parallel()
+	folder, executable := t.TempDir(), filepath.Join(bin, "async-caller")
 	env := environ("XDG_STATE_HOME="+filepath.Join(folder, "state"), "PATH="+filepath.Dir(executable)+":/usr/bin:/bin")
 	port := fmt.Sprint(20_000 + 3*rand.IntN(4_000))                    // other programs use the ports of the tutorial
 	demo := exec.Command(executable, "demo", "--stay", "--port", port) //nolint:noctx // Ctrl-C ends it

@@ -24,11 +24,12 @@ func TestIsolation(t *testing.T) {
 		{name: "1_instance", slots: shipped, instances: 1},
 		{name: "1_instance_with_deadlines", slots: shipped, instances: 1, lifetime: 5 * time.Minute},
 	}
-	if divisor > 1 {
-		rows = rows[len(rows)-3:]
+	hang := []int{1, 5, 20, 60, 300, 1000}
+	if isShort {
+		rows, hang = rows[len(rows)-2:], []int{60}
 	}
 	for _, row := range rows {
-		for _, hanging := range []int{1, 5, 20, 60, 300, 1000} {
+		for _, hanging := range hang {
 			if row.instances == 20 && hanging < 1000 { // takes as long as all others together
 				continue
 			}
@@ -116,21 +117,6 @@ func (row isolation) run(t *testing.T, hanging int, healthyFor time.Duration) {
 	}
 }
 
-// TestDurationsVary: a healthy target is trusted although some calls take much longer than others.
-func TestDurationsVary(t *testing.T) {
-	a := newApp(shipped, 1)
-	varies := a.target("varies", nil)
-	varies.answer = func() decision.Outcome {
-		return answers(200, time.Duration(a.random.ExpFloat64()*float64(2*time.Second)))()
-	}
-	varies.send(20*600, 0, 10*time.Minute, 0)
-	a.run(time.Hour)
-	mustDeliver(t, varies)
-	if p99 := percentile(varies.waits, 0.99); p99 > 2*time.Second {
-		t.Errorf("p99 is %v", p99)
-	}
-}
-
 // TestSlowTarget: a healthy target that takes 2 s for a call gets many of them, and its messages are rescheduled once
 // as a rule.
 func TestSlowTarget(t *testing.T) {
@@ -152,6 +138,9 @@ func TestSlowTarget(t *testing.T) {
 		"overload_2_instances": {2, 0, 80, 2 * 24, 1.5, 20 * time.Minute},
 		"nine_tenths":          {1, 0, 25, 24.5, 0.5, time.Minute},
 	} {
+		if isShort && name != "backlog_and_more" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := newApp(shipped, row.instances)
@@ -191,6 +180,9 @@ func TestTargetDown(t *testing.T) {
 		"503_late_in_the_backoff": {answers(503, 20*time.Millisecond), 100_000, time.Hour, 8, 12, 50 * time.Minute},
 		"hangs_sent_at_first":     {hangs, 20_000, time.Minute, 0, 22, 20 * time.Minute},
 	} {
+		if isShort && name != "503_sent_over_the_hour" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := newApp(shipped, 1)
@@ -219,6 +211,9 @@ func TestLineAfterTrouble(t *testing.T) {
 		"hangs": hangs, "slow": answers(200, 20*time.Second),
 		"down": answers(503, 0),
 	} {
+		if isShort && name != "hangs" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := newApp(shipped, 1)
@@ -231,41 +226,5 @@ func TestLineAfterTrouble(t *testing.T) {
 				t.Errorf("p99 is %v", p99)
 			}
 		})
-	}
-}
-
-// TestHealthyButSlow: calls that take a minute, and some that never end, do not open the circuit breaker.
-func TestHealthyButSlow(t *testing.T) {
-	a := newApp(shipped, 1)
-	slow := a.target("slow", answers(200, time.Minute))
-	unreliable := a.target("unreliable", nil)
-	unreliable.answer = func() decision.Outcome {
-		if a.random.IntN(4) == 0 {
-			return hangs()
-		}
-		return answers(200, quick)()
-	}
-	for _, x := range []*target{slow, unreliable} {
-		x.send(500, 0, 20*time.Minute, 0)
-	}
-	a.run(24 * time.Hour)
-	for _, x := range []*target{slow, unreliable} {
-		mustDeliver(t, x)
-		if x.down > 0 {
-			t.Errorf("%s: %d calls were refused as if the target were down", x.url.Host, x.down)
-		}
-	}
-}
-
-// TestGatewayWithABrokenPath: a host that answers 503 for most calls is not down for the others.
-func TestGatewayWithABrokenPath(t *testing.T) {
-	a := newApp(shipped, 1)
-	broken, good := a.target("gateway", answers(503, quick)), a.target("gateway", answers(200, quick))
-	broken.send(10*60*36, 0, 10*time.Minute, 0)
-	good.send(10*60*4, 0, 10*time.Minute, 0)
-	a.run(15 * time.Minute)
-	mustDeliver(t, good)
-	if p99 := percentile(good.waits, 0.99); p99 > 30*time.Second {
-		t.Errorf("p99 is %v", p99)
 	}
 }

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +21,6 @@ import (
 	"asynccaller/handler/internal/deliver/delivery"
 	"asynccaller/handler/internal/deliver/settle"
 	"asynccaller/handler/internal/gates/limit"
-	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/program/instance"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
@@ -49,27 +46,21 @@ type demand struct {
 	deadline time.Duration
 	// skew is how much the clocks of the instances differ from storage's at most.
 	skew time.Duration
-	// lost is the part of the writes of the table that get no answer.
-	lost float64
-	// others are what other senders send, and history whether duplicates are found.
-	others  []burst
-	history bool
-	// events happen at a time. Only calls count that begin at a time or later.
-	events map[time.Duration]func(*limited)
-	from   time.Duration
+	// others are what other senders send.
+	others []burst
+	// cancelAt is when the calls that wait are cancelled, unless zero. Only calls count that begin then or later.
+	cancelAt time.Duration
 }
 
 // burst is a number of messages of another sender, one each interval from a time on.
 type burst struct {
 	at, interval time.Duration
 	count        int
-	// members are further members of their envelopes, same the id of all, unless empty. A size, unless zero, is that of
-	// the envelope or, if they are contents on the queue of a route, of the content.
-	members, same string
-	size          int
-	isRouted      bool
-	// lasts is how long they last until their deadlines, unless zero.
-	lasts time.Duration
+	// members are further members of their envelopes. A size, unless zero, is that of the envelope or, if they are
+	// contents on the queue of a route, of the content.
+	members  string
+	size     int
+	isRouted bool
 }
 
 // limited is an app whose instances share a target with a limit: a queue, a table, and a model of the host. Delivery is
@@ -79,8 +70,7 @@ type limited struct {
 	t      *testing.T
 	random *rand.Rand
 	begin  time.Time
-	// away says that the table does not answer; slow is how long it needs more.
-	table *slowTable
+	table  *slowTable
 
 	mu        sync.Mutex
 	queue     agenda[*limitedMessage]
@@ -91,7 +81,6 @@ type limited struct {
 	busy      int
 	twice     int
 	byID      map[string]*limitedCall
-	tables    memory.Tables
 }
 
 // limitedMessage is a message on the queue.
@@ -119,39 +108,15 @@ type slowTable struct {
 	memory.Table
 	w          *limited
 	operations int
-	away       bool
-	slow       time.Duration
 }
 
 func (s *slowTable) wait(ctx context.Context) error {
 	s.w.mu.Lock()
 	s.operations++
-	took, away := s.slow+5*time.Millisecond+time.Duration(s.w.random.Int64N(int64(15*time.Millisecond))), s.away
+	took := 5*time.Millisecond + time.Duration(s.w.random.Int64N(int64(15*time.Millisecond)))
 	s.w.mu.Unlock()
-	if away {
-		took = time.Hour
-	}
 	storage.Sleep(ctx, took)
 	return ctx.Err()
-}
-
-// noAnswer decides whether a write gets no answer. It is made late then, at once, or not at all.
-func (s *slowTable) noAnswer(entity storage.Entity) bool {
-	s.w.mu.Lock()
-	isLost, what := s.w.random.Float64() < s.w.lost, s.w.random.IntN(3)
-	delay := time.Duration(s.w.random.Int64N(int64(5 * time.Second)))
-	s.w.mu.Unlock()
-	switch {
-	case !isLost:
-	case what == 0:
-		_, _ = s.Table.Replace(context.Background(), entity)
-	case what == 1:
-		go func() {
-			<-time.After(delay)
-			_, _ = s.Table.Replace(context.Background(), entity)
-		}()
-	}
-	return isLost
 }
 
 func (s *slowTable) Get(ctx context.Context, partition, id string) (storage.Entity, bool, error) {
@@ -165,13 +130,8 @@ func (s *slowTable) Replace(ctx context.Context, entity storage.Entity) (string,
 	if err := s.wait(ctx); err != nil {
 		return "", err
 	}
-	if s.noAnswer(entity) { //nolint:contextcheck // the write may be made later
-		return "", errNoAnswer
-	}
 	return s.Table.Replace(ctx, entity)
 }
-
-var errNoAnswer = errors.New("connection reset")
 
 // instanceTable is the table as an instance sees it: nothing that it writes after its death arrives. From the answers
 // it knows storage's time, as the product does: they have it in whole seconds.
@@ -216,21 +176,11 @@ type limitedInstance struct {
 	w         *limited
 	deliverer *delivery.Deliverer
 	limits    *limit.Limits
-	// dead ends when the instance dies, stopping also when it is told to stop.
-	dead, stopping context.Context
-	kill, halt     context.CancelFunc
-	cpu            time.Time
-	inFlight       int
-}
-
-// stop stops the instance: it gets no more messages, hands back those that it has, and ends.
-func (i *limitedInstance) stop() {
-	i.halt()
-	go func() {
-		<-time.After(10 * time.Second)
-		i.limits.Close(2 * time.Second)
-		i.kill()
-	}()
+	// dead ends when the instance dies.
+	dead     context.Context
+	kill     context.CancelFunc
+	cpu      time.Time
+	inFlight int
 }
 
 func (i *limitedInstance) isDead() bool { return i.dead.Err() != nil }
@@ -255,7 +205,6 @@ func (w *limited) now() time.Duration { return time.Since(w.begin) }
 func (w *limited) start() *limitedInstance {
 	i := &limitedInstance{w: w}
 	i.dead, i.kill = context.WithCancel(context.Background())
-	i.stopping, i.halt = context.WithCancel(i.dead)
 	profiles, err := targets.Parse([]byte(`{"*":`+w.limit+`}`), nil, nil)
 	if err != nil {
 		w.t.Fatal(err)
@@ -278,15 +227,11 @@ func (w *limited) start() *limitedInstance {
 		Rules: decision.Rules{
 			Expiration: week, GiveUp: envelope.GiveUpDrop, Retry: retry.Default(), Profiles: profiles,
 		},
-		Routes: w.routes(), Caller: i, Stopping: i.stopping, Now: time.Now, Jitter: float,
+		Routes: w.routes(), Caller: i, Stopping: i.dead, Now: time.Now, Jitter: float,
 		Settler: settle.New(limitedStore{i}, storage.Base64).
 			WithReschedule(settle.RescheduleEnqueue, routedDeliveries),
 	}
 	path := instance.Path{NewBatchThreshold: shipped.newBatchThreshold, Log: zerolog.Nop(), Limits: i.limits}
-	if w.history {
-		path.KeepHistory = targets.HistoryCheck
-		path.History = history.New(&w.tables, 1000*time.Hour, zerolog.Nop())
-	}
 	path.Connect(i.deliverer)
 	w.instances = append(w.instances, i)
 	go i.poll(time.Duration(w.random.Int64N(int64(2 * time.Second))))
@@ -346,7 +291,7 @@ func (s limitedStore) Put(_ context.Context, name string, item storage.Item) (m 
 // poll takes messages from the queue as the host does.
 func (i *limitedInstance) poll(first time.Duration) {
 	empty := 0
-	for storage.Sleep(i.stopping, first) && !i.w.isOver() {
+	for storage.Sleep(i.dead, first) && !i.w.isOver() {
 		got := i.receive()
 		first = receiveTime
 		if len(got) == 0 {
@@ -447,6 +392,8 @@ func (i *limitedInstance) Do(ctx context.Context, e *envelope.Envelope) decision
 
 // cancel deletes the messages that wait on the queue, but for those that are created later.
 func (w *limited) cancel() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	waiting := w.queue.entries
 	w.queue.entries = nil
 	for _, e := range waiting {
@@ -457,42 +404,6 @@ func (w *limited) cancel() {
 		}
 		c.isCancelled = true
 		w.open--
-	}
-}
-
-// rewrite changes the row of the limit as somebody can who may write to the table.
-func (w *limited) rewrite(change func(l map[string]json.RawMessage)) {
-	all := storage.Query{Partition: limit.Partition}
-	err := w.table.List(context.Background(), all, func(row storage.Entity) error {
-		content, _ := row.Values["content"].([]byte)
-		var l map[string]json.RawMessage
-		if err := json.Unmarshal(content, &l); err != nil {
-			return err
-		}
-		change(l)
-		row.Values["content"], _ = json.Marshal(l)
-		return w.table.Put(context.Background(), []storage.Entity{row})
-	})
-	if err != nil {
-		w.t.Error(err)
-	}
-}
-
-// copyTickets gives the messages that are created soon, and claim the ticket 1, one of the line: the latest, or one as
-// old as its front and more.
-func (w *limited) copyTickets(isOld bool) {
-	ticket := int64(1)
-	w.rewrite(func(l map[string]json.RawMessage) {
-		ticket, _ = strconv.ParseInt(string(l["issued"]), 10, 64)
-		if front, err := strconv.ParseFloat(string(l["front"]), 64); isOld && err == nil {
-			ticket = int64(front) - 1000
-		}
-	})
-	for _, e := range w.queue.entries {
-		if e.at < w.now()+20*time.Second {
-			claim := fmt.Appendf(nil, `"reserved":%d}`, ticket)
-			e.value.content = bytes.Replace(e.value.content, []byte(`"reserved":1}`), claim, 1)
-		}
 	}
 }
 
@@ -552,13 +463,8 @@ func (l demand) run(t *testing.T, instances int) (f figures) {
 		for range instances {
 			w.start()
 		}
-		for at, do := range l.events {
-			go func() {
-				storage.Sleep(context.Background(), at)
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				do(w)
-			}()
+		if l.cancelAt > 0 {
+			time.AfterFunc(l.cancelAt, w.cancel)
 		}
 		for !w.isOver() && w.now() < l.length+l.deadline+time.Minute {
 			<-time.After(time.Second)
@@ -619,10 +525,10 @@ func (w *limited) sendOthers() (sent []*limitedCall) {
 	for n, b := range w.others {
 		for k := range b.count {
 			c := &limitedCall{
-				id: cmp.Or(b.same, fmt.Sprintf("other%d-%d", n, k)), created: b.at + time.Duration(k)*b.interval,
+				id: fmt.Sprintf("other%d-%d", n, k), created: b.at + time.Duration(k)*b.interval,
 				took: gamma(random, w.call), began: -1, isOther: true,
 			}
-			m := &limitedMessage{content: w.envelope(c.id, c.created, cmp.Or(b.lasts, w.deadline), b.members)}
+			m := &limitedMessage{content: w.envelope(c.id, c.created, w.deadline, b.members)}
 			switch {
 			case b.isRouted:
 				m = &limitedMessage{content: bytes.Repeat([]byte{0xff}, b.size), isRouted: true, id: c.id}
@@ -632,9 +538,6 @@ func (w *limited) sendOthers() (sent []*limitedCall) {
 			}
 			w.queue.add(c.created, m)
 			w.open++
-			if b.same != "" && k > 0 {
-				continue
-			}
 			w.byID[c.id] = c
 			sent = append(sent, c)
 		}
@@ -648,7 +551,7 @@ func (w *limited) ideal(sent []*limitedCall) (began map[*limitedCall]time.Durati
 	began = map[*limitedCall]time.Duration{}
 	next, free := time.Duration(0), make([]time.Duration, max(w.concurrency, 1))
 	for _, c := range sent {
-		at, first, interval := max(c.created, w.from), slices.Index(free, slices.Min(free)), time.Duration(0)
+		at, first, interval := max(c.created, w.cancelAt), slices.Index(free, slices.Min(free)), time.Duration(0)
 		if w.rate > 0 {
 			interval = time.Duration(float64(time.Second) / w.rate)
 			at = max(at, next-time.Duration(w.burst-1)*interval)
@@ -670,7 +573,7 @@ func (w *limited) judge(sent []*limitedCall) (f figures) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sent = slices.DeleteFunc(slices.Clone(sent), func(c *limitedCall) bool {
-		return c.isCancelled || c.began >= 0 && c.began < w.from
+		return c.isCancelled || c.began >= 0 && c.began < w.cancelAt
 	})
 	var called []*limitedCall
 	n, calledInTime := 0, 0

@@ -70,7 +70,6 @@ func loadAfterOutage(t *testing.T, jitter func() float64) load {
 		}
 		return 200
 	})
-	w.inMemory = true
 	var after load
 	perSecond := map[int64]int{}
 	w.observe = func(d *step) {

@@ -2,10 +2,10 @@
 
 package simulation
 
-// divisor divides the number of envelopes.
-const divisor = 1
-
-var (
-	parts          = []float64{0.5, 0.8, 0.9}
-	instanceCounts = []int{1, 2, 5, 20}
+// See short_test.go.
+const (
+	isShort = false
+	divisor = 1
 )
+
+var shortLimits map[string]bool

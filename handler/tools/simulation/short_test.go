@@ -2,11 +2,15 @@
 
 package simulation
 
-// divisor divides the number of envelopes, because all of them take minutes. `make test-long` sends all.
-const divisor = 10
-
-// parts and instanceCounts are those of the runs with limited targets: the hardest of them.
-var (
-	parts          = []float64{0.9}
-	instanceCounts = []int{1, 20}
+// A short run shows a broken limit. `make test-long` measures the figures of the pages.
+const (
+	isShort = true
+	// divisor divides the number of envelopes.
+	divisor = 10
 )
+
+// shortLimits are the runs of TestLimits that are made.
+var shortLimits = map[string]bool{
+	"5_a_second_20_instances": true, "1_a_second_of_5000_5_instances": true, "5_of_2s_20_instances": true,
+	"1_of_30s_5_instances": true, "50_a_second_and_20_of_200ms_at_2_5_instances": true,
+}

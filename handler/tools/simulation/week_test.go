@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/rules/decision"
-	"asynccaller/handler/internal/storage"
 )
 
 // policies are the retry policies of the simulated envelopes, and how many calls an envelope makes within a week if
@@ -38,16 +37,10 @@ func TestWeekOfRetries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Run("random", func(t *testing.T) {
 				w := down(rand.New(rand.NewPCG(3, 4)).Float64)
-				w.inMemory = true
 				follow(t, w, name, policy.envelopes/divisor, policy.mayShrink || policy.jitterOverlaps)
 			})
 			t.Run("constant", func(t *testing.T) {
-				w := down(func() float64 { return 0.5 })
-				w.inMemory = true
-				follow(t, w, name, policy.envelopes/divisor, policy.mayShrink)
-			})
-			t.Run("written_and_read", func(t *testing.T) {
-				follow(t, down(rand.New(rand.NewPCG(5, 6)).Float64), name, 5, policy.mayShrink || policy.jitterOverlaps)
+				follow(t, down(func() float64 { return 0.5 }), name, policy.envelopes/divisor, policy.mayShrink)
 			})
 		})
 	}
@@ -141,78 +134,5 @@ func (l *life) end(t *testing.T, d *step, deadline time.Time) {
 		}
 	case d.Reason != decision.Expired || left > lastAttemptLead+first:
 		t.Errorf("%s: %s %v before the deadline, after %d attempts", d.envelope.RequestID, d.Reason, left, l.calls)
-	}
-}
-
-// TestNotBeforeAMonthAhead checks that a notBefore beyond the longest delay of a queue works.
-func TestNotBeforeAMonthAhead(t *testing.T) {
-	w := newWorld(rand.New(rand.NewPCG(7, 8)).Float64, func(time.Time) int { return 200 })
-	notBefore := begin.Add(30 * 24 * time.Hour)
-	reschedules, calls := 0, 0
-	w.observe = func(d *step) {
-		if !d.called {
-			reschedules++
-			if d.Action != decision.Reschedule || d.Reason != decision.NotDue || d.State.Attempts != 0 {
-				t.Errorf("at %v: %s (%s), attempts %d", d.now, d.Action, d.Reason, d.State.Attempts)
-			}
-			return
-		}
-		calls++
-		if late := d.now.Sub(notBefore); late < 0 || late >= time.Second {
-			t.Errorf("called %v after notBefore", late)
-		}
-		if d.Action != decision.Finish || d.State.Attempts != 1 {
-			t.Errorf("%s with attempts %d, want finish with 1", d.Action, d.State.Attempts)
-		}
-	}
-	w.send("r1", begin.Add(123456*time.Microsecond), `,"notBefore":"`+notBefore.Format(time.RFC3339)+`"`)
-	w.run(t)
-	if reschedules != 5 || calls != 1 {
-		t.Errorf("rescheduled %d times and called %d times, want 5 and 1", reschedules, calls)
-	}
-}
-
-// TestWaitsBeyondAWeek checks that a wait beyond the longest delay of a queue is made of several.
-func TestWaitsBeyondAWeek(t *testing.T) {
-	w := newWorld(rand.New(rand.NewPCG(9, 10)).Float64, func(time.Time) int { return 503 })
-	var calls []time.Time
-	early := 0
-	w.observe = func(d *step) {
-		if d.called {
-			calls = append(calls, d.now)
-		} else {
-			early++
-		}
-		if d.State.Attempts != len(calls) {
-			t.Errorf("at %v: attempts %d after %d calls", d.now, d.State.Attempts, len(calls))
-		}
-	}
-	deadline := begin.Add(60 * 24 * time.Hour)
-	w.send("r1", begin, `,"retry":{"schedule":["1h","240h","480h"]},"deadline":"`+deadline.Format(time.RFC3339)+`"`)
-	w.run(t)
-
-	const day = 24 * time.Hour
-	want := []time.Time{
-		begin,
-		begin.Add(time.Hour),
-		begin.Add(time.Hour + 10*day),
-		begin.Add(time.Hour + 30*day),
-		begin.Add(time.Hour + 50*day),
-		deadline.Add(-lastAttemptLead),
-	}
-	if len(calls) != len(want) {
-		t.Fatalf("called %d times, want %d: %v", len(calls), len(want), calls)
-	}
-	for i := range want {
-		if late := calls[i].Sub(want[i]); late < 0 || late > time.Minute {
-			t.Errorf("call %d at %v, want %v", i+1, calls[i], want[i])
-		}
-	}
-	// 10 days are two waits, 20 days are three, the rest of 10 days is two.
-	if early != 1+2+2+1 {
-		t.Errorf("came early %d times, want 6", early)
-	}
-	if storage.MaxDelay >= week {
-		t.Errorf("a queue keeps a message invisible for %v", storage.MaxDelay)
 	}
 }

@@ -14,33 +14,6 @@ import (
 
 const workflow = ".github/workflows/ci.yml"
 
-// TestWorkflow: the workflow runs what this project has.
-func TestWorkflow(t *testing.T) {
-	text := mustRead(t, filepath.Join(projectRoot, workflow))
-	makefile := mustRead(t, filepath.Join(projectRoot, "Makefile"))
-	for _, match := range regexp.MustCompile(`(?m)^ +- run: (\S+)(?: (\S+))?`).FindAllStringSubmatch(text, -1) {
-		switch program, argument := match[1], match[2]; {
-		case program == "make" && !strings.Contains(makefile, "\n"+argument+": "):
-			t.Errorf("the Makefile has no target %q", argument)
-		case strings.HasPrefix(program, ".ci/"):
-			info, err := os.Stat(filepath.Join(projectRoot, program))
-			if err != nil || info.Mode()&0o100 == 0 {
-				t.Errorf("%s cannot be run: %v", program, err)
-			}
-		}
-	}
-	for _, want := range []string{
-		".ci/run", ".ci/image", "make release REPOSITORY=$GITHUB_REPOSITORY", "subject-checksums: dist/release/" + sums,
-		"dist/release/*_", "dist/release/" + notes, "dist/release/" + sums, "push-to-registry: true",
-		"subject-digest: ${{ steps.image.outputs.digest }}", "subject-digest: ${{ steps.image.outputs.worker }}",
-		"os: [macos-latest, windows-latest]", "go test ./handler/internal/...",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the workflow lacks %s", want)
-		}
-	}
-}
-
 // TestPermissions: each job has the permissions that it needs, and no others.
 func TestPermissions(t *testing.T) {
 	text := mustRead(t, filepath.Join(projectRoot, workflow))
@@ -84,31 +57,6 @@ func TestActionsArePinned(t *testing.T) {
 		for _, match := range regexp.MustCompile(`uses: *(.*)`).FindAllStringSubmatch(mustRead(t, path), -1) {
 			if !pinned.MatchString(match[1]) {
 				t.Errorf("%s: %s is no action of GitHub's, pinned by commit, with its version", path, match[1])
-			}
-		}
-	}
-}
-
-// TestDependabot: Dependabot knows each place with dependencies.
-func TestDependabot(t *testing.T) {
-	config := mustRead(t, filepath.Join(projectRoot, ".github", "dependabot.yml"))
-	for ecosystem, pattern := range map[string]string{
-		"github-actions": ".github", "gomod": "go.mod", "docker": "*/Dockerfile", "npm": "handler/tools/*/package-lock.json",
-	} {
-		_, entry, found := strings.Cut(config, "package-ecosystem: "+ecosystem)
-		entry, _, _ = strings.Cut(entry, "package-ecosystem:")
-		places, err := filepath.Glob(filepath.Join(projectRoot, filepath.FromSlash(pattern)))
-		if err != nil || len(places) == 0 || !found {
-			t.Errorf("%s: %v in Dependabot's file, %v, %v", ecosystem, found, places, err)
-		}
-		for _, place := range places {
-			folder, err := filepath.Rel(projectRoot, filepath.Dir(place))
-			if err != nil {
-				t.Fatal(err)
-			}
-			name := strings.TrimSuffix("/"+filepath.ToSlash(folder), ".")
-			if !regexp.MustCompile(`[ \[]` + regexp.QuoteMeta(name) + `[,\]\n]`).MatchString(entry) {
-				t.Errorf("%s: Dependabot does not look at %s", ecosystem, name)
 			}
 		}
 	}

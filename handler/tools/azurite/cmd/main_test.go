@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"testing"
 
@@ -110,16 +109,5 @@ func TestRunPortTaken(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d is not free: stop ", taken)) {
 			t.Errorf("%+v: error %v", p, err)
 		}
-	}
-}
-
-// TestDataIgnored checks that git ignores the folder of the data.
-func TestDataIgnored(t *testing.T) {
-	ignored, err := os.ReadFile("../../../../.gitignore")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(ignored), "/"+dataFolder+"/\n") {
-		t.Errorf("%s is not in .gitignore", dataFolder)
 	}
 }

@@ -225,17 +225,3 @@ func TestJudge(t *testing.T) {
 		})
 	}
 }
-
-func TestVerdictsAddUp(t *testing.T) {
-	var sum judge.Verdict
-	for range 2 {
-		sum.Add(judge.Judge([]schedule.Message{delivered},
-			judge.Record{Events: story("leased 1", "killed", "leased 1"), MaxDequeueCount: 5}))
-	}
-	if sum.Messages != 2 || len(sum.Lost) != 2 || sum.Redelivered[judge.HandlerKilled] != 2 || sum.OK() {
-		t.Errorf("sum %+v", sum)
-	}
-	if !(judge.Verdict{}).OK() {
-		t.Error("nothing found is not OK")
-	}
-}
