@@ -124,8 +124,10 @@ func TestForeignAnswersToQueues(t *testing.T) {
 			}
 		})
 	}
-	put := operations(reply{201, "<QueueMessagesList/>", nil})["put"]
-	mustBeForeign(t, "put without a message", put(t.Context()))
+	const noReceipt = "<QueueMessagesList><QueueMessage><MessageId>1</MessageId></QueueMessage></QueueMessagesList>"
+	for _, body := range []string{"<QueueMessagesList/>", noReceipt} {
+		mustBeForeign(t, "put of "+body, operations(reply{201, body, nil})["put"](t.Context()))
+	}
 	broken := operations(reply{200, "<QueueMessagesList><QueueMessage></QueueMessagesList>", nil})
 	for _, operation := range []string{"receive", "peek"} {
 		err := broken[operation](t.Context())
