@@ -17,8 +17,8 @@ func TestEditable(t *testing.T) {
 	const unseen = "{\"asyncCaller\":1,\"a\u202eb\":\"\u0085\u200b\U000e0001\x7f\"}"
 	const escaped = `"a\u202eb": "\u0085\u200b\udb40\udc01\u007f"`
 	for content, want := range map[string]string{
-		unseen: "{\n  \"asyncCaller\": 1,\n  " + escaped + "\n}\n", "{\"asyncCaller\":1,,}\n": "{\"asyncCaller\":1,,}\n",
-		` [1,2]`: ` [1,2]`, "\xff": "\xff", "": "",
+		unseen:                "{\n  \"asyncCaller\": 1,\n  " + escaped + "\n}\n",
+		`{"asyncCaller":1,,}`: `{"asyncCaller":1,,}`, ` [1,2]`: ` [1,2]`, "\xff": "\xff", "": "",
 	} {
 		if diff := cmp.Diff(want, string(edit.Editable([]byte(content)))); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", content, diff)
