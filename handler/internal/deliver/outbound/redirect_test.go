@@ -130,7 +130,8 @@ func TestRedirectsThatLeadNowhere(t *testing.T) {
 func TestRedirectsToRawPaths(t *testing.T) {
 	for location, want := range map[string]string{
 		"/å|%2F?q=å": "/%C3%A5%7C%2F?q=%C3%A5", "/100%/x": "/100%25/x", "x%2F%": "/x%2F%25",
-		"http://one.example/å|%2F?q=\xe5": "/%C3%A5%7C%2F?q=%E5", "//one.example?{å}": "/?%7B%C3%A5%7D", "?å": "/?%C3%A5",
+		"http://one.example/å|%2F?q=\xe5": "/%C3%A5%7C%2F?q=%E5",
+		"//one.example?{å}":               "/?%7B%C3%A5%7D", "?å": "/?%C3%A5",
 	} {
 		server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.RequestURI == "/" {

@@ -432,7 +432,10 @@ func TestTokenServers(t *testing.T) {
 		"too_long":       {answer(200, isJSON, abc+`,"x":`+long+`}`), 0, none, false},
 		"other_type":     {answer(200, isJSON, abc+`,"token_type":"DPoP"}`), 0, none, false},
 		"line_break":     {answer(200, isJSON, `{"access_token":"a\r\nX-A: b"}`), 0, none, false},
-		"redirect":       {http.RedirectHandler("//evil.example?"+canary, 307).ServeHTTP, 0, "status 307", operator},
+		"redirect": {
+			http.RedirectHandler("https://evil.example/?"+canary, http.StatusTemporaryRedirect).ServeHTTP, 0,
+			"status 307", operator,
+		},
 		"closed": {
 			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0,
 			"connection closed before the answer", false,
