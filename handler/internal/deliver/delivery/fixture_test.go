@@ -166,12 +166,9 @@ func setup(t *testing.T, called *target) *bench {
 		Log: zerolog.New(logOf{b}),
 	}
 	functions := make([]functionapp.Function, 0, 4)
-	for name, queue := range map[string]string{
-		"AC-standard": mainQueue, "AC-priority03": ownQueue, "AC-poison": poisonQueue,
-		functionapp.RouteFunction(routedQueue): routedQueue,
-	} {
+	for _, queue := range []string{mainQueue, ownQueue, poisonQueue, routedQueue} {
 		functions = append(functions, functionapp.Function{
-			Name: name, Binding: "message", Queue: queue, DataType: functionapp.DataBinary,
+			Name: functionOf(queue), Binding: "message", Queue: queue, DataType: functionapp.DataBinary,
 		})
 	}
 	b.handler = ingress.Handler(functions, nil, b, b.Log)
@@ -265,10 +262,6 @@ func (b *bench) invoke(t *testing.T) (status int, body string) {
 		`"ExpirationTime":"%s","InsertionTime":"%s"}}`, mustEncode(t, data), said.DequeueCount,
 		mustEncode(t, mustEncode(t, said.ID)), mustEncode(t, mustEncode(t, said.PopReceipt)),
 		said.ExpiresAt.Format(hostTime), said.InsertedAt.Format(hostTime))
-	function := map[string]string{
-		mainQueue: "AC-standard", ownQueue: "AC-priority03", poisonQueue: "AC-poison",
-		routedQueue: functionapp.RouteFunction(routedQueue),
-	}[b.heldFrom]
 	var address net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7071}
 	ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, address)
 	if b.hangsUp > 0 {
@@ -276,13 +269,21 @@ func (b *bench) invoke(t *testing.T) (status int, body string) {
 		defer cancel()
 		ctx = limited
 	}
-	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:7071/"+function,
+	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:7071/"+functionOf(b.heldFrom),
 		strings.NewReader(invocation))
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
 	recorder := httptest.NewRecorder()
 	b.handler.ServeHTTP(recorder, request)
 	return recorder.Code, recorder.Body.String()
+}
+
+// functionOf returns the name of the function of a queue.
+func functionOf(queue string) string {
+	if queue == routedQueue {
+		return functionapp.RouteFunction(queue)
+	}
+	return "AC-" + queue
 }
 
 // hostTime is how the host writes times.

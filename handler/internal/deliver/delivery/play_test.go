@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -377,12 +378,17 @@ func (p *play) describe(content []byte) string {
 	})
 }
 
-// Write implements [io.Writer] for the log. Each line must identify the message.
+// Write implements [io.Writer] for the log. What identifies the message that the host has is only shown if it is wrong
+// or missing.
 func (p *play) Write(line []byte) (int, error) {
 	members, err := strictjson.Object(line)
 	p.must(err)
 	var level, text string
 	var fields []string
+	identity := map[string]string{
+		"invocation_id": invocationID, "function": functionOf(p.heldFrom), "queue": p.heldFrom,
+		"message_id": p.held.ID, "dequeue_count": fmt.Sprint(p.held.DequeueCount),
+	}
 	for _, m := range members {
 		value := strings.Trim(string(m.Value), `"`)
 		if strings.ContainsAny(value, " {[") {
@@ -393,14 +399,20 @@ func (p *play) Write(line []byte) (int, error) {
 			level = value
 		case "message":
 			p.must(json.Unmarshal(m.Value, &text))
-		case "stack", "time", "function":
-		case "invocation_id", "queue", "message_id", "dequeue_count":
-			if want := p.identity()[m.Name]; value != want {
+		case "stack", "time":
+		default:
+			if identity[m.Name] != value {
 				fields = append(fields, m.Name+"="+value)
 			}
-		default:
-			fields = append(fields, m.Name+"="+value)
+			delete(identity, m.Name)
 		}
+	}
+	switch len(identity) {
+	case 0:
+	case 5:
+		fields = append(fields, "about no message")
+	default:
+		fields = append(fields, "without "+strings.Join(slices.Sorted(maps.Keys(identity)), ", "))
 	}
 	p.say("log %s %q %s", level, text, shortLog.Replace(strings.Join(fields, " ")))
 	return len(line), nil
@@ -409,14 +421,6 @@ func (p *play) Write(line []byte) (int, error) {
 // shortLog abbreviates the fields that most lines have.
 var shortLog = strings.NewReplacer(
 	"request_id=r1 target_host=target.example:8443 ", "R1 ", "trace_id=", "", " span_id=", "/")
-
-// identity is what the log must say about the message that is delivered.
-func (p *play) identity() map[string]string {
-	return map[string]string{
-		"invocation_id": invocationID, "queue": p.heldFrom, "message_id": p.held.ID,
-		"dequeue_count": fmt.Sprint(p.held.DequeueCount),
-	}
-}
 
 // noted is a table whose changes are said, after its operations have taken their time.
 type noted struct {
