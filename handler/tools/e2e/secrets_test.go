@@ -125,7 +125,7 @@ func TestSecrets(t *testing.T) {
 	c, ofMessages := canaries{}, canaries{}
 	f := newFixture(t, options{tables: true})
 	c["account key"] = accountKeyPattern.FindStringSubmatch(f.connectionString)[1]
-	f.stageTimer("AC-monitor", `"0 * * * * *"`)
+	f.stageMonitor()
 	tokens := c.startTokens(t)
 	trusted := filepath.Join(f.app, "trusted.pem")
 	f.must(os.WriteFile(trusted, pem.EncodeToMemory(&pem.Block{
