@@ -55,7 +55,7 @@ func (f *fixture) putExpired(n int) {
 	f.t.Helper()
 	f.must(f.store.Create(f.t.Context(), poisonQueue))
 	for i := range n {
-		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%[1]d"},`+
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/%[1]d"},`+
 			`"createdAt":"2026-01-01T00:00:00Z","attempts":3,"deadLetter":{"at":"2026-01-08T00:00:00Z",`+
 			`"reason":"expired","detail":"answered 503","queue":"async-caller","attempts":3}}`, i)
 		_, err := f.store.Put(f.t.Context(), poisonQueue, storage.Item{Text: storage.Base64.Encode(content)})

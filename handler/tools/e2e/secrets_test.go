@@ -141,7 +141,9 @@ func TestSecrets(t *testing.T) {
 	t.Cleanup(sender.Close)
 
 	profiles := map[string]any{"*": map[string]any{"breaker": "off"}}
-	bearer := map[string]string{"identity": c["token-of-the-identity"], "client": c["token-of-the-client"], "invalid": ""}
+	bearer := map[string]string{
+		"identity": c["token-of-the-identity"], "client": c["token-of-the-client"], "invalid": "",
+	}
 	received, messages := map[string]chan string{}, []string{}
 	for name := range bearer {
 		target, seen := startEchoing(t)
