@@ -38,7 +38,8 @@ func runTests(m *testing.M) int {
 		_, err = testbed.BuildHost(context.Background(), folder)
 	}
 	if err == nil {
-		build := exec.CommandContext(context.Background(), "go", "build", "-o", folder, "asynccaller/handler/tools/demo")
+		const demo = "asynccaller/handler/tools/demo"
+		build := exec.CommandContext(context.Background(), "go", "build", "-o", folder, demo)
 		build.Stderr = os.Stderr
 		err = build.Run()
 	}
