@@ -199,8 +199,8 @@ func readTemplates(t *testing.T) string {
 	return text.String()
 }
 
-// TestTemplateNetworks: a closed storage account is closed, and reachable for the app, a closed app as well. There are no
-// keys, and each role names the kind of who has it.
+// TestTemplateNetworks: a closed storage account or app is closed, and reachable in its network. There are no keys, and
+// each role names the kind of who has it.
 func TestTemplateNetworks(t *testing.T) {
 	text := read(t, template)
 	resources := map[string]string{}

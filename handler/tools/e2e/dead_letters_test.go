@@ -61,7 +61,7 @@ func TestDeadLettersOfAViewer(t *testing.T) {
 	t.Parallel()
 	const rejected = 40 // more than can be peeked at
 	f := newFixture(t, options{tables: true})
-	f.stageTimer("AC-monitor", `"0 * * * * *"`)
+	f.stageMonitor()
 	f.must(f.store.Create(t.Context(), poisonQueue))
 	f.start(nil)
 	f.await("the monitor to have read the queue", func() bool { // once, it receives the dead letters of others

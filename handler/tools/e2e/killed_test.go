@@ -53,15 +53,14 @@ func TestRequeueManyKilledTwice(t *testing.T) {
 // putExpired puts dead letters on the poison queue.
 func (f *fixture) putExpired(n int) {
 	f.t.Helper()
-	texts := make([]string, n)
-	for i := range texts {
-		texts[i] = storage.Base64.Encode(fmt.Appendf(nil,
-			`{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%d"},`+
-				`"createdAt":"2026-01-01T00:00:00Z","attempts":3,`+
-				`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":"expired","detail":"answered `+
-				`503","queue":"async-caller","attempts":3}}`, i, i))
+	f.must(f.store.Create(f.t.Context(), poisonQueue))
+	for i := range n {
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/%[1]d"},`+
+			`"createdAt":"2026-01-01T00:00:00Z","attempts":3,"deadLetter":{"at":"2026-01-08T00:00:00Z",`+
+			`"reason":"expired","detail":"answered 503","queue":"async-caller","attempts":3}}`, i)
+		_, err := f.store.Put(f.t.Context(), poisonQueue, storage.Item{Text: storage.Base64.Encode(content)})
+		f.must(err)
 	}
-	f.putAll(poisonQueue, texts)
 }
 
 // runs is the folder with the journal of one run.

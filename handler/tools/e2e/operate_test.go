@@ -3,13 +3,9 @@ package e2e_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
-
-	"asynccaller/handler/internal/storage"
 )
 
 // operate returns `async-caller` with arguments, as an operator runs it in the app folder, and its output.
@@ -38,41 +34,15 @@ func (f *fixture) mustOperate(args ...string) (objects []map[string]any) {
 	return objects
 }
 
-// putAll puts texts on a queue, unencoded.
-func (f *fixture) putAll(name string, texts []string) {
+// stageMonitor adds the timer function AC-monitor to the app, with a run each second.
+func (f *fixture) stageMonitor() {
 	f.t.Helper()
-	f.must(f.store.Create(f.t.Context(), name))
-	next := make(chan string)
-	var writers sync.WaitGroup
-	for range 8 {
-		writers.Go(func() {
-			for text := range next {
-				err := errors.New("not tried")
-				for try := 0; try < 3 && err != nil; try++ {
-					_, err = f.store.Put(f.t.Context(), name, storage.Item{Text: text})
-				}
-				if err != nil {
-					f.t.Error(err)
-				}
-			}
-		})
-	}
-	for _, text := range texts {
-		next <- text
-	}
-	close(next)
-	writers.Wait()
-}
-
-// stageTimer adds a timer function to the app, with a run each second instead of its schedule.
-func (f *fixture) stageTimer(name, schedule string) {
-	f.t.Helper()
-	function, err := os.ReadFile(filepath.Join("../../../functions", name, "function.json"))
+	function, err := os.ReadFile("../../../functions/AC-monitor/function.json")
 	f.must(err)
-	if !bytes.Contains(function, []byte(schedule)) {
-		f.t.Fatalf("the schedule of %s is not %s: %s", name, schedule, function)
+	eachSecond := bytes.Replace(function, []byte(`"0 * * * * *"`), []byte(`"* * * * * *"`), 1)
+	if bytes.Equal(eachSecond, function) {
+		f.t.Fatalf("AC-monitor has another schedule: %s", function)
 	}
-	f.must(os.Mkdir(filepath.Join(f.app, name), 0o700))
-	function = bytes.Replace(function, []byte(schedule), []byte(`"* * * * * *"`), 1)
-	f.must(os.WriteFile(filepath.Join(f.app, name, "function.json"), function, 0o600))
+	f.must(os.Mkdir(filepath.Join(f.app, "AC-monitor"), 0o700))
+	f.must(os.WriteFile(filepath.Join(f.app, "AC-monitor", "function.json"), eachSecond, 0o600))
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"asynccaller/handler/internal/storage"
 )
 
 // TestHostMadePoison checks that the messages that the Functions host moves to the poison queue are listed with a
@@ -14,7 +16,8 @@ func TestHostMadePoison(t *testing.T) {
 	f := newFixture(t, options{})
 	f.start([]string{"AzureFunctionsJobHost__extensions__queues__maxDequeueCount=1"}, "--max-handler-errors", "-1")
 	f.put("faulty", "400", `,"giveUp":"fault"`)
-	f.putAll(mainQueue, []string{"not base64, and no JSON"})
+	_, err := f.store.Put(t.Context(), mainQueue, storage.Item{Text: "not base64, and no JSON"})
+	f.must(err)
 	f.put("crashing", "hang,200", "")
 	f.await("the call that hangs", func() bool { return len(f.target.Calls("crashing")) == 1 })
 	f.must(f.host.KillHandler())

@@ -125,7 +125,7 @@ func TestSecrets(t *testing.T) {
 	c, ofMessages := canaries{}, canaries{}
 	f := newFixture(t, options{tables: true})
 	c["account key"] = accountKeyPattern.FindStringSubmatch(f.connectionString)[1]
-	f.stageTimer("AC-monitor", `"0 * * * * *"`)
+	f.stageMonitor()
 	tokens := c.startTokens(t)
 	trusted := filepath.Join(f.app, "trusted.pem")
 	f.must(os.WriteFile(trusted, pem.EncodeToMemory(&pem.Block{
@@ -141,7 +141,9 @@ func TestSecrets(t *testing.T) {
 	t.Cleanup(sender.Close)
 
 	profiles := map[string]any{"*": map[string]any{"breaker": "off"}}
-	bearer := map[string]string{"identity": c["token-of-the-identity"], "client": c["token-of-the-client"], "invalid": ""}
+	bearer := map[string]string{
+		"identity": c["token-of-the-identity"], "client": c["token-of-the-client"], "invalid": "",
+	}
 	received, messages := map[string]chan string{}, []string{}
 	for name := range bearer {
 		target, seen := startEchoing(t)

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -197,19 +196,6 @@ func (f *fixture) count(name string) int {
 		return -1
 	}
 	return n
-}
-
-// deadLetters receives all messages of the poison queue, which must exist.
-func (f *fixture) deadLetters() (contents []map[string]any) {
-	f.t.Helper()
-	_, err := f.store.Count(f.t.Context(), poisonQueue)
-	f.must(err)
-	for _, content := range f.drain(poisonQueue) {
-		var e map[string]any
-		f.must(json.Unmarshal(content, &e))
-		contents = append(contents, e)
-	}
-	return contents
 }
 
 // drain receives all messages of a queue; a queue that does not exist has none.

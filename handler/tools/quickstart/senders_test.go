@@ -2,6 +2,7 @@ package quickstart
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ var buildSample = sync.OnceValues(func() (executable string, err error) {
 	if err != nil {
 		return "", err
 	}
-	output, err := exec.Command("go", "build", "-o", executable, source).CombinedOutput() //nolint:noctx // for all tests
+	output, err := exec.CommandContext(context.Background(), "go", "build", "-o", executable, source).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the sample in Go: %w\n%s", err, output)
 	}

@@ -38,7 +38,8 @@ func runTests(m *testing.M) int {
 		_, err = testbed.BuildHost(context.Background(), folder)
 	}
 	if err == nil {
-		build := exec.Command("go", "build", "-o", folder, "asynccaller/handler/tools/demo") //nolint:noctx // once
+		const demo = "asynccaller/handler/tools/demo"
+		build := exec.CommandContext(context.Background(), "go", "build", "-o", folder, demo)
 		build.Stderr = os.Stderr
 		err = build.Run()
 	}
@@ -108,10 +109,14 @@ func newDemo(t *testing.T, arguments ...string) (demo *exec.Cmd) {
 	must(t, err)
 	functions, err := filepath.Glob(filepath.Join(root, "functions", "*"))
 	must(t, err)
-	for _, path := range append(functions, filepath.Join(root, "host.json"), filepath.Join(root, "local.settings.json")) {
+	for _, name := range []string{"host.json", "local.settings.json"} {
+		functions = append(functions, filepath.Join(root, name))
+		must(t, os.Symlink(filepath.Join(root, name), filepath.Join(folder, name)))
+	}
+	for _, path := range functions {
 		must(t, os.Symlink(path, filepath.Join(dist, filepath.Base(path))))
 	}
-	for _, name := range []string{"handler", "functions", "host.json", "local.settings.json"} {
+	for _, name := range []string{"handler", "functions"} {
 		must(t, os.Symlink(filepath.Join(root, name), filepath.Join(folder, name)))
 	}
 	// Ctrl-C ends it.
