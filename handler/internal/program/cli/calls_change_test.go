@@ -108,8 +108,6 @@ func TestExecuteInterrupted(t *testing.T) {
 
 func TestResultError(t *testing.T) {
 	d := newTestSession(t)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
 	away := errors.New("storage is away")
 	type done = run.Result
 	const moved, resume = "not moved: ", "continue: `async-caller runs resume RUN`"
@@ -131,22 +129,26 @@ func TestResultError(t *testing.T) {
 		"storage":           {done{Total: 3, Done: 1, Left: 2}, away, exitPartly, "storage is away\n" + resume},
 		"storage_at_end":    {done{Total: 3, Done: 3}, away, exitPartly, "storage is away"},
 		"all_gone": {
-			done{Command: "undo", Total: 1, Skipped: 1}, nil, exitNothing,
+			done{Command: "undo", Total: 1, Skipped: 1},
+			nil, exitNothing,
 			"nothing was undone; delivered, received or moved since: 1 message",
 		},
 		"some_gone": {
-			done{Command: "undo", Total: 3, Done: 1, Skipped: 2}, nil, exitPartly,
+			done{Command: "undo", Total: 3, Done: 1, Skipped: 2},
+			nil, exitPartly,
 			"not undone; delivered, received or moved since: 2 messages",
 		},
 		"stopped": {
-			done{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}, nil, exitPartly,
+			done{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"},
+			nil, exitPartly,
 			"stopped: 2 came back\n" + resume + " (7 left)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx := t.Context()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			if strings.HasPrefix(name, "interrupted") {
-				ctx = ended
+				cancel()
 			}
 			test.result.Run = "RUN"
 			err := d.incomplete(ctx, operation.Result{Result: test.result}, test.err)

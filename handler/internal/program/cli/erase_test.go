@@ -24,7 +24,10 @@ func TestEraseExitCode(t *testing.T) {
 		"nothing":        {place{}, place{}, nil, exitNothing, "in test"},
 		"journal":        {place{Found: 2}, place{Found: 2, Deleted: 2}, []string{"ONE"}, exitPartly, "ONE"},
 		"only_journal": {
-			place{}, place{}, []string{"ONE", "TWO"}, exitPartly,
+			place{},
+			place{},
+			[]string{"ONE", "TWO"},
+			exitPartly,
 			"have copies, or cannot be searched: ONE, TWO; `async-caller runs delete RUN`",
 		},
 	} {
