@@ -649,3 +649,46 @@ func TestLimitChanges(t *testing.T) {
 		other()
 	})
 }
+
+// TestDamagedRow: a row that somebody has damaged counts as new.
+func TestDamagedRow(t *testing.T) {
+	for name, content := range map[string]string{
+		"no_json": "x", "null": "null", "list": "[]", "negative": `{"issued":-5,"front":-1,"mean":-1}`,
+		"far": `{"next":"9999-01-01T00:00:00Z","issued":9223372036854775807,"mean":1e300}`,
+		"turn": `{"issued":5,"front":5,"next":"9999-01-01T00:00:00Z",` +
+			`"holders":{"x":{"permits":9,"until":"9999-01-01T00:00:00Z"},` +
+			`"y":{"permits":-9,"until":"2000-01-01T00:05:00Z"}}}`,
+		"deep": strings.Repeat("[", 30_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var table memory.Table
+				l := instance(t, &table, "a", &bytes.Buffer{})
+				p := targets.Profile{Scope: "t.example", Rate: 1, Burst: 1, Concurrency: 2}
+				mustEnter(t, l, due(p, 0))()
+				<-time.After(time.Minute)
+				all := storage.Query{Partition: limit.Partition}
+				err := table.List(t.Context(), all, func(row storage.Entity) error {
+					row.Values["content"] = []byte(content)
+					_, err := table.Replace(t.Context(), row)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for ticket := int64(0); ; {
+					pass, verdict := l.Enter(t.Context(), due(p, ticket))
+					if verdict == nil {
+						pass.Ended(&decision.Outcome{}, time.Now())
+						break
+					}
+					ticket = verdict.Refusal.Ticket
+					<-time.After(verdict.Refusal.Delay)
+				}
+				if waited := time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); waited > 90*time.Second {
+					t.Errorf("called after %v", waited)
+				}
+			})
+		})
+	}
+}
