@@ -45,9 +45,6 @@ type Options struct {
 	// Data is the folder to keep the data in; Azurite creates it. If empty, all data is in memory and lost on Stop.
 	// After a restart, Azurite 3.36 does not expire the messages from the folder.
 	Data string
-	// CertFile and KeyFile are PEM files. If both are set, Azurite serves https and accepts bearer tokens as
-	// well as the account key. It checks a token's dates, issuer and audience, but not its signature.
-	CertFile, KeyFile string
 	// AnyVersion makes Azurite accept API versions that it does not know, such as that of a newer SDK.
 	AnyVersion bool
 }
@@ -159,9 +156,6 @@ func (s *Server) command() (*exec.Cmd, error) {
 		args = append(args, "--location", s.options.Data)
 	} else {
 		args = append(args, "--inMemoryPersistence")
-	}
-	if s.options.CertFile != "" && s.options.KeyFile != "" {
-		args = append(args, "--oauth", "basic", "--cert", s.options.CertFile, "--key", s.options.KeyFile)
 	}
 	return exec.Command("node", args...), nil //nolint:noctx // it outlives the context
 }

@@ -75,13 +75,10 @@ type Order struct {
 	// Reset resets the connection.
 	Reset bool
 	// Status, unless 0, is answered instead of forwarding, with the service's code for an error unless that is empty.
-	// An answer without a code is that of another server. Header and Body are the rest of it.
+	// An answer without a code is that of another server. Body is its body.
 	Status int
 	Code   string
-	Header http.Header
 	Body   string
-	// Cut leaves out the second half of storage's body.
-	Cut bool
 }
 
 // Watcher observes requests and interferes with them. Its methods are called by many goroutines at once.
@@ -156,9 +153,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if interfere(w, r, order) {
 		return
 	}
-	if order.Cut {
-		content = content[:len(content)/2]
-	}
 	if status == 0 {
 		target.ResetConnection(w)
 		return
@@ -182,7 +176,6 @@ func interfere(w http.ResponseWriter, r *http.Request, o Order) bool {
 	if o.Reset {
 		target.ResetConnection(w)
 	} else if o.Status != 0 {
-		maps.Copy(w.Header(), o.Header)
 		if o.Code != "" {
 			w.Header().Set("X-Ms-Error-Code", o.Code)
 		}

@@ -174,8 +174,10 @@ func NewSchedule(seed uint64) Schedule {
 	for n := range 2 + g.IntN(4) {
 		s.instances = append(s.instances, g.instance(n, workers, s.Calm))
 	}
-	hosts := []string{"a.example", "a.example", probed, secured, secured, narrow, narrow, metered, metered, pausing,
-		pausing}
+	hosts := []string{
+		"a.example", "a.example", probed, secured, secured, narrow, narrow, metered, metered, pausing,
+		pausing,
+	}
 	if g.chance(0.2) { // most calls go to one target, which does not answer for minutes
 		hosts = []string{probed, probed, probed, "a.example"}
 		s.troubles = append(s.troubles, trouble{host: probed, mode: pick(g, hangs, resets, refuses), to: s.Calm})
