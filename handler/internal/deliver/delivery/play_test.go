@@ -493,7 +493,7 @@ func (p *play) sayRow(entity storage.Entity, how string) {
 		}
 		return
 	}
-	if p.queue == routedQueue { // the row says more than a content that is no envelope
+	if strings.HasPrefix(r.Partition, routedQueue) { // its row says more than a content that is no envelope
 		return
 	}
 	rules := message.Rules{Encoding: p.encoding, Decision: p.Rules}

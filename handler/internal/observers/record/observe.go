@@ -97,7 +97,8 @@ func newRow(r *delivery.Report) Row {
 // deadLetter describes a message that is dead-lettered.
 func deadLetter(r *delivery.Report) Row {
 	row := newRow(r)
-	row.Main, row.Since, row.Cause = r.Message.Queue, r.World.Now, text.Line(r.Detail, maxRowText)
+	row.Main = strings.TrimSuffix(r.Write.Queue, storage.PoisonSuffix) // as the dead letter says
+	row.Since, row.Cause = r.World.Now, text.Line(r.Detail, maxRowText)
 	row.Answer = AnswerKey(r.State.Latest.Excerpt())
 	if e := cmp.Or(r.Intake.Envelope, r.Intake.Received); e != nil {
 		row.Format = string(e.Format())
