@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
@@ -163,6 +164,46 @@ func TestShowUnread(t *testing.T) {
 				!strings.Contains(d.stdout.String(), `"`+part) {
 				t.Errorf("%q is not in %s%s", part, &d.err, &d.stdout)
 			}
+		}
+	})
+}
+
+// TestShowInvisible: a poison message that another client has received is not called missing.
+func TestShowInvisible(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := newHistorySession(t)
+		d.place(t, placed{queue: "async-caller-poison", content: tracedEnvelope("order-1", 1, asDeadLetter)})
+		if _, err := d.store.Receive(t.Context(), "async-caller-poison", 1, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		err := d.show(t.Context(), "order-1", showOptions{})
+		const want = "queue async-caller-poison: 1 of about 1 are invisible: received by another command, or delayed"
+		if codeOf(err) != exitPartly || !strings.Contains(err.Error(), want) {
+			t.Errorf("exit code %d, %v", codeOf(err), err)
+		}
+	})
+}
+
+// TestShowTenant: the call of a tenant is found with its history, without a question, and the flags select by tenant.
+func TestShowTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := newHistorySession(t)
+		row := rowAt("aaaaaaaa-1", "t.example", time.Hour)
+		row.RequestID, row.Organization, row.Environment = "order-1", "acme", "prd"
+		row.Content = []byte(tracedEnvelope("order-1", 1, ""))
+		if err := rows.Put(t.Context(), d.account.Table, row); err != nil {
+			t.Fatal(err)
+		}
+		acme := envelope.Tenant{Organization: "acme", Environment: "prd"}
+		for _, tenant := range []envelope.Tenant{{}, acme, {Organization: "other"}} {
+			err := d.show(t.Context(), "order-1", showOptions{Options: call.Options{Tenant: tenant}})
+			isOther := tenant.Organization == "other"
+			if (codeOf(err) == exitNothing) != isOther || !isOther && err != nil {
+				t.Errorf("%+v: %v", tenant, err)
+			}
+		}
+		if !strings.Contains(d.stdout.String(), "tenant         acme/prd\n") {
+			t.Errorf("shows %s", &d.stdout)
 		}
 	})
 }
