@@ -126,9 +126,9 @@ func AppendAttempt(trail []Attempt, a Attempt) []Attempt {
 	tooLong := func() bool {
 		return len(longer) > maxTrailEntries || len(camelCase.trail(longer)) > maxTrailBytes
 	}
-	for len(longer) > firstAttempts+2 && tooLong() {
+	for len(longer) > firstAttempts+1 && tooLong() {
 		drop := firstAttempts
-		if latestAnswer(longer) == drop {
+		if latestAnswer(longer) == drop && drop+2 < len(longer) { // the last one stays as well
 			drop++
 		}
 		longer = slices.Concat(longer[:drop], longer[drop+1:])
