@@ -48,7 +48,7 @@ race_free = internal/plain/ internal/rules/ operate/message app/config app/funct
 select = grep $(1) $(foreach package,$(race_free),-e '/$(package)')
 gotest = xargs go test -shuffle=on -count=1 -timeout 10m -parallel 8
 
-test: $(AZURITE) $(SAMPLES) ## run all tests but test-browser, Azurite included (3 minutes on two processors, 5 with the build)
+test: $(AZURITE) $(SAMPLES) ## run all tests but test-browser, Azurite included (3 minutes, 5 with the first build)
 	$(MAKE) -j 2 --output-sync test-plain test-race
 
 test-plain: needs-go

@@ -384,7 +384,8 @@ func TestTokenThatIsTooNew(t *testing.T) {
 				t.Errorf("after two of them: %+v", d)
 			}
 			status = http.StatusOK
-			if d, _ = deliver(next); d.Reason != decision.Delivered {
+			d, _ = deliver(next)
+			if d.Reason != decision.Delivered {
 				t.Errorf("after an answer in place of the second: %+v", d)
 			}
 		})

@@ -51,8 +51,8 @@ type Row struct {
 	Content []byte `row:"content"`
 
 	// The other members are those of dead letters. Since is when the handler gave up, InsertedAt when the message was
-	// written to its queue, and ExpiresAt when storage deletes it; zero means never. Main is the queue from which it
-	// comes, Format that of the envelope, if it is one, and Error the short error of the latest attempt.
+	// written to its queue, and ExpiresAt when storage deletes it; zero means never. Main is the queue that it
+	// names, Format that of the envelope, if it is one, and Error the short error of the latest attempt.
 	Since      time.Time `row:"since"`
 	InsertedAt time.Time `row:"insertedAt"`
 	ExpiresAt  time.Time `row:"expiresAt"`
