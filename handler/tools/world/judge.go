@@ -94,10 +94,19 @@ func (w *World) judgeSuccessor(p *process, before, next *queueItem) {
 		}
 	}
 	sent := w.byToken[token]
-	isLate := sent != nil && sent.deadline > next.writtenAt+time.Minute && l.lives == 0 && !isLetter &&
-		next.dueAt > sent.deadline+w.drift()+time.Second
+	lead := time.Second
+	if attempts == had { // it was refused: a worker has 40 s then, and a host 10
+		lead = 8 * time.Second
+	}
+	latest := time.Duration(0)
+	if sent != nil {
+		latest = max(sent.deadline-lead, sent.notBefore+lead) + max(p.ahead.Abs(), w.Ahead.Abs())
+	}
+	isLate := sent != nil && sent.deadline > next.writtenAt+2*time.Minute && l.lives == 0 && !isLetter &&
+		next.dueAt > latest
 	if isLate {
-		w.brokenLocked("docs/retry.md: %s: comes back at %v, after its deadline %v", token, next.dueAt, sent.deadline)
+		w.brokenLocked("docs/retry.md: %s: comes back at %v, too late for a last attempt before %v", token, next.dueAt,
+			sent.deadline)
 	}
 	due, err := time.Parse(time.RFC3339Nano, fmt.Sprint(next.envelope["nextAttemptAt"]))
 	if err != nil || isLetter || attempts == had { // one that waits for its turn stays due
@@ -147,6 +156,9 @@ func (w *World) changed(p *process, queue, id, text string, delay time.Duration)
 			w.judgeSuccessor(p, m, next)
 		}
 		m.isSettled, m.until = true, 0
+		if strings.HasSuffix(queue, poisonSuffix) { // the keeper claims it
+			m.until = w.now() + delay
+		}
 	}
 	m.envelope, m.writtenAt, m.dueAt = next.envelope, next.writtenAt, next.dueAt
 	w.note(m.token, fact{kind: wasSet, by: p.name, id: id, attempt: m.attempts(), queue: queue})
@@ -444,12 +456,26 @@ func (w *World) hadTime(m *message) bool {
 	if m.host == narrow || m.host == metered || m.host == pausing || len(w.kills) > 0 {
 		from = max(from, w.Calm)
 	}
+	if m.host == narrow {
+		from += w.workOf(narrow) / narrowConcurrency
+	}
 	for n := range min(m.fails, 1000) {
 		from += m.took + max(m.delays[min(n, len(m.delays)-1)]*3/2, m.retryAfter*2)
 	}
 	isEverAnswered := m.took < w.settings.callTimeout-time.Second && (m.host != narrow ||
 		w.settings.callTimeout > longest)
 	return m.fails < 1000 && isEverAnswered && w.deadlineOf(m)-from > 7*time.Minute
+}
+
+// workOf returns how long all calls to a host last together, about.
+func (w *World) workOf(host string) (all time.Duration) {
+	const attempts = 10 // of a message that never succeeds
+	for _, m := range w.messages {
+		if m.host == host {
+			all += min(m.took, w.settings.callTimeout) * time.Duration(1+min(m.fails, attempts))
+		}
+	}
+	return all
 }
 
 func (w *World) writtenAt(id string) time.Duration {

@@ -93,6 +93,14 @@ func (g *generator) acts(s *Schedule) (acts []act) {
 			s.faults = append(s.faults, f)
 		}
 	}
+	if g.chance(0.5) { // a run of which something is not known is undone
+		at := g.between(s.Calm/2, s.Calm-time.Minute)
+		acts = append(acts, act{command: retryLetters, at: at, all: true, away: time.Second},
+			act{command: undoRun, at: at + time.Second, away: time.Second})
+		for range 1 + g.IntN(3) {
+			s.faults = append(s.faults, &fault{from: at, by: operator, verb: put, what: pick(g, lost, late, repeated)})
+		}
+	}
 	for range 2 * s.operators { // a run that sends is hit more often
 		s.faults = append(s.faults, &fault{
 			from: g.between(0, s.Calm-time.Minute), by: operator, verb: put,
@@ -540,6 +548,11 @@ func (w *World) set(ctx context.Context, op *operation.Operations, j *job) error
 		w.mu.Unlock()
 	}
 	s.Until = w.begin.Add(j.until).UTC()
+	if j.command == pauseTarget {
+		w.mu.Lock()
+		w.pausedUntil[j.host] = j.until
+		w.mu.Unlock()
+	}
 	err := op.Set(ctx, string(j.command), s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -571,6 +584,11 @@ func (w *World) unset(ctx context.Context, op *operation.Operations, j *job) err
 	}
 	w.mu.Unlock()
 	_, err := op.Unset(ctx, string(j.command), j.host, members...)
+	if err == nil && j.command == resumeTarget {
+		w.mu.Lock()
+		w.pausedUntil[j.host] = w.now()
+		w.mu.Unlock()
+	}
 	return err
 }
 

@@ -279,6 +279,9 @@ func (w *World) logged(p *process, text string) {
 	if strings.Contains(text, `"message":"not settled`) {
 		w.judgeUnsettled(text)
 	}
+	if strings.Contains(text, `"message":"settled"`) {
+		w.judgeRefusal(p.name, text)
+	}
 }
 
 // judgeUnsettled judges a message that was not settled, so that its call is repeated: settling goes on for a minute.

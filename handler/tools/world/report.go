@@ -528,7 +528,7 @@ func (w *World) judgeUndo(j *job, steps []journal.Step, progress []journal.Progr
 	var was []string
 	for n, p := range read.Steps() {
 		s, err := read.Step(n)
-		if err == nil && s.Take != nil && p.State == journal.Done {
+		if err == nil && s.Take != nil && p.State == journal.Done && !p.PossibleDuplicate {
 			was = append(was, s.Take.Queue+" "+s.Take.Text)
 		}
 	}
@@ -612,11 +612,11 @@ func (j *job) mayChange(name string) bool {
 		}, name)
 	case retryScheduled, resumeTarget:
 		return slices.Contains([]string{
-			"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "reserved", "run", "Run",
+			"nextAttemptAt", "NextAttemptAt", "deadline", "notBefore", "reserved", "Reserved", "run", "Run",
 		}, name)
 	case editScheduled:
 		isDeadline := j.edit == editDeadline && (name == "deadline" || name == "DeadlineAt")
-		return isDeadline || name == "reserved"
+		return isDeadline || strings.EqualFold(name, "reserved")
 	}
 	return false
 }

@@ -165,7 +165,7 @@ func NewSchedule(seed uint64) Schedule {
 		-4*time.Minute)
 	s.settings = settings{
 		update: g.chance(0.3), history: g.chance(0.5), tables: !g.chance(0.05),
-		callTimeout: pick(g, 10*time.Second, 30*time.Second, 2*time.Minute),
+		callTimeout: pick(g, 10*time.Second, 30*time.Second, 2*time.Minute, 2*time.Minute),
 		expiration:  g.between(12*time.Minute, 16*time.Minute).Truncate(time.Second),
 		batch:       pick(g, 1, 4, 16, 32), threshold: pick(g, 8, 8, 32, 224),
 		polling: pick(g, 2*time.Second, 5*time.Second, 10*time.Second),
@@ -178,12 +178,22 @@ func NewSchedule(seed uint64) Schedule {
 		"a.example", "a.example", probed, secured, secured, narrow, narrow, metered, metered, pausing,
 		pausing,
 	}
-	if g.chance(0.2) { // most calls go to one target, which does not answer for minutes
-		hosts = []string{probed, probed, probed, "a.example"}
-		s.troubles = append(s.troubles, trouble{host: probed, mode: pick(g, hangs, resets, refuses), to: s.Calm})
+	isCrowded := g.chance(0.35)
+	if isCrowded { // most calls go to one target, many at the same time, and often it does not answer for minutes
+		most := pick(g, probed, probed, narrow, narrow, metered)
+		hosts = []string{most, most, most, "a.example"}
+		if most == probed || g.chance(0.4) {
+			s.troubles = append(s.troubles, trouble{
+				host: most, mode: pick(g, hangs, resets, refuses, isDown), to: g.between(s.Calm/2, s.Calm),
+			})
+		}
 	}
 	for n := range 20 + g.IntN(15) {
-		s.messages = append(s.messages, g.message(n, hosts, s.Calm))
+		m := g.message(n, hosts, s.Calm)
+		if isCrowded && g.chance(0.5) {
+			m.at = m.at.Truncate(time.Minute)
+		}
+		s.messages = append(s.messages, m)
 	}
 	for range 5 + g.IntN(8) {
 		s.faults = append(s.faults, g.fault(s.Calm))
@@ -249,6 +259,9 @@ func (g *generator) outage(calm time.Duration) outage {
 	o := outage{tables: g.chance(0.35), what: pick(g, fails, busy, notSent, slow)}
 	if !o.tables && g.chance(0.5) {
 		o.verb, o.what = put, fails
+	}
+	if o.tables && g.chance(0.3) {
+		o.verb, o.what = write, pick(g, lost, late)
 	}
 	o.from = g.between(0, calm-160*time.Second)
 	o.to = o.from + pick(g, 5*time.Second, 20*time.Second, 70*time.Second, 150*time.Second)

@@ -82,6 +82,7 @@ func (n *network) connect(p *process) func(ctx context.Context, network, address
 		if name == denied {
 			n.world.broken("docs/settings.md: a connection to %s, which is denied", name)
 		}
+		n.world.tries(p, name)
 		if n.world.modeOf(name) == refuses {
 			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 		}
@@ -204,6 +205,7 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 		w.brokenLocked("docs/envelope.md: %s: credentials behind a redirect to %s", token, p.host)
 	}
 	l := w.ledger(token)
+	w.triedAt[instanceAndHost{p.process.name, p.host}] = now
 	if !a.isHop {
 		w.judgeCall(m, token, attempt, p, r, body)
 		w.note(token, fact{kind: called, by: p.process.name, attempt: attempt})
@@ -277,6 +279,15 @@ func (w *World) cut(p *peer, token string) {
 				l.interrupted = 0
 			}
 		}
+		if f.kind == wasPut || f.kind == wasSet { // it is settled already
+			l.interrupted = 0
+		}
+	}
+	isStopping := slices.ContainsFunc(w.kills, func(k ending) bool {
+		return k.how == "stopped" && (k.who == p.process.name || k.who == p.process.holder)
+	})
+	if isStopping {
+		l.stops++ // it may have been received after the signal
 	}
 }
 
@@ -285,6 +296,7 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := w.ledger(token)
+	w.triedAt[instanceAndHost{p.process.name, p.host}] = w.now()
 	if a.isCounted {
 		w.calls[p.host]--
 	}

@@ -61,6 +61,7 @@ type World struct {
 	// tableFaultAt is when a request to a table failed latest, and aliveAt when the log said so.
 	tableFaultAt, aliveAt time.Duration
 	records
+	refusals
 }
 
 // ending is the end of a process.
@@ -143,6 +144,10 @@ func New(s Schedule, folder string) *World {
 		byToken: map[string]*message{}, ledgers: map[string]*ledger{}, items: map[string]*queueItem{},
 		calls: map[string]int{}, begun: map[string][]time.Duration{}, kept: map[string]time.Duration{},
 		records: newRecords(),
+		refusals: refusals{
+			triedAt: map[instanceAndHost]time.Duration{}, deafSince: map[instanceAndHost]time.Duration{},
+			pausedUntil: map[string]time.Duration{},
+		},
 	}
 	for _, m := range s.messages {
 		w.byToken[m.token] = m
