@@ -86,7 +86,7 @@ func (w *World) judgeSuccessor(p *process, before, next *queueItem) {
 	}
 	l.interrupted = 0
 	for _, name := range slices.Sorted(maps.Keys(before.envelope)) {
-		if slices.Contains(stateMembers, name) {
+		if slices.Contains(stateMembers, name) || l.isEdited && w.isDisturbed(token) { // of two, one was edited
 			continue
 		}
 		if !reflect.DeepEqual(before.envelope[name], next.envelope[name]) {
