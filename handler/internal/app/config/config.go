@@ -388,6 +388,9 @@ func LoadApp(dir string, environ []string, getenv func(string) string) (Settings
 	profiles, profilesErr := readFile(dir, TargetsFile, expanding(vars, TargetsFile, parseTargets))
 	settings.Rules.Profiles = profiles
 	settings.Guard.Profiles = profiles.Patterns()
+	if err == nil && profilesErr == nil {
+		profilesErr = settings.checkMoves()
+	}
 	parseRoutes := func(content []byte) (route.Routes, error) { return route.Parse(content, settings.checkEnvelope) }
 	routes, routesErr := readFile(dir, RoutesFile, expanding(vars, RoutesFile, parseRoutes))
 	settings.Routes, settings.invalidRoutes = routes, routesErr != nil
@@ -400,9 +403,23 @@ func (s Settings) KeepsHistory() bool {
 	return s.History != targets.HistoryOff && s.History != "" || s.Rules.Profiles.KeepHistory()
 }
 
+// checkMoves returns the hosts to which targets.json moves calls, and which the settings do not allow.
+func (s Settings) checkMoves() error {
+	var problems []error
+	moves := s.Rules.Profiles.Moves()
+	for _, pattern := range slices.Sorted(maps.Keys(moves)) {
+		if refusal := s.Guard.JudgeCall(moves[pattern], ""); refusal != "" {
+			problems = append(problems, fmt.Errorf("%s: %q: to: %s", TargetsFile, pattern, refusal))
+		}
+	}
+	return errors.Join(problems...)
+}
+
 // checkEnvelope returns why an envelope could not be delivered, whatever its target says.
 func (s Settings) checkEnvelope(e *envelope.Envelope) error {
-	if refusal := s.Guard.JudgeCall(e.Call.Target, e.Call.Host); refusal != "" {
+	moved, refusal := s.Rules.Profiles.Moved(e.Call)
+	made := cmp.Or(moved, &e.Call)
+	if refusal = cmp.Or(refusal, s.Guard.JudgeCall(made.Target, made.Host)); refusal != "" {
 		return strictjson.In("url", errors.New(refusal))
 	}
 	_, err := s.Rules.PolicyFor(e, nil)

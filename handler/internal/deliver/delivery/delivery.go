@@ -202,6 +202,11 @@ func (d *Deliverer) isHostGone() bool { return errors.Is(context.Cause(d.Stoppin
 func (d *Deliverer) attempt(
 	m *Message, in *decision.Intake, w decision.World, passed *passes,
 ) *decision.Verdict {
+	if in.Refused != "" {
+		return &decision.Verdict{
+			Outcome: &decision.Outcome{Failure: decision.FailureTargetRefused, Detail: in.Refused},
+		}
+	}
 	due := d.Rules.DueCall(in, w)
 	due.Message, due.First = m.Message, isFirst(m, in)
 	for _, gate := range d.Gates {
@@ -212,9 +217,19 @@ func (d *Deliverer) attempt(
 		}
 		passed.add(pass)
 	}
-	outcome := d.Caller.Do(d.Stopping, in.Envelope)
+	outcome := d.Caller.Do(d.Stopping, made(in))
 	passed.ended(&outcome, d.Now())
 	return &decision.Verdict{Outcome: &outcome}
+}
+
+// made returns the envelope with the call as it is made.
+func made(in *decision.Intake) *envelope.Envelope {
+	if in.Moved == nil {
+		return in.Envelope
+	}
+	e := *in.Envelope
+	e.Call = *in.Moved
+	return &e
 }
 
 // isFirst reports whether the call of a message cannot have been made before: its id is that of its message, which the

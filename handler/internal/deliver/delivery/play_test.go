@@ -469,6 +469,9 @@ func (p *play) sayRow(entity storage.Entity, how string) {
 	r := rows.Decode[record.Row](entity)
 	about := fmt.Sprintf("%s %s %s%s, %s, status %d, cause %q, answer %q, attempts %d", r.RequestID, r.Method,
 		r.TargetHost, r.PathPattern, r.Reason, r.Status, r.Cause, r.Answer, r.Attempts)
+	if r.MovedTo != "" {
+		about += ", moved to " + r.MovedTo
+	}
 	if r.Repeated {
 		about += ", written more than once"
 	}
@@ -522,7 +525,7 @@ func (p *play) sayHistory() {
 			p.must(err)
 			for _, e := range found {
 				fmt.Fprintf(&p.out, "history %s %s %s at %s: %s %s %d, attempts %d, trail %d, ended %v, trace %s, "+
-					"in %s\n", e.RequestID, e.Queue, e.MessageID, e.TargetHost, e.Action, e.Reason, e.Status,
+					"in %s\n", e.RequestID, e.Queue, e.MessageID, strings.TrimSuffix(e.TargetHost+" moved to "+e.MovedTo, " moved to "), e.Action, e.Reason, e.Status,
 					e.Attempts, len(e.Trail), p.since(e.EndedAt), e.TraceID, e.Table)
 			}
 		}

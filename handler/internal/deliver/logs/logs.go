@@ -35,6 +35,7 @@ const (
 	SpanID       = "span_id"
 	Attempt      = "attempt"
 	TargetHost   = "target_host"
+	MovedTo      = "moved_to"
 	Action       = "action"
 	Reason       = "reason"
 	Detail       = "detail"

@@ -31,6 +31,7 @@ func (m *Message) MarshalZerologObject(event *zerolog.Event) {
 	if e := m.Identity; e != nil {
 		event.Str(RequestID, e.RequestID).Str(TargetHost, e.TargetHost).
 			Str(TraceID, e.Trace.ID).Str(SpanID, e.Trace.SpanID)
+		Text(event, MovedTo, e.MovedTo)
 		Text(event, OriginalID, text.Clip(e.OriginalRequestID, maxSenderText))
 		Text(event, CorrelationID, text.Clip(e.CorrelationID, maxSenderText))
 	} else {

@@ -13,7 +13,7 @@ type Guard struct{ guard.Rules }
 
 // Enter implements [delivery.Gate].
 func (g Guard) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
-	call := due.Intake.Envelope.Call
+	call := due.Intake.Call()
 	refused := g.JudgeCall(call.Target, call.Host)
 	if refused == "" {
 		return nil, nil

@@ -100,6 +100,11 @@ func (c *Client) follow(request *http.Request, response *http.Response, added []
 	if target == nil || givesUpTLS(request.URL, target) {
 		return nil
 	}
+	moved := c.profiles.Move(target)
+	if givesUpTLS(target, moved) {
+		return nil
+	}
+	target = moved
 	next := request.WithContext(request.Context())
 	next.URL = target
 	next.Header = maps.Clone(request.Header) // the transport may still be writing the request

@@ -324,3 +324,37 @@ func TestRedirectsGiveUpNoTLS(t *testing.T) {
 		}
 	}
 }
+
+// TestRedirectsToAHostThatHasMoved: the request goes to its new host, with what that may get, and not by http instead
+// of https.
+func TestRedirectsToAHostThatHasMoved(t *testing.T) {
+	const profiles = `{"old.example": {"to": "https://a.example"}, "old.example:80": {"to": "http://b.example"},
+		"old.example:81": {"to": "http://b.example"},
+		"a.example": {"headers": {"X-Tenant": "a"}}, "b.example": {"headers": {"X-Tenant": "b"}}}`
+	for _, c := range []struct{ from, location, host, tenant, authorization string }{
+		{"https://a.example/0", "https://old.example/x", "a.example", "a", "Bearer x"}, // back
+		{"http://a.example/0", "https://old.example/x", "a.example", "a", "Bearer x"},
+		{"http://c.example/0", "http://old.example/x", "b.example", "", ""},
+		{"https://a.example/0", "https://old.example:81/x", "", "", ""},
+	} {
+		w := newNetwork(t, http.StatusTemporaryRedirect, []string{c.location})
+		w.client.WithProfiles(mustProfiles(t, profiles))
+		headers := object{"Host": strings.Split(c.from, "/")[2], "Authorization": "Bearer x"}
+		o := w.client.Do(t.Context(), mustEnvelope(t, object{"url": c.from, "headers": headers}))
+		all := append(w.plain.all(), w.secure.all()...)
+		if c.host == "" {
+			wantFailure(t, o, decision.FailureRedirected)
+			if len(all) != 1 {
+				t.Errorf("%s: %d requests", c.location, len(all))
+			}
+			continue
+		}
+		wantAnswer(t, o, 200)
+		last := all[len(all)-1]
+		tenant, authorization := last.header.Get("X-Tenant"), last.header.Get("Authorization")
+		if len(all) != 2 || last.host != c.host || tenant != c.tenant || authorization != c.authorization {
+			t.Errorf("%s: %d requests, the last one to %s with %q and %q", c.location, len(all), last.host, tenant,
+				authorization)
+		}
+	}
+}

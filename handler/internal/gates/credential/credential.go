@@ -229,7 +229,7 @@ func delay(failures int, random float64) time.Duration {
 
 // Enter lets a call pass when there is a token for it, or when it needs none. It implements [delivery.Gate].
 func (s *Store) Enter(ctx context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
-	profile, call := due.Intake.Profile, &due.Intake.Envelope.Call
+	profile, call := due.Intake.Profile, due.Intake.Call()
 	needed := profile.CredentialOf(call)
 	switch {
 	case needed == nil:

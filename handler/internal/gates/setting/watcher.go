@@ -89,7 +89,7 @@ func (w *Watcher) Enter(_ context.Context, due *decision.Due) (decision.Pass, *d
 	if known == nil || len(*known) == 0 {
 		return nil, nil
 	}
-	of := known.Of(due.Intake.Envelope.Call.Target, due.Arrived)
+	of := known.Of(due.Intake.Call().Target, due.Arrived)
 	if pause, isPaused := of[Pause]; isPaused {
 		return nil, &decision.Verdict{Refusal: decision.PausedUntil(pause.Until, due.Arrived, due.Jitter)}
 	}

@@ -63,6 +63,8 @@ type Entry struct {
 	Queue        string `json:"queue"`
 	MessageID    string `json:"messageId"`
 	TargetHost   string `json:"host" row:"targetHost"`
+	// MovedTo is the host that was called instead; empty if the target has not moved.
+	MovedTo string `json:"movedTo,omitempty" row:"movedTo"`
 	// PathPattern is the path of the call without ids and numbers.
 	PathPattern string    `json:"pathPattern" row:"route"`
 	CreatedAt   time.Time `json:"createdAt" row:"createdAt"`

@@ -47,6 +47,7 @@ func (d Deliveries) Observe(r *delivery.Report) func(context.Context, *delivery.
 		return nil
 	}
 	entry := d.NewEntry(e, r.World.Now)
+	entry.MovedTo = r.Intake.MovedTo()
 	entry.Action, entry.Reason, entry.Status = string(action), string(reason), envelope.StatusCode(r.Status)
 	entry.Attempts, entry.Trail = r.State.Attempts, TrailOf(r.State.Trail)
 	entry.Queue, entry.MessageID = r.Message.Queue, r.Message.ID

@@ -90,6 +90,7 @@ func newRow(r *delivery.Report) Row {
 		target := e.Call.Target
 		row.RequestID, row.Method = cmp.Or(e.RequestID, row.RequestID), text.Clip(e.Call.Method, maxMethod)
 		row.TargetHost, row.PathPattern = targets.Host(target), fold.Path(rows.Text(target.EscapedPath()))
+		row.MovedTo = r.Intake.MovedTo()
 	}
 	return row
 }
@@ -117,7 +118,7 @@ func AnswerKey(x *envelope.Excerpt) string {
 
 // scheduled describes a message that is rescheduled.
 func (o Observer) scheduled(r *delivery.Report) Row {
-	row, host := newRow(r), targets.Host(r.Intake.Envelope.Call.Target)
+	row, host := newRow(r), targets.Host(r.Intake.Call().Target)
 	row.NextAttemptAt, row.Deadline = r.State.NextAttemptAt, r.State.Expires
 	row.Answer = text.Line(mask.AnswerLine(r.State.Latest.Excerpt()), MaxAnswer)
 	switch {

@@ -26,9 +26,11 @@ type Row struct {
 	PopReceipt string `row:"popReceipt"`
 	RequestID  string `row:"requestId"`
 	// Method is that of the call; rows of earlier versions have none. TargetHost is the host of the call in the form
-	// of [targets.Host]. PathPattern is its path without ids and numbers.
+	// of [targets.Host], and MovedTo the one that is called instead; empty if it has not moved. PathPattern is its path
+	// without ids and numbers.
 	Method      string `row:"method"`
 	TargetHost  string `row:"targetHost"`
+	MovedTo     string `row:"movedTo"`
 	PathPattern string `row:"route"`
 	// Reason is why the message was rescheduled or dead-lettered. Status is the target's latest answer; 0 means none.
 	// Cause says in a few words why the latest call failed, or is the detail of a dead letter. Answer is the beginning

@@ -106,7 +106,7 @@ type flight struct {
 
 // Enter notes that a call begins. It implements [delivery.Gate].
 func (s *Sight) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
-	f := &flight{sight: s, target: due.Intake.Envelope.Call.Target, began: due.Arrived}
+	f := &flight{sight: s, target: due.Intake.Call().Target, began: due.Arrived}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.index = len(s.flights)
@@ -136,7 +136,7 @@ func (s *Sight) Observe(r *delivery.Report) func(context.Context, *delivery.Resu
 	if r.Identity == nil {
 		return nil
 	}
-	host := r.Identity.TargetHost
+	host := r.Identity.CalledHost()
 	failed := s.failure(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,12 +200,12 @@ func (s *Sight) failure(r *delivery.Report) Target {
 	}
 	arrived := r.World.Arrived.UTC().Truncate(time.Millisecond)
 	failed := Target{
-		App: s.app, Host: r.Identity.TargetHost,
+		App: s.app, Host: r.Identity.CalledHost(),
 		Reason: string(cmp.Or(r.Judged, decision.Reason(o.Failure))), Cause: short(o.Cause(), maxText),
 		Status: envelope.StatusCode(o.Status), Since: arrived, Latest: arrived,
 		Answer: short(mask.AnswerLine(o.Answer().Excerpt()), maxAnswer),
 	}
-	if s.IsOpen(r.Intake.Envelope.Call.Target) {
+	if s.IsOpen(r.Intake.Call().Target) {
 		failed.OpenAt = r.World.Now.UTC().Truncate(time.Millisecond)
 	}
 	return failed

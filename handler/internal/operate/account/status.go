@@ -59,7 +59,8 @@ type Status struct {
 	// Settings are the live settings of targets that are in force. SettingProblem says why that is unknown.
 	Settings       []Setting `json:"settings,omitempty"`
 	SettingProblem string    `json:"settingProblem,omitempty"`
-	// Credentials are those of targets.json.
+	// Moves and Credentials are those of targets.json.
+	Moves       []Move       `json:"moves,omitempty"`
 	Credentials []Credential `json:"credentials,omitempty"`
 	// Limits says what becomes of the limits of targets.json if the table cannot be used; empty if it can, or if there
 	// are none.
@@ -257,7 +258,7 @@ func (q *QueueStatus) note(err error) {
 // are unknown.
 func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
 	settings := a.readSettings(ctx, s)
-	s.Credentials = a.Credentials()
+	s.Moves, s.Credentials = a.Moves(), a.Credentials()
 	queues, hosts, err := a.readScheduled(ctx, s, settings)
 	if err != nil {
 		s.RecordProblem = RecordProblem(err)
@@ -384,7 +385,7 @@ func UntilResumed(m *message.Recorded, settings setting.InForce, now time.Time) 
 	}
 	var pauses []setting.Setting
 	for _, scheme := range []string{"http", "https"} {
-		pause, isPaused := settings.Of(&url.URL{Scheme: scheme, Host: m.Host}, now)[setting.Pause]
+		pause, isPaused := settings.Of(&url.URL{Scheme: scheme, Host: m.CalledHost()}, now)[setting.Pause]
 		if isPaused {
 			pauses = append(pauses, pause)
 		}

@@ -70,6 +70,11 @@ func (a *Account) Settings(ctx context.Context) ([]setting.Setting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the settings of targets: %w", err)
 	}
+	for i, s := range settings {
+		if to := a.Rules.Decision.Profiles.OfHost(s.Host).To; to != nil && s.Problem == "" {
+			settings[i].Problem = "it has no effect, because targets.json moves the calls to " + to.String()
+		}
+	}
 	return settings, nil
 }
 
@@ -100,6 +105,9 @@ func (a *Account) FileSettings() (listed []Setting) {
 		}
 		if profile.Auth != nil {
 			values["auth"] = text.Printable(profile.Auth.Credential.Name)
+		}
+		if profile.To != nil {
+			values["to"] = profile.To.String()
 		}
 		for _, member := range slices.Sorted(maps.Keys(values)) {
 			if values[member] != "" {
@@ -156,6 +164,21 @@ func JoinTargets(groups []message.ScheduledGroup, failing []sight.Target, now ti
 		}
 	}
 	return targets
+}
+
+// Move is a host whose calls targets.json moves to another one.
+type Move struct {
+	Pattern string `json:"pattern"`
+	To      string `json:"to"`
+}
+
+// Moves returns the hosts that targets.json moves, ordered by pattern.
+func (a *Account) Moves() (listed []Move) {
+	moves := a.Rules.Decision.Profiles.Moves()
+	for _, pattern := range slices.Sorted(maps.Keys(moves)) {
+		listed = append(listed, Move{pattern, moves[pattern].String()})
+	}
+	return listed
 }
 
 // Credential is a credential that targets.json gives to the targets of a pattern.

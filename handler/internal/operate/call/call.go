@@ -57,7 +57,7 @@ func newEnd(e history.Entry) finding {
 	return finding{
 		Summary: Summary{State: StateEnded, CreatedAt: e.CreatedAt, Message: message.Message{
 			RequestID: e.RequestID, Organization: e.Organization, Environment: e.Environment,
-			Queue: e.Queue, Main: e.Queue, ID: e.MessageID, Since: e.EndedAt, Host: e.TargetHost,
+			Queue: e.Queue, Main: e.Queue, ID: e.MessageID, Since: e.EndedAt, Host: e.TargetHost, MovedTo: e.MovedTo,
 			PathPattern: e.PathPattern, Reason: e.Reason, Status: e.Status, Attempts: e.Attempts,
 		}},
 		trace: e.TraceID, trail: e.Trail, end: &e,

@@ -119,6 +119,6 @@ func (p *Page) addNext(ctx context.Context, a *account.Account, now time.Time) (
 		p.Next, unknown = &next, append(unknown, err)
 	}
 	failing, err := a.Failing(ctx)
-	p.Target = sight.OfHost(failing, p.Host)
+	p.Target = sight.OfHost(failing, p.CalledHost())
 	return append(unknown, err)
 }

@@ -124,6 +124,7 @@ func (p Page) summaryLines(now time.Time) []Line {
 	l.addField("cause", p.Cause)
 	l.addField("answer", p.Summary.Answer)
 	l.addField("target", p.Host+p.PathPattern)
+	l.addField("moved to", p.MovedTo)
 	for _, t := range p.Target {
 		l.add("target fails", "%s", FailureText(t, now))
 	}

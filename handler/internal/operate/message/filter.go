@@ -45,7 +45,7 @@ func (f Filter) NeedsContent() bool { return f.Text != "" || len(f.Paths) > 0 ||
 // searched.
 func (f Filter) Match(m Message, content []byte) (selected, unsearched bool) {
 	isMethod := func(method string) bool { return strings.EqualFold(method, m.Method) }
-	isHost := func(host string) bool { return matchHost(host, m.Host) }
+	isHost := func(host string) bool { return matchHost(host, m.Host) || matchHost(host, m.MovedTo) }
 	isPath := func(path string) bool { return matchPath(path, m.Path) || matchPath(path, m.PathPattern) }
 	isStatus := func(statuses bounds.Range[int]) bool { return statuses.Contains(int(m.Status)) }
 	switch {

@@ -26,7 +26,7 @@ type By string
 const (
 	ByReason By = "reason" // Message.Reason
 	ByStatus By = "status" // the latest answer
-	ByHost   By = "host"   // Message.Host
+	ByHost   By = "host"   // Message.CalledHost
 	ByPath   By = "path"   // Message.PathPattern
 	ByError  By = "error"  // the error in one line, without the parts that differ from message to message
 	ByAnswer By = "answer" // Message.Answer
@@ -84,7 +84,7 @@ func (b By) Key(m Message) string {
 		}
 		return strconv.Itoa(int(m.Status))
 	case ByHost:
-		return cmp.Or(m.Host, keyNoEnvelope)
+		return cmp.Or(m.CalledHost(), keyNoEnvelope)
 	case ByPath:
 		return cmp.Or(m.PathPattern, keyNoEnvelope)
 	case ByError:

@@ -88,8 +88,10 @@ type Message struct {
 	// Method, Host, Path and PathPattern describe the call; empty if there is no envelope. Host is in the form of
 	// [targets.Host]. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/". PathPattern is the
 	// path without ids and numbers, see [fold.Path].
-	Method      string `json:"method,omitempty"`
-	Host        string `json:"host"`
+	Method string `json:"method,omitempty"`
+	Host   string `json:"host"`
+	// MovedTo is the host that is called instead; empty if the target has not moved.
+	MovedTo     string `json:"movedTo,omitempty"`
 	Path        string `json:"path,omitempty"`
 	PathPattern string `json:"pathPattern,omitempty"`
 	// Answer is the first line of the target's latest answer with its secrets masked and without the parts that differ
@@ -172,6 +174,7 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 	e := in.Received
 	if e != nil {
 		about.describe(e)
+		about.MovedTo = in.MovedTo()
 	}
 	switch {
 	case undecodable != nil:
@@ -205,6 +208,9 @@ func ReadWaiting(r Rules, queueName string, m storage.Message) Message {
 	}
 	return about
 }
+
+// CalledHost returns the host that is called; empty if there is no envelope.
+func (m *Message) CalledHost() string { return cmp.Or(m.MovedTo, m.Host) }
 
 // describe adds the fields that come from the envelope.
 func (m *Message) describe(e *envelope.Envelope) {

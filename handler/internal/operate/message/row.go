@@ -31,6 +31,7 @@ func FromRow(r record.Row) Recorded {
 		Organization: text.Line(r.Organization, maxTenant), Environment: text.Line(r.Environment, maxTenant),
 		Attempts: r.Attempts, Status: envelope.StatusCode(r.Status), Method: text.Line(r.Method, maxMethod),
 		Host:        text.Line(targets.HostOf(r.TargetHost), maxHost),
+		MovedTo:     text.Line(r.MovedTo, maxHost),
 		PathPattern: text.Line(r.PathPattern, maxPath), Bytes: len(r.Content),
 	}}
 	if !r.IsDeadLetter() {
@@ -49,7 +50,7 @@ func FromRow(r record.Row) Recorded {
 // deadline, which do not matter any more.
 func ToRow(m Message, content []byte) record.Row {
 	return record.Row{
-		Key: storage.Key{Partition: m.Queue, ID: m.ID}, RequestID: m.RequestID, Method: m.Method, TargetHost: m.Host,
+		Key: storage.Key{Partition: m.Queue, ID: m.ID}, RequestID: m.RequestID, Method: m.Method, TargetHost: m.Host, MovedTo: m.MovedTo,
 		PathPattern: m.PathPattern, Reason: m.Reason, Status: int(m.Status), Cause: m.Detail, Answer: m.Answer,
 		Attempts: m.Attempts, Organization: m.Organization, Environment: m.Environment, Content: content,
 		Since: m.Since, InsertedAt: m.InsertedAt, ExpiresAt: m.ExpiresAt, Main: m.Main, Format: string(m.Format),

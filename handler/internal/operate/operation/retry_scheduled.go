@@ -49,7 +49,7 @@ func (op *Operations) planRetryScheduled(
 			return journal.Step{}, err
 		}
 		if in.Envelope != nil {
-			target := in.Envelope.Call.Target
+			target := in.Call().Target
 			if pause, isPaused := settings.Of(target, now)[setting.Pause]; isPaused {
 				p.warn("no call is made while "+pause.Host+" is paused, "+pause.Text(), nameOf(row))
 			}

@@ -237,6 +237,10 @@ func (op *Operations) editedRow(row record.Row, before, after []byte) record.Row
 	row.RequestID = cmp.Or(e.RequestID, row.RequestID)
 	row.Method = e.Call.Method
 	row.TargetHost, row.PathPattern = targets.Host(e.Call.Target), fold.Path(e.Call.Target.EscapedPath())
+	row.MovedTo = ""
+	if to := op.Account.Rules.Decision.Profiles.Move(e.Call.Target); to != e.Call.Target {
+		row.MovedTo = targets.Host(to)
+	}
 	row.Organization, row.Environment = e.Tenant.Organization, e.Tenant.Environment
 	if edit.EditsDeadline(before, after) {
 		row.Deadline = e.GiveUpAt(op.Account.Rules.Decision.Expiration)
@@ -277,6 +281,7 @@ func (h *hooks) keepCancelled(s journal.Step, p journal.Progress) {
 		return
 	}
 	entry := h.cancelled.NewEntry(in.Envelope, now)
+	entry.MovedTo = in.MovedTo()
 	entry.Queue, entry.MessageID = s.Row.Partition, s.Row.ID
 	entry.Action, entry.Reason = cancelCommand, string(decision.Cancelled)
 	entry.Status = envelope.StatusCode(in.Envelope.LatestStatus())

@@ -23,6 +23,11 @@ func (op *Operations) Set(ctx context.Context, command string, settings ...setti
 	if op.Account.AppTable == nil {
 		return account.ErrNoSettings
 	}
+	for _, s := range settings {
+		if to := op.Account.Rules.Decision.Profiles.OfHost(s.Host).To; to != nil {
+			return fmt.Errorf("targets.json moves its calls to %s: name that host", targets.Host(to))
+		}
+	}
 	limited, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
 	if err := setting.Write(limited, op.Account.AppTable, settings...); err != nil {
@@ -113,7 +118,7 @@ func (op *Operations) PlanResume(ctx context.Context, host string, pace journal.
 		if in.Envelope == nil { // it is refused
 			return nil
 		}
-		target := in.Envelope.Call.Target // a row does not say whether its URL is http or https
+		target := in.Call().Target // a row does not say whether its URL is http or https
 		_, isPaused := inForce.Of(target, now)[setting.Pause]
 		if isPaused || !slices.Contains(targets.Keys(target), host) {
 			return errLeftOut

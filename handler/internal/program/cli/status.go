@@ -212,6 +212,12 @@ func (s *session) printSettings(status account.Status) {
 	if status.SettingProblem != "" {
 		terminal.PrintLine(s.out, "set", "unknown: %s", text.Printable(status.SettingProblem))
 	}
+	for _, m := range status.Moves[:min(len(status.Moves), mostSettings)] {
+		terminal.PrintLine(s.out, "moved", "%s to %s", m.Pattern, m.To)
+	}
+	if more := len(status.Moves) - mostSettings; more > 0 {
+		terminal.PrintLine(s.out, "moved", "%s more: `async-caller targets list`", format.Number(more))
+	}
 	for _, c := range status.Credentials[:min(len(status.Credentials), mostSettings)] {
 		terminal.PrintLine(s.out, "credential", "%s: %s", c.Pattern, text.Printable(c.Credential))
 	}

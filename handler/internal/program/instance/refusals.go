@@ -37,7 +37,7 @@ func (c *Refusals) Observe(r *delivery.Report) func(context.Context, *delivery.R
 	if r.Verdict == nil || r.Verdict.Refusal == nil || r.Verdict.Refusal.Reason == decision.Paused {
 		return nil
 	}
-	of := Refusal{targets.Host(r.Intake.Envelope.Call.Target), r.Verdict.Refusal.Reason, r.Verdict.Refusal.Detail}
+	of := Refusal{targets.Host(r.Intake.Call().Target), r.Verdict.Refusal.Reason, r.Verdict.Refusal.Detail}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counts == nil {

@@ -32,7 +32,11 @@ type Intake struct {
 	Received *envelope.Envelope
 	// Envelope is the envelope after [envelope.Envelope.Accept]; nil if it cannot be accepted.
 	Envelope *envelope.Envelope
-	// Profile is what the operator says about the target of Envelope.
+	// Moved is the call of Envelope as it is made at another host; nil if its target has not moved. Refused says why it
+	// must not be made; empty if it may.
+	Moved   *envelope.Call
+	Refused string
+	// Profile is what the operator says about the host that is called.
 	Profile targets.Profile
 	// Policy is the policy by which the envelope is retried.
 	Policy retry.Policy
@@ -48,10 +52,14 @@ type Intake struct {
 // Identity is what identifies an envelope in the log.
 type Identity struct {
 	RequestID, OriginalRequestID, CorrelationID string
-	// TargetHost is the host of the call in the form of [targets.Host].
-	TargetHost string
-	Trace      envelope.Trace
+	// TargetHost is the host of the call in the form of [targets.Host], and MovedTo that of the one that is called
+	// instead; empty if it has not moved.
+	TargetHost, MovedTo string
+	Trace               envelope.Trace
 }
+
+// CalledHost returns the host that is called.
+func (i *Identity) CalledHost() string { return cmp.Or(i.MovedTo, i.TargetHost) }
 
 // Identity returns what identifies the envelope; nil if it cannot be accepted.
 func (in *Intake) Identity() *Identity {
@@ -61,8 +69,20 @@ func (in *Intake) Identity() *Identity {
 	}
 	return &Identity{
 		RequestID: e.RequestID, OriginalRequestID: e.OriginalRequestID, CorrelationID: e.CorrelationID(),
-		TargetHost: targets.Host(e.Call.Target), Trace: e.Trace,
+		TargetHost: targets.Host(e.Call.Target), MovedTo: in.MovedTo(), Trace: e.Trace,
 	}
+}
+
+// Call returns the call of the envelope as it is made.
+func (in *Intake) Call() *envelope.Call { return cmp.Or(in.Moved, &in.Envelope.Call) }
+
+// MovedTo returns the host that is called in the place of the target's, in the form of [targets.Host]; empty if the
+// target has not moved.
+func (in *Intake) MovedTo() string {
+	if in.Moved == nil {
+		return ""
+	}
+	return targets.Host(in.Moved.Target)
 }
 
 // Open reads a message's content as it arrives. MessageID identifies the call if the envelope has no request
@@ -88,7 +108,8 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 	if r.MaxDeadline > 0 {
 		e.LimitDeadline(r.Expiration, r.MaxDeadline)
 	}
-	in.Profile = r.Profiles.For(e.Call.Target)
+	in.Moved, in.Refused = r.Profiles.Moved(e.Call)
+	in.Profile = r.Profiles.For(in.Call().Target)
 	in.Policy, in.Malformed = r.PolicyFor(e, in.Profile.Retry)
 	return in
 }

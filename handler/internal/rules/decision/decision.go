@@ -243,7 +243,7 @@ func (r Rules) onArrival(in *Intake, w World) Decision {
 func (r Rules) DueCall(in *Intake, w World) Due {
 	deadline := in.Envelope.GiveUpAt(r.Expiration)
 	return Due{
-		Intake: in, Target: targets.Address(in.Envelope.Call.Target),
+		Intake: in, Target: targets.Address(in.Call().Target),
 		Deadline: deadline, LastAttempt: r.isLastAttempt(deadline, w.Now), Arrived: w.Arrived, Jitter: w.Jitter,
 	}
 }

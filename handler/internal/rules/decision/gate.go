@@ -17,7 +17,7 @@ type Message struct {
 type Due struct {
 	Message Message
 	Intake  *Intake
-	// Target is the host and port of the target ([targets.Address]).
+	// Target is the host and port that is called ([targets.Address]).
 	Target string
 	// Deadline is when the envelope is given up.
 	Deadline time.Time

@@ -5,6 +5,7 @@
 package explain
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -185,7 +186,7 @@ func (m *message) findLive() {
 	if m.Live == nil || e == nil || m.refused() != "" {
 		return
 	}
-	m.live = m.Live(e.Call.Target)
+	m.live = m.Live(m.in.Call().Target)
 	if m.live.Profile != nil {
 		m.in.Profile = m.live.Profile(m.in.Profile)
 	}
@@ -193,8 +194,8 @@ func (m *message) findLive() {
 
 // refused returns why the target of the message's envelope must not be called.
 func (m message) refused() string {
-	call := &m.in.Envelope.Call
-	refused := m.Guard.JudgeCall(call.Target, call.Host)
+	call := m.in.Call()
+	refused := cmp.Or(m.in.Refused, m.Guard.JudgeCall(call.Target, call.Host))
 	if refused == "" && m.in.Profile.IsPlain(call) {
 		refused = targets.PlainRefusal
 	}
@@ -202,7 +203,7 @@ func (m message) refused() string {
 }
 
 func (m message) credential() string {
-	c := m.in.Profile.CredentialOf(&m.in.Envelope.Call)
+	c := m.in.Profile.CredentialOf(m.in.Call())
 	if c == nil {
 		return ""
 	}
@@ -304,6 +305,9 @@ type Envelope struct {
 	// Target and Callback are host and path.
 	Target   string `json:"target"`
 	Callback string `json:"callback,omitempty"`
+	// MovedTo is the host that is called instead, which gets the sender's own headers, query and body; empty if the
+	// target has not moved.
+	MovedTo string `json:"movedTo,omitempty"`
 	// Refused says why the target must not be called, judged by its host and Host header, or because its credential
 	// would be sent in the clear; the addresses of a name are judged when it is called.
 	Refused string `json:"refused,omitempty"`
@@ -385,6 +389,7 @@ func (m message) describe() *Envelope {
 		CorrelationID:     e.CorrelationID(),
 		Method:            e.Call.Method,
 		Target:            Target(e.Call.Target.String()),
+		MovedTo:           m.in.MovedTo(),
 		Refused:           m.refused(),
 		Paused:            m.live.Paused,
 		Set:               m.live.Set,
@@ -405,7 +410,7 @@ func (m message) describe() *Envelope {
 	if !due.IsZero() {
 		about.DueAt = &due
 	}
-	host := e.Call.Target.Hostname()
+	host := m.in.Call().Target.Hostname()
 	if about.Refused == "" && guard.HasNoDot(host) {
 		about.RefusedIfShort = m.Guard.JudgeShortName(host)
 	}

@@ -76,7 +76,7 @@ func Parse(content []byte, policies retry.Policies, getenv func(name string) str
 			profiles.longest = max(profiles.longest, profile.Timeout)
 		}
 	}
-	return profiles, errors.Join(problems...)
+	return profiles, errors.Join(append(problems, profiles.checkMoves()...)...)
 }
 
 // each returns the errors that an error joins.
@@ -106,8 +106,12 @@ func parseEntry(
 		"retry":       func(value json.RawMessage) error { return p.setRetry(value, policies) },
 		"statuses":    p.setStatuses,
 		"timeout":     into(&p.Timeout, duration(MinTimeout, MaxTimeout)),
+		"to":          p.setTo,
 	})
-	return key, p, errors.Join(slices.Concat(each(err), each(problems), each(p.checkAuth(key)))...)
+	members, _ := strictjson.Object(m.Value) // eachMember has its error
+	return key, p, errors.Join(slices.Concat(
+		each(err), each(problems), each(p.checkAuth(key)), each(p.checkTo(key, len(members))),
+	)...)
 }
 
 // parsePattern returns the key of a pattern in [Profiles], and the scope if the pattern names a port.

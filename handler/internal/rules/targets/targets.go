@@ -39,6 +39,9 @@ type Profile struct {
 	Rate     rate.Limit
 	Burst    int
 	RateText string
+	// To is the scheme, the host and the port to which calls are made instead; nil if the target has not moved. Such a
+	// profile has nothing else.
+	To *url.URL
 	// History is what is kept of calls that have ended; empty means that the setting applies.
 	History History
 	// Timeout is the longest duration of a call; 0 means that the setting applies.

@@ -3,6 +3,7 @@ package targets_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -186,6 +187,9 @@ func TestLongestTimeout(t *testing.T) {
 // oauth2 is a valid credential, and auth a file with one.
 const oauth2 = `{"tokenUrl":"https://l.example/t","clientId":"c","clientSecret":"$KEY"}`
 
+// moves returns a file with a host that has moved.
+func moves(to string) string { return `{"a.example":{"to":` + to + `}}` }
+
 func auth(value string) string { return `{"a.example":{"auth":` + value + `}}` }
 
 // TestProblems: each error names the pattern and the member, and says what is wrong.
@@ -218,7 +222,7 @@ func TestProblems(t *testing.T) {
 		{
 			star(`"concurency":2`),
 			`"*": concurency: unknown member: the members are auth, breaker, concurrency, headers, ` +
-				`history, rate, retry, statuses, timeout; did you mean concurrency?`,
+				`history, rate, retry, statuses, timeout, to; did you mean concurrency?`,
 		},
 		{star(`"rate":"1/s","rate":"2/s"`), `"*": rate: appears twice`},
 		{star(`"concurrency":0`), `"*": concurrency: want a whole number from 1 to 10000`},
@@ -247,6 +251,20 @@ func TestProblems(t *testing.T) {
 		{star(`"statuses":{"reject":[299]}`), `"*": statuses.reject[0]: 2xx means delivered`},
 		{star(`"statuses":{"retry":[404,409],"reject":[410,409]}`), `"*": statuses.reject[1]: 409 is in both lists`},
 		{star(`"statuses":{"rejct":[404]}`), `"*": statuses.rejct: unknown member: the members are reject, retry`},
+		{star(`"to":"https://b.example"`), `"*": to: is for one host: * and *.suffix name many`},
+		{`{"*.a.example":{"to":"https://b.example"}}`, `"*.a.example": to: is for one host`},
+		{moves(`"https://b.example","timeout":"1s"`), `"a.example": to: takes the place of the other members`},
+		{moves(`"b.example"`), `"a.example": to: want an absolute http or https URL`},
+		{moves(`"https://b.example/x"`), `"a.example": to: want a scheme, a host and perhaps a port`},
+		{moves(`"https://b.example?"`), `"a.example": to: want a scheme, a host`},
+		{moves(`"https://u:` + canary + `@b.example"`), `"a.example": to: want a scheme, a host`},
+		{moves(`"http://b.example"`), `"a.example": to: leads from https to http: want https, or the port`},
+		{`{"a.example:443":{"to":"http://b.example"}}`, `"a.example:443": to: leads from https to http`},
+		{moves(`"https://A.example.:8443"`), `"a.example": to: leads to itself`},
+		{
+			`{"a.example":{"to":"https://b.example"},"b.example:443":{"to":"https://c.example"}}`,
+			`"a.example": to: b.example is moved itself, by the pattern "b.example:443": name its new host`,
+		},
 		{star(`"headers":{"X-Api-Key":"` + canary + `"}`), `"*": headers.X-Api-Key: may be secret`},
 		{star(`"headers":{"authorization":["$KEY","Bearer $KEY"]}`), `"*": headers.authorization: may be secret`},
 		{star(`"headers":{"X-A":"$KEY ` + canary + `"}`), `"*": headers.X-A: want "$NAME": `},
@@ -453,4 +471,33 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestMoved: scheme, host and port of the URL are the new ones, and a Host header for the old host goes.
+func TestMoved(t *testing.T) {
+	profiles := mustParse(t, `{"a.example":{"to":"https://b.example:8443"},"a.example:80":{"to":"http://c.example/"}}`)
+	for _, c := range []struct{ url, host, want, wantHost, refusal string }{
+		{"https://u:p@A.example./x%2Fy?q=1", "", "https://u:p@b.example:8443/x%2Fy?q=1", "", ""},
+		{"https://a.example", "A.EXAMPLE:443", "https://b.example:8443", "", ""},
+		{"https://a.example", "front.example", "https://b.example:8443", "front.example", ""},
+		{"https://a.example", "a.example:8443", "https://b.example:8443", "a.example:8443", ""},
+		{"http://a.example/x", "a.example", "http://c.example/x", "", ""},
+		{"http://a.example:8080/x", "", "https://b.example:8443/x", "", ""},
+		{"https://a.example:80/x", "", "http://c.example/x", "", targets.DowngradeRefusal},
+		{"https://b.example:8443/x", "", "", "", ""},
+		{"https://x.a.example/x", "", "", "", ""},
+	} {
+		target, err := envelope.ParseURL(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved, refusal := profiles.Moved(envelope.Call{Target: target, Host: c.host, Method: "PUT"})
+		if moved == nil {
+			moved = &envelope.Call{Target: &url.URL{}}
+		}
+		if moved.Target.String() != c.want || moved.Host != c.wantHost || refusal != c.refusal || target.String() != c.url {
+			t.Errorf("%s, Host %q: got %v, Host %q, %q; want %s, Host %q", c.url, c.host, moved.Target, moved.Host,
+				refusal, c.want, c.wantHost)
+		}
+	}
 }

@@ -225,7 +225,8 @@ func check(r message.Rules, content []byte, messageID, run string, now time.Time
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
 	}
 	// The handler judges addresses when it calls.
-	if refusal := r.Guard.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host); refusal != "" {
+	call := in.Call()
+	if refusal := cmp.Or(in.Refused, r.Guard.JudgeCall(call.Target, call.Host)); refusal != "" {
 		return fmt.Errorf("the target must not be called: %s", refusal)
 	}
 	return nil
