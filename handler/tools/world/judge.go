@@ -418,7 +418,9 @@ func (w *World) deadlineOf(m *message) time.Duration {
 
 // refused reports whether a target has refused connections: such a call is an attempt that the target does not see.
 func (w *World) refused(host string) bool {
-	return slices.ContainsFunc(w.troubles, func(t trouble) bool { return t.host == host && t.mode == refuses })
+	return slices.ContainsFunc(w.troubles, func(t trouble) bool {
+		return (t.host == host || host == moving && t.host == secured) && t.mode == refuses
+	})
 }
 
 // keeperTime is longer than until the keeper has kept a message from expiring: it may have claimed it for 5 minutes.
@@ -446,7 +448,7 @@ func (w *World) judgeLetter(m *message, letter letter) {
 func (w *World) hadTime(m *message) bool {
 	from := max(m.at, m.notBefore)
 	for _, t := range w.troubles {
-		if t.host == m.host {
+		if t.host == m.host || m.host == moving && t.host == secured {
 			from = max(from, t.to)
 		}
 	}

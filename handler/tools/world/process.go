@@ -27,7 +27,9 @@ type process struct {
 	holder string
 	// ahead is how far its clock is ahead of the time of the world.
 	ahead time.Duration
-	dead  chan struct{}
+	// isMoved says that the host moving has moved in the settings with which the process started.
+	isMoved bool
+	dead    chan struct{}
 
 	mu          sync.Mutex
 	isDead      bool
@@ -35,7 +37,11 @@ type process struct {
 }
 
 func (w *World) newProcess(c class, name string, ahead time.Duration) *process {
-	return &process{world: w, name: name, class: c, holder: name, ahead: ahead, dead: make(chan struct{})}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return &process{
+		world: w, name: name, class: c, holder: name, ahead: ahead, isMoved: w.isMoved, dead: make(chan struct{}),
+	}
 }
 
 // isGone reports whether the process was killed. Then it returns only at the end of the world.
@@ -100,6 +106,34 @@ func (p *process) Write(text []byte) (int, error) {
 func (p *process) queues() link { return link{p, p.world.store} }
 func (p *process) rows() tables { return tables{p, p.world.tables} }
 
+// targets returns targets.json.
+func (w *World) targets() string {
+	of := `{"headers":{"X-Profile":"$OLD_PROFILE"}}`
+	if w.isMoved {
+		of = `{"to":"http://` + secured + `"}`
+	}
+	return fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/m","burst":%d}},
+		%q:{"headers":{"X-Profile":"$PROFILE"}},%q:{"breaker":{"minDelay":"1s","maxDelay":"10s"}},%q:%s}`,
+		narrow, narrowConcurrency, metered, meteredRate, meteredBurst, secured, probed, moving+":80", of)
+}
+
+// deploy deploys another targets.json from time to time. Processes that run keep theirs.
+func (w *World) deploy() {
+	for _, at := range w.deploys {
+		if !w.until(at) {
+			return
+		}
+		w.mu.Lock()
+		w.isMoved = !w.isMoved
+		err := os.WriteFile(filepath.Join(w.folder, "app", "targets.json"), []byte(w.targets()), 0o600)
+		w.mu.Unlock()
+		if err != nil {
+			w.broken("deploy: %v", err)
+		}
+		w.tell("operator", "deployed: %s is moved: %v", moving, w.isMoved)
+	}
+}
+
 // writeApp writes the app folder.
 func (w *World) writeApp() error {
 	s := w.settings
@@ -127,9 +161,7 @@ func (w *World) writeApp() error {
 		"retry.json":                       `{"fast":{"schedule":["4s","45s","2m"]}}`,
 		"routes.json": `{"orders-in":{"url":"http://a.example/do/route",
 			"contentType":"text/plain"}}`,
-		"targets.json": fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/m","burst":%d}},
-			%q:{"headers":{"X-Profile":"$PROFILE"}},%q:{"breaker":{"minDelay":"1s","maxDelay":"10s"}}}`,
-			narrow, narrowConcurrency, metered, meteredRate, meteredBurst, secured, probed),
+		"targets.json": w.targets(),
 	} {
 		path := filepath.Join(app, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -148,7 +180,8 @@ func (w *World) environ() []string {
 	environ := []string{
 		"AzureWebJobsStorage=UseDevelopmentStorage=true", "GOMEMLIMIT=off", "ASYNC_CALLER_APP=shop",
 		"FUNCTIONS_CUSTOMHANDLER_PORT=1", "FUNCTIONS_APP_ROOT_PATH=" + filepath.Join(w.folder, "app"),
-		"PROFILE=" + profileSecret, "ASYNC_CALLER_RETRY=fast", "ASYNC_CALLER_TARGETS_DENY=" + denied,
+		"PROFILE=" + profileSecret, "OLD_PROFILE=" + profileSecret + "-old", "ASYNC_CALLER_RETRY=fast",
+		"ASYNC_CALLER_TARGETS_DENY=" + denied,
 		"ASYNC_CALLER_CALL_TIMEOUT=" + s.callTimeout.String(), "ASYNC_CALLER_EXPIRATION=" + s.expiration.String(),
 	}
 	if s.update {

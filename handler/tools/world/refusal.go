@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -31,10 +32,12 @@ func (w *World) judgeRefusal(instance, text string) {
 	var about struct {
 		Reason decision.Reason
 		Host   string `json:"target_host"`
+		Moved  string `json:"moved_to"`
 		ID     string `json:"request_id"`
 	}
 	_ = json.Unmarshal([]byte(text), &about)
 	const settled = time.Minute // the line is written when its message is settled
+	about.Host = cmp.Or(about.Moved, about.Host)
 	now, of := w.now(), instanceAndHost{instance, about.Host}
 	switch about.Reason { //nolint:exhaustive // the others are about a call that was made, or about none
 	case decision.Paused:

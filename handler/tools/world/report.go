@@ -455,10 +455,11 @@ func (w *World) judgeSelected(j *job, s journal.Step) {
 	isPoison := strings.HasSuffix(s.Take.Queue, poisonSuffix)
 	wantsPoison := j.command == retryLetters || j.command == deleteLetters
 	v := versionOf(decoded(text))
+	isMoved := v.host == moving && j.host == secured // rows have both hosts
 	switch {
 	case isPoison != wantsPoison:
 		w.untrue(s.RequestID, "%s was about a message on %s", j.command, s.Take.Queue)
-	case j.host != "" && v.isKnown && v.host != j.host && s.Take.Queue != routedQueue+poisonSuffix:
+	case j.host != "" && v.isKnown && v.host != j.host && !isMoved && s.Take.Queue != routedQueue+poisonSuffix:
 		w.untrue(s.RequestID, "%s of calls to %s was about one to %s", j.command, j.host, v.host)
 	case len(j.ids) > 0 && !slices.Contains(j.ids, s.RequestID):
 		w.untrue(s.RequestID, "%s was about %v", j.command, j.ids)

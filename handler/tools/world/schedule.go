@@ -23,6 +23,8 @@ type Schedule struct {
 	troubles  []trouble
 	acts      []act
 	operators int
+	// deploys are when another targets.json is deployed: the host moving has moved in each second one.
+	deploys []time.Duration
 	// sharesJournals says that the operators use the same folder.
 	sharesJournals bool
 }
@@ -148,6 +150,7 @@ const (
 	denied  = "denied.example"  // must not be called
 	probed  = "probed.example"  // is tried again a few seconds after its breaker opened
 	pausing = "pausing.example" // is paused by operators
+	moving  = "moving.example"  // has a secret header, or is moved to the host secured
 )
 
 // The limits of targets.json.
@@ -176,7 +179,7 @@ func NewSchedule(seed uint64) Schedule {
 	}
 	hosts := []string{
 		"a.example", "a.example", probed, secured, secured, narrow, narrow, metered, metered, pausing,
-		pausing,
+		pausing, moving, moving,
 	}
 	isCrowded := g.chance(0.35)
 	if isCrowded { // most calls go to one target, many at the same time, and often it does not answer for minutes
@@ -205,6 +208,9 @@ func NewSchedule(seed uint64) Schedule {
 		s.troubles = append(s.troubles, g.trouble(s.Calm))
 	}
 	s.acts = g.acts(&s)
+	for at := g.between(0, s.Calm/2); at < s.Calm; at += g.between(time.Minute, s.Calm/2) {
+		s.deploys = append(s.deploys, at)
+	}
 	return s
 }
 

@@ -194,8 +194,9 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 		w.brokenLocked("%s: a call to %s that nobody has sent", token, r.URL.Path)
 		return a
 	}
-	if r.Header.Get("X-Profile") != "" && p.host != secured {
-		w.brokenLocked("docs/targets.md: %s: the header of a profile of another host at %s", token, p.host)
+	if r.Header.Get("X-Profile") != profileOf(p.host) {
+		w.brokenLocked("docs/targets.md: %s: the header X-Profile at %s is %q", token, p.host,
+			r.Header.Get("X-Profile"))
 	}
 	if a.isHop && (r.Method != m.method || body != m.body) {
 		w.brokenLocked("docs/retry.md: %s: behind a redirect: %s with %d bytes, not %s with %d", token, r.Method,
@@ -340,7 +341,7 @@ func (w *World) judgeCall(m *message, token string, attempt int, p *peer, r *htt
 		return
 	}
 	switch {
-	case p.host != m.host, r.Method != m.method, r.URL.RequestURI() != m.path, body != m.body:
+	case p.host != p.process.calledFor(m.host), r.Method != m.method, r.URL.RequestURI() != m.path, body != m.body:
 		w.brokenLocked("docs/envelope.md: %s: another call than was sent: %s %s%s with %d bytes", token, r.Method,
 			p.host, r.URL.Path, len(body))
 	case r.Header.Get("X-Secret") != m.header.Get("X-Secret"),
@@ -348,8 +349,6 @@ func (w *World) judgeCall(m *message, token string, attempt int, p *peer, r *htt
 		w.brokenLocked("docs/envelope.md: %s: a header of the call is missing", token)
 	case r.Header.Get("X-Edited") != m.header.Get("X-Edited"):
 		w.brokenLocked("docs/calls.md: %s: the header of an edit is %q", token, r.Header.Get("X-Edited"))
-	case p.host == secured && r.Header.Get("X-Profile") != profileSecret:
-		w.brokenLocked("docs/targets.md: %s: the header of the profile is missing", token)
 	case m.deadline > 0 && now >= m.deadline+w.drift()+time.Second && l.lives == 0:
 		w.brokenLocked("docs/retry.md: %s: called at %v, after its deadline %v", token, now, m.deadline)
 	case m.notBefore > 0 && now < m.notBefore-w.drift() && l.lives == 0:
@@ -372,6 +371,25 @@ func (w *World) judgeCall(m *message, token string, attempt int, p *peer, r *htt
 			}
 		}
 	}
+}
+
+// profileOf returns the header of the profile of a host.
+func profileOf(host string) string {
+	switch host {
+	case secured:
+		return profileSecret
+	case moving:
+		return profileSecret + "-old"
+	}
+	return ""
+}
+
+// calledFor returns the host that a process calls for a host.
+func (p *process) calledFor(host string) string {
+	if host == moving && p.isMoved {
+		return secured
+	}
+	return host
 }
 
 // isKeptAlready reports whether the history has had a call as delivered for some seconds, and can be asked.

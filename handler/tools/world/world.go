@@ -58,6 +58,8 @@ type World struct {
 	// kept are the tokens that the history has as delivered, and when.
 	kept           map[string]time.Duration
 	isLimitChanged bool
+	// isMoved says that the host moving has moved.
+	isMoved bool
 	// tableFaultAt is when a request to a table failed latest, and aliveAt when the log said so.
 	tableFaultAt, aliveAt time.Duration
 	records
@@ -220,6 +222,7 @@ func (w *World) Play() (problems []string, err error) {
 	for _, m := range w.messages {
 		w.running.Go(func() { w.send(m) })
 	}
+	w.running.Go(w.deploy)
 	w.operate()
 	w.until(w.Calm)
 	w.tell("world", "calm")

@@ -525,7 +525,8 @@ func (p *play) sayHistory() {
 			p.must(err)
 			for _, e := range found {
 				fmt.Fprintf(&p.out, "history %s %s %s at %s: %s %s %d, attempts %d, trail %d, ended %v, trace %s, "+
-					"in %s\n", e.RequestID, e.Queue, e.MessageID, strings.TrimSuffix(e.TargetHost+" moved to "+e.MovedTo, " moved to "), e.Action, e.Reason, e.Status,
+					"in %s\n", e.RequestID, e.Queue, e.MessageID,
+					strings.TrimSuffix(e.TargetHost+" moved to "+e.MovedTo, " moved to "), e.Action, e.Reason, e.Status,
 					e.Attempts, len(e.Trail), p.since(e.EndedAt), e.TraceID, e.Table)
 			}
 		}

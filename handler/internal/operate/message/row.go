@@ -50,7 +50,8 @@ func FromRow(r record.Row) Recorded {
 // deadline, which do not matter any more.
 func ToRow(m Message, content []byte) record.Row {
 	return record.Row{
-		Key: storage.Key{Partition: m.Queue, ID: m.ID}, RequestID: m.RequestID, Method: m.Method, TargetHost: m.Host, MovedTo: m.MovedTo,
+		Key: storage.Key{Partition: m.Queue, ID: m.ID}, RequestID: m.RequestID, Method: m.Method, TargetHost: m.Host,
+		MovedTo:     m.MovedTo,
 		PathPattern: m.PathPattern, Reason: m.Reason, Status: int(m.Status), Cause: m.Detail, Answer: m.Answer,
 		Attempts: m.Attempts, Organization: m.Organization, Environment: m.Environment, Content: content,
 		Since: m.Since, InsertedAt: m.InsertedAt, ExpiresAt: m.ExpiresAt, Main: m.Main, Format: string(m.Format),

@@ -246,7 +246,8 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	terminal.PrintField(out, "correlation id", e.CorrelationID)
 	terminal.PrintLine(out, "call", "%s %s", e.Method, e.Target)
 	if e.MovedTo != "" {
-		terminal.PrintLine(out, "moved to", "%s (targets.json), with the sender's own headers, query and body", e.MovedTo)
+		terminal.PrintLine(out, "moved to", "%s (targets.json), which gets the sender's headers, query and body",
+			e.MovedTo)
 	}
 	if e.RefusedIfShort != "" {
 		terminal.PrintLine(out, "", "if only the handler's search list knows the host, %s", e.RefusedIfShort)

@@ -73,8 +73,8 @@ func (p *Profile) setTo(value json.RawMessage) error {
 	return nil
 }
 
-// checkTo returns the problem of a profile that moves calls with its pattern, of which key is the key in [Profiles], and
-// with its number of members.
+// checkTo returns the problem of a profile that moves calls with its pattern, of which key is the key in [Profiles],
+// and with its number of members.
 func (p *Profile) checkTo(key string, members int) error {
 	var problem string
 	switch {

@@ -495,7 +495,8 @@ func TestMoved(t *testing.T) {
 		if moved == nil {
 			moved = &envelope.Call{Target: &url.URL{}}
 		}
-		if moved.Target.String() != c.want || moved.Host != c.wantHost || refusal != c.refusal || target.String() != c.url {
+		isRight := moved.Target.String() == c.want && moved.Host == c.wantHost && refusal == c.refusal
+		if !isRight || target.String() != c.url {
 			t.Errorf("%s, Host %q: got %v, Host %q, %q; want %s, Host %q", c.url, c.host, moved.Target, moved.Host,
 				refusal, c.want, c.wantHost)
 		}
