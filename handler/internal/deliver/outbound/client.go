@@ -113,15 +113,20 @@ func (c *Client) do(
 	ctx context.Context, e *envelope.Envelope, profile targets.Profile, timer *time.Timer,
 ) decision.Outcome {
 	var dropped atomic.Bool
+	var latest atomic.Pointer[targetConn]
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			if connection, ok := info.Conn.(*targetConn); ok {
 				connection.requested.Store(&dropped)
+				latest.Store(connection)
 			}
 		},
 	})
 	response, h, err := c.send(traced, e, profile)
 	if err != nil {
+		if connection := latest.Load(); connection != nil {
+			err = errors.Join(err, connection.certificate.err())
+		}
 		return failure(ctx, err)
 	}
 	defer response.Body.Close()
@@ -217,6 +222,10 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 	noToken, isNoToken := errors.AsType[*NoTokenError](err)
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	certificate, _ := errors.AsType[x509.CertificateInvalidError](err)
+	wanted := ""
+	if asked, isAsked := errors.AsType[*certificateError](err); isAsked {
+		wanted = certificateDetail(asked, err)
+	}
 	op := ""
 	if network, ok := errors.AsType[*net.OpError](err); ok {
 		op = network.Op
@@ -256,6 +265,8 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureBadURL, "the URL cannot be called"
 	case isTimeout(err):
 		return decision.FailureTimeout, "connecting took too long"
+	case wanted != "":
+		return decision.FailureTLS, wanted
 	case errors.Is(err, errHandshake), is[tls.AlertError](err), is[tls.RecordHeaderError](err),
 		op == "remote error", op == "local error":
 		return decision.FailureTLS, handshakeDetail(err)

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"asynccaller/handler/internal/plain/socket"
 )
@@ -15,6 +17,60 @@ var errHandshake = errors.New("the TLS handshake failed")
 
 // oldTLS says in words what several servers say in different ways.
 const oldTLS = "the target accepts neither TLS 1.2 nor TLS 1.3"
+
+// asked says what a target has asked for on a connection.
+type asked struct {
+	// is says that it has asked for a client certificate, and isAnswered that something has come after the handshake.
+	is, isAnswered atomic.Bool
+	// presented names the certificate that it gets; empty if there is none.
+	presented string
+}
+
+// err returns why the connection has ended, if that can be the certificate: the target has asked for one, and has not
+// answered since.
+func (a *asked) err() error {
+	if a == nil || !a.is.Load() || a.isAnswered.Load() {
+		return nil
+	}
+	return &certificateError{a.presented}
+}
+
+// certificateError marks an error of a connection whose target has asked for a certificate.
+type certificateError struct{ presented string }
+
+func (e *certificateError) Error() string { return "the target has asked for a client certificate" }
+
+// certificateAlerts are the alerts by which servers refuse a certificate, or say that they want one.
+var certificateAlerts = []string{
+	"handshake failure", "bad certificate", "unsupported certificate", "revoked certificate", "expired certificate",
+	"unknown certificate", "unknown certificate authority", "access denied", "certificate required",
+}
+
+// certificateDetail returns a text for people about a connection that has ended after its target had asked for a
+// certificate; empty if the error says another reason.
+func certificateDetail(e *certificateError, err error) string {
+	network, isNetwork := errors.AsType[*net.OpError](err)
+	isAlert := isNetwork && network.Op == "remote error"
+	about := "a client certificate is wanted"
+	if e.presented != "" {
+		about = "the target refused the certificate " + e.presented
+	}
+	switch {
+	case isAlert:
+		name := strings.TrimPrefix(network.Err.Error(), "tls: ")
+		if !slices.Contains(certificateAlerts, name) {
+			return ""
+		}
+		return about + " (alert " + name + ")"
+	case isTimeout(err):
+		return ""
+	}
+	about = "the target asked for a client certificate, got none, and closed the connection"
+	if e.presented != "" {
+		about = "the target asked for a client certificate, got " + e.presented + ", and closed the connection"
+	}
+	return about
+}
 
 // handshakeDetail returns a text for people about a TLS handshake that failed. The text has nothing that the target
 // wrote.

@@ -31,6 +31,8 @@ var (
 // refuses, and tells net/http in a form that net/http accepts where the body ends.
 type targetConn struct {
 	net.Conn
+	// certificate says whether the target has asked for one; nil without TLS.
+	certificate *asked
 	// requested is set while a request has begun, whose answer comes next. It is set to true if lines are left out.
 	requested atomic.Pointer[atomic.Bool]
 	head      head
@@ -48,6 +50,9 @@ func (c *targetConn) Read(p []byte) (int, error) {
 			return 0, c.err
 		}
 		n, err := c.Conn.Read(p)
+		if n > 0 && c.certificate != nil {
+			c.certificate.isAnswered.Store(true)
+		}
 		if dropped := c.requested.Swap(nil); dropped != nil {
 			c.head = head{inside: true, dropped: dropped}
 		}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/proxy"
 
 	"asynccaller/handler/internal/rules/guard"
+	"asynccaller/handler/internal/rules/targets"
 )
 
 // tunnelTimeout limits how long a proxy may take to connect to a target. A proxy first resolves the name.
@@ -81,7 +82,7 @@ func (t *guardedTransport) dialProxy(ctx context.Context) (net.Conn, error) {
 	connection, err := t.connect(ctx, "tcp", address)
 	if err == nil && t.proxy.url().Scheme == "https" {
 		host, _, _ := net.SplitHostPort(address)
-		connection, err = t.secure(ctx, connection, host)
+		connection, err = t.secure(ctx, connection, host, targets.Identity{}, &asked{})
 	}
 	if err != nil {
 		return nil, &net.OpError{Op: proxyConnect, Net: "tcp", Err: err}

@@ -31,6 +31,7 @@ func (c *Client) send(
 	if err != nil {
 		return nil, held{}, err
 	}
+	h.identity = c.profiles.IdentityFor(e.Call.Target, &e.Call)
 	request, added, err := newRequest(ctx, e, profile, h)
 	if err != nil {
 		return nil, held{}, err
@@ -59,14 +60,19 @@ func (c *Client) send(
 // holdBehind gives the request behind a redirect the credential of its own target, unless it is for the same host and
 // port as the request before, whose token it has. Without a credential the request has none.
 func (c *Client) holdBehind(before, next *http.Request, h held) (held, error) {
+	if targets.Address(before.URL) != targets.Address(next.URL) {
+		h.identity = c.profiles.IdentityFor(next.URL, nil)
+	}
 	if c.staysInProfile(before.URL, next.URL) {
 		return h, nil
 	}
+	identity := h.identity
 	call := envelope.Call{Target: next.URL, Method: next.Method, Host: next.Host, Header: http.Header{}}
 	for name, values := range next.Header {
 		call.Header[http.CanonicalHeaderKey(name)] = values
 	}
 	h, err := c.hold(next.Context(), &call, h.sent)
+	h.identity = identity
 	h.set(next.Header)
 	return h, behindRedirect(err)
 }

@@ -46,6 +46,8 @@ type held struct {
 	token      secret.Text
 	// sent has the secrets of all requests so far: any answer may repeat them.
 	sent []secret.Text
+	// identity is that of the connection.
+	identity targets.Identity
 	// early is why the token, which the target has refused, can only be replaced later; empty if it can be, or cannot.
 	early string
 }
@@ -86,7 +88,7 @@ func replace(header http.Header, name, value string) {
 // exchange sends a request. If the target refuses the token of an OAuth 2 credential, it sends the request again with
 // another token, and returns that request. Managed identities are left out: the platform keeps their tokens for a day.
 func (c *Client) exchange(request *http.Request, h *held) (*http.Request, *http.Response, error) {
-	response, err := c.transport.RoundTrip(request)
+	response, err := c.transport.send(request, h.identity)
 	isRefused := err == nil && response.StatusCode == http.StatusUnauthorized &&
 		h.token != "" && h.credential.Kind == targets.OAuth2
 	if !isRefused {

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/rules/guard"
+	"asynccaller/handler/internal/rules/targets"
 )
 
 // refusedError is the error for a target that the rules refuse. Its text names the rule.
@@ -71,12 +73,19 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 // no reader of a message accepts, neither ours nor Nexus's.
 var errStatus = errors.New("the status is below 100")
 
-// RoundTrip judges and sends one request: the first one, or one of a redirect. It ends the connection of a
-// protocol switch, which no timeout would end. A 407 of the proxy is no answer of the target: the operator can fix it.
+// RoundTrip sends a request as nobody.
 func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	return t.send(request, targets.Identity{})
+}
+
+// send judges and sends one request: the first one, or one of a redirect. It ends the connection of a
+// protocol switch, which no timeout would end. A 407 of the proxy is no answer of the target: the operator can fix it.
+func (t *guardedTransport) send(request *http.Request, identity targets.Identity) (*http.Response, error) {
 	if err := t.judge(request); err != nil {
 		return nil, err
 	}
+	original := request
+	request = identified(request, identity)
 	// An HTTP proxy reads the calls to http targets. To an https target it makes a tunnel.
 	proxyReads := t.rules.HTTPProxy && request.URL.Scheme == "http"
 	if proxyReads && request.Host != "" {
@@ -88,6 +97,7 @@ func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, err
 	if err != nil {
 		return nil, err
 	}
+	response.Request = original
 	if proxyReads && response.StatusCode == http.StatusProxyAuthRequired {
 		_ = response.Body.Close()
 		return nil, &proxyError{response.StatusCode}
@@ -101,6 +111,28 @@ func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, err
 		response.Body = http.NoBody
 	}
 	return response, nil
+}
+
+// identityKey is the key of the identity in the context of a request. A connection that is being made keeps the values
+// of the context of the request that wants it.
+type identityKey struct{}
+
+// keyMark ends the key of an identity before a host. No host has one.
+const keyMark = "|"
+
+// identified returns a request that shares connections only with those of the same identity: its URL has the key of
+// the identity before the host, by which net/http keeps connections apart in its one pool. dialTLS takes it off.
+func identified(request *http.Request, identity targets.Identity) *http.Request {
+	key := identity.Key()
+	if key == "" || request.URL.Scheme != "https" {
+		return request
+	}
+	of := request.WithContext(context.WithValue(request.Context(), identityKey{}, identity))
+	u := *request.URL
+	of.Host = cmp.Or(request.Host, u.Host)
+	u.Host = net.JoinHostPort(key+keyMark+u.Hostname(), guard.Port(&u))
+	of.URL = &u
+	return of
 }
 
 // judge checks the host name of a request before the request is sent, also on an existing connection. dial checks
@@ -275,16 +307,28 @@ func (t *guardedTransport) dialPlain(ctx context.Context, network, address strin
 
 // dialTLS connects for an https call. net/http would do the same, but without targetConn.
 func (t *guardedTransport) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
-	connection, err := t.dialTarget(ctx, network, address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	host, _, _ := net.SplitHostPort(address)
-	connection, err = t.secure(ctx, connection, host)
+	identity, _ := ctx.Value(identityKey{}).(targets.Identity)
+	key, name, hasKey := strings.Cut(host, keyMark)
+	if hasKey {
+		host = name
+	}
+	if hasKey && key != identity.Key() || !hasKey && identity.Key() != "" {
+		return nil, errors.New("a connection for another identity")
+	}
+	connection, err := t.dialTarget(ctx, network, net.JoinHostPort(host, port))
 	if err != nil {
 		return nil, err
 	}
-	return &targetConn{Conn: connection}, nil
+	secured := &targetConn{certificate: &asked{}}
+	secured.Conn, err = t.secure(ctx, connection, host, identity, secured.certificate)
+	if err != nil {
+		return nil, err
+	}
+	return secured, nil
 }
 
 // dialTarget connects to a target, through the proxy if there is one.
@@ -295,16 +339,33 @@ func (t *guardedTransport) dialTarget(ctx context.Context, network, address stri
 	return t.connect(ctx, network, address)
 }
 
-// secure makes the TLS handshake with a host. It closes the connection if that fails.
-func (t *guardedTransport) secure(ctx context.Context, connection net.Conn, host string) (net.Conn, error) {
+// secure makes the TLS handshake with a host, and notes whether the host asks for a certificate. It closes the
+// connection if that fails.
+func (t *guardedTransport) secure(
+	ctx context.Context, connection net.Conn, host string, identity targets.Identity, a *asked,
+) (net.Conn, error) {
 	config := t.base.TLSClientConfig.Clone()
 	config.ServerName = host
+	if identity.Authorities != nil {
+		config.RootCAs = identity.Authorities.Pool
+	}
+	if identity.Certificate != nil {
+		a.presented = identity.Certificate.Name
+	}
+	// By config.Certificates, crypto/tls would present none that the host does not say it wants. The host decides.
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		a.is.Store(true)
+		if identity.Certificate == nil {
+			return &tls.Certificate{}, nil
+		}
+		return identity.Certificate.Pair(), nil
+	}
 	secure := tls.Client(connection, config)
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = connection.Close()
-		return nil, errors.Join(errHandshake, err)
+		return nil, errors.Join(errHandshake, err, a.err())
 	}
 	return secure, nil
 }

@@ -59,9 +59,10 @@ type Status struct {
 	// Settings are the live settings of targets that are in force. SettingProblem says why that is unknown.
 	Settings       []Setting `json:"settings,omitempty"`
 	SettingProblem string    `json:"settingProblem,omitempty"`
-	// Moves and Credentials are those of targets.json.
-	Moves       []Move       `json:"moves,omitempty"`
-	Credentials []Credential `json:"credentials,omitempty"`
+	// Moves, Certificates and Credentials are those of targets.json.
+	Moves        []Move              `json:"moves,omitempty"`
+	Certificates []ClientCertificate `json:"certificates,omitempty"`
+	Credentials  []Credential        `json:"credentials,omitempty"`
 	// Limits says what becomes of the limits of targets.json if the table cannot be used; empty if it can, or if there
 	// are none.
 	Limits string `json:"limits,omitempty"`
@@ -258,7 +259,7 @@ func (q *QueueStatus) note(err error) {
 // are unknown.
 func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
 	settings := a.readSettings(ctx, s)
-	s.Moves, s.Credentials = a.Moves(), a.Credentials()
+	s.Moves, s.Certificates, s.Credentials = a.Moves(), a.Certificates(), a.Credentials()
 	queues, hosts, err := a.readScheduled(ctx, s, settings)
 	if err != nil {
 		s.RecordProblem = RecordProblem(err)

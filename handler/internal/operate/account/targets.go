@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/certificate"
 )
 
 // TargetStatus has the scheduled messages for a host, and how it fails in the eyes of each app that calls it.
@@ -106,6 +107,9 @@ func (a *Account) FileSettings() (listed []Setting) {
 		if profile.Auth != nil {
 			values["auth"] = text.Printable(profile.Auth.Credential.Name)
 		}
+		if c := profile.Certificate; c != nil {
+			values["certificate"] = ClientCertificate{pattern, c.Name, c.Subject, c.Ends}.Text()
+		}
 		if profile.To != nil {
 			values["to"] = profile.To.String()
 		}
@@ -179,6 +183,46 @@ func (a *Account) Moves() (listed []Move) {
 		listed = append(listed, Move{pattern, moves[pattern].String()})
 	}
 	return listed
+}
+
+// ClientCertificate is a certificate that targets.json gives to the targets of a pattern.
+type ClientCertificate struct {
+	Pattern string `json:"pattern"`
+	// Certificate is the variable that has it.
+	Certificate string `json:"certificate"`
+	// Subject and Ends are empty if the variable is not known here.
+	Subject string    `json:"subject,omitempty"`
+	Ends    time.Time `json:"ends,omitzero"`
+}
+
+// Certificates returns the certificates of targets.json, ordered by pattern.
+func (a *Account) Certificates() (listed []ClientCertificate) {
+	certificates := a.Rules.Decision.Profiles.Certificates()
+	for _, pattern := range slices.Sorted(maps.Keys(certificates)) {
+		c := certificates[pattern]
+		listed = append(listed, ClientCertificate{pattern, c.Name, c.Subject, c.Ends})
+	}
+	return listed
+}
+
+// Text says in a few words which certificate it is.
+func (c ClientCertificate) Text() string {
+	if c.Ends.IsZero() {
+		return c.Certificate
+	}
+	return fmt.Sprintf("%s to %s (%s)", c.Certificate, c.Ends.Format(time.DateOnly), c.Subject)
+}
+
+// Warning says that the certificate has ended or will soon; empty if it will not, or that is not known.
+func (c ClientCertificate) Warning(now time.Time) string {
+	days := certificate.Certificate{Ends: c.Ends}.DaysLeft(now)
+	switch {
+	case c.Ends.IsZero() || days >= certificate.SoonDays:
+		return ""
+	case days < 0:
+		return "has ended: renew it"
+	}
+	return fmt.Sprintf("ends in %d days: renew it", days)
 }
 
 // Credential is a credential that targets.json gives to the targets of a pattern.

@@ -69,6 +69,9 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 			queues = a.Functions.QueueNames()
 		}
 	}
+	if a.SettingsErr == nil {
+		report.certificates(a.Settings.Rules.Profiles)
+	}
 	report.problems("connection", a.ConnectionErr, "correct the setting, in the app and in this environment", "valid")
 	if a.ConnectionErr != nil {
 		report.skip("storage, clock, permissions, queues, encoding and heartbeats")

@@ -218,6 +218,16 @@ func (s *session) printSettings(status account.Status) {
 	if more := len(status.Moves) - mostSettings; more > 0 {
 		terminal.PrintLine(s.out, "moved", "%s more: `async-caller targets list`", format.Number(more))
 	}
+	for _, c := range status.Certificates[:min(len(status.Certificates), mostSettings)] {
+		warning := c.Warning(status.At)
+		if warning != "" {
+			warning = ", " + warning
+		}
+		terminal.PrintLine(s.out, "certificate", "%s: %s%s", c.Pattern, c.Text(), warning)
+	}
+	if more := len(status.Certificates) - mostSettings; more > 0 {
+		terminal.PrintLine(s.out, "certificate", "%s more: `async-caller targets list`", format.Number(more))
+	}
 	for _, c := range status.Credentials[:min(len(status.Credentials), mostSettings)] {
 		terminal.PrintLine(s.out, "credential", "%s: %s", c.Pattern, text.Printable(c.Credential))
 	}

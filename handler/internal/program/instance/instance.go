@@ -6,9 +6,11 @@ import (
 	"context"
 	"io"
 	stdlog "log"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -31,6 +33,7 @@ import (
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -121,6 +124,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 	i.Tasks = c.timers(i.records).tasks(stopping)
 	i.Turns = heartbeat.NewTurns(c.App.Name(), i.records.shared.Table())
 	i.records.settings.Read(stopping, firstRead)
+	warnOfCertificates(c.App.Settings.Rules.Profiles, log)
 	return i
 }
 
@@ -188,6 +192,19 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 		return nil
 	}
 	return history.New(tables, c.App.Settings.HistoryRetention, log)
+}
+
+// warnOfCertificates writes a line about each client certificate that has ended. It is presented all the same: the target
+// decides.
+func warnOfCertificates(profiles targets.Profiles, log zerolog.Logger) {
+	certificates := profiles.Certificates()
+	for _, pattern := range slices.Sorted(maps.Keys(certificates)) {
+		c := certificates[pattern]
+		if c.DaysLeft(time.Now()) < 0 {
+			log.Warn().Str("pattern", pattern).Str("certificate", c.Name).Time("ended", c.Ends).
+				Msg("a client certificate has ended")
+		}
+	}
 }
 
 // openCredentials returns the tokens for the calls of a client, or nil if no target has a credential.

@@ -21,6 +21,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/rules/certificate"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -129,8 +130,13 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		}
 	}
 	if err == nil { // otherwise the alert must learn that nobody watches the queues
-		log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.InHoldMode()).
-			Msg("alive")
+		line := log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).
+			Bool("hold_mode", t.InHoldMode())
+		if first := firstToEnd(status.Certificates); first != nil {
+			line.Int("certificate_days", certificate.Certificate{Ends: first.Ends}.DaysLeft(status.At)).
+				Str("certificate", first.Certificate)
+		}
+		line.Msg("alive")
 	}
 	waiting := 0
 	for _, q := range status.Queues {
@@ -178,6 +184,16 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		}
 	}
 	return text, errors.Join(err, appErr, beatErr, compareErr, dropErr)
+}
+
+// firstToEnd returns the certificate that ends first; nil if there is none.
+func firstToEnd(all []account.ClientCertificate) (first *account.ClientCertificate) {
+	for i, c := range all {
+		if first == nil || c.Ends.Before(first.Ends) {
+			first = &all[i]
+		}
+	}
+	return first
 }
 
 // maxPauseLines limits the lines about pauses. The text of the task has the number of all.

@@ -367,6 +367,10 @@ func profileText(p targets.Profile) string {
 		add(p.Statuses[status], "retry status %d", status)
 		add(!p.Statuses[status], "reject status %d", status)
 	}
+	if c := p.Certificate; c != nil {
+		add(true, "certificate %s", c.Name)
+	}
+	add(p.Authorities != nil, "authorities of its own")
 	for _, name := range slices.Sorted(maps.Keys(p.Headers)) {
 		add(true, "header %s", p.Spelling.Of(name))
 	}

@@ -99,6 +99,8 @@ func parseEntry(
 	problems := eachMember(m.Value, map[string]func(json.RawMessage) error{
 		"auth":        func(value json.RawMessage) error { return p.setAuth(value, getenv) },
 		"breaker":     p.Breaker.set,
+		"ca":          func(value json.RawMessage) error { return p.setAuthorities(value, getenv) },
+		"certificate": func(value json.RawMessage) error { return p.setCertificate(value, getenv) },
 		"concurrency": into(&p.Concurrency, wholeNumber(maxConcurrency)),
 		"headers":     func(value json.RawMessage) error { return p.setHeaders(value, getenv) },
 		"history":     into(&p.History, parseHistory),
@@ -110,7 +112,7 @@ func parseEntry(
 	})
 	members, _ := strictjson.Object(m.Value) // eachMember has its error
 	return key, p, errors.Join(slices.Concat(
-		each(err), each(problems), each(p.checkAuth(key)), each(p.checkTo(key, len(members))),
+		each(err), each(problems), each(p.checkAuth(key)), each(p.checkTo(key, len(members))), each(p.checkTLS(key)),
 	)...)
 }
 
@@ -407,8 +409,17 @@ func headerValue(
 	return text, false, nil
 }
 
-// resolve returns the value of an environment variable; empty if there is no environment.
+// resolve returns the value of an environment variable that a header can have; empty if there is no environment.
 func resolve(name string, getenv func(string) string) (string, error) {
+	value, err := lookUp(name, getenv)
+	if err == nil && !httpguts.ValidHeaderFieldValue(value) {
+		return "", fmt.Errorf("the environment variable %s holds a line break or another control character", name)
+	}
+	return value, err
+}
+
+// lookUp returns the value of an environment variable; empty if there is no environment.
+func lookUp(name string, getenv func(string) string) (string, error) {
 	if !variable.ValidName(name) {
 		return "", errors.New(`want "$NAME": letters, digits and _ after the $, and nothing else`)
 	}
@@ -416,11 +427,8 @@ func resolve(name string, getenv func(string) string) (string, error) {
 		return "", nil
 	}
 	value := getenv(name)
-	switch {
-	case value == "":
+	if value == "" {
 		return "", fmt.Errorf("the environment variable %s is not set: add it to the app settings", name)
-	case !httpguts.ValidHeaderFieldValue(value):
-		return "", fmt.Errorf("the environment variable %s holds a line break or another control character", name)
 	}
 	return value, nil
 }

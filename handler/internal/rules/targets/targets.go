@@ -17,6 +17,7 @@ import (
 
 	"asynccaller/handler/internal/plain/secret"
 	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/certificate"
 	"asynccaller/handler/internal/rules/dotnet"
 	"asynccaller/handler/internal/rules/guard"
 	"asynccaller/handler/internal/rules/retry"
@@ -58,8 +59,12 @@ type Profile struct {
 	// Secrets are what must not be shown of the headers.
 	Secrets []secret.Text
 	// Auth is nil if calls get no credential.
-	Auth    *Auth
-	Breaker Breaker
+	Auth *Auth
+	// Certificate is presented to the target, and nil if none is. Authorities are trusted for it; nil means those of
+	// the system.
+	Certificate *Certificate
+	Authorities *certificate.Authorities
+	Breaker     Breaker
 }
 
 // History says what is kept of calls that have ended.
