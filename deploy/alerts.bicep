@@ -125,6 +125,18 @@ var alerts = [
       | where failures > 20 and failures * 2 > attempts
     '''
   }
+  {
+    name: 'certificate'
+    title: 'A client certificate ends within 30 days, or has ended'
+    severity: 2
+    every: 'PT1H'
+    window: 'PT2H'
+    resolves: true
+    query: '''
+      traces | where timestamp > ago(2h) and message has '"message":"alive"' | extend line = parse_json(message)
+      | summarize lines = countif(toint(line.certificate_days) < 30) | where lines > 0
+    '''
+  }
 ]
 
 resource alert 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [

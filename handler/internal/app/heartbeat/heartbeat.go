@@ -42,6 +42,9 @@ type App struct {
 	// Adapter is [Host] or [Worker], and Queues are those that it serves, when the later of them ran; empty if unknown.
 	Adapter string   `json:"adapter,omitempty"`
 	Queues  []string `json:"queues,omitempty"`
+	// Certificate is the client certificate that ends first, and CertificateEnds when; empty if there is none.
+	Certificate     string    `json:"certificate,omitempty"`
+	CertificateEnds time.Time `json:"certificateEnds,omitzero"`
 	// Monitor and Keeper are when AC-monitor and AC-poison-keeper last ran; zero if not yet.
 	Monitor time.Time `json:"monitor"`
 	Keeper  time.Time `json:"keeper"`
@@ -69,6 +72,9 @@ type Row struct {
 	// Adapter is that of the app, and Queues are those that it serves, joined by commas.
 	Adapter string `row:"adapter"`
 	Queues  string `row:"queues"`
+	// Certificate and CertificateEnds are those of the app.
+	Certificate     string    `row:"certificate"`
+	CertificateEnds time.Time `row:"certificateEnds"`
 	// Since is when its timer functions began to run.
 	Since time.Time `row:"since"`
 	// Cause is why the app makes no calls; empty if it makes them.
@@ -83,6 +89,7 @@ func Beat(ctx context.Context, table storage.Table, app App, timer string) error
 		Key: storage.Key{Partition: record.Heartbeats, ID: timer + "," + rows.KeyOf(app.Name)},
 		App: app.Name, Version: app.Version, HostName: text.Clip(app.HostName, maxText),
 		Adapter: app.Adapter, Queues: joinNames(app.Queues),
+		Certificate: app.Certificate, CertificateEnds: app.CertificateEnds,
 		Since: time.Now(), Cause: text.Clip(app.Problem, maxText),
 	}
 	last, found, err := rows.Get[Row](ctx, table, record.Heartbeats, row.ID)
@@ -135,6 +142,7 @@ func Read(ctx context.Context, table storage.Table) ([]App, error) {
 			app.Version = text.Line(row.Version, maxText)
 			app.HostName = text.Line(row.HostName, maxText)
 			app.Adapter, app.Queues = adapterOf(row), queuesOf(row)
+			app.Certificate, app.CertificateEnds = text.Line(row.Certificate, maxText), row.CertificateEnds.UTC()
 		}
 		if row.Since.After(app.Since) {
 			app.Since = row.Since.UTC()

@@ -66,6 +66,9 @@ const (
 	Age       = "age"
 	// Credential is the name of a credential of targets.json.
 	Credential = "credential"
+	// Certificate is the name of a client certificate, and CertificateDays the whole days until it ends.
+	Certificate     = "certificate"
+	CertificateDays = "certificate_days"
 	// Dropped is the number of lines that are missing before this one.
 	Dropped = "dropped"
 )

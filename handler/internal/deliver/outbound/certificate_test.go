@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -211,9 +212,7 @@ func TestWhoGetsTheCertificate(t *testing.T) {
 	} {
 		server.got = nil
 		call := object{"url": c.url}
-		for name, value := range c.more {
-			call[name] = value
-		}
+		maps.Copy(call, c.more)
 		wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, call)), 200)
 		var got []string
 		for _, serial := range server.got {
@@ -228,7 +227,11 @@ func TestWhoGetsTheCertificate(t *testing.T) {
 			t.Errorf("a request names the host %s", host)
 		}
 	}
-	answer, err := client.TokenClient().Get("https://one.example/token")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://one.example/token", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.TokenClient().Do(request)
 	if err != nil || server.got[len(server.got)-1] != "" {
 		t.Errorf("a token server got a certificate, or no request: %v", err)
 	} else {
@@ -285,7 +288,8 @@ func TestProxiesGetNoCertificate(t *testing.T) {
 		})
 		if isSecure {
 			proxy.TLS = &tls.Config{
-				Certificates: []tls.Certificate{servers.server(t, "localhost", hour)}, ClientAuth: tls.RequestClientCert,
+				Certificates: []tls.Certificate{servers.server(t, "localhost", hour)},
+				ClientAuth:   tls.RequestClientCert,
 			}
 			proxy.StartTLS()
 		} else {

@@ -88,7 +88,7 @@ func replace(header http.Header, name, value string) {
 // exchange sends a request. If the target refuses the token of an OAuth 2 credential, it sends the request again with
 // another token, and returns that request. Managed identities are left out: the platform keeps their tokens for a day.
 func (c *Client) exchange(request *http.Request, h *held) (*http.Request, *http.Response, error) {
-	response, err := c.transport.send(request, h.identity)
+	response, err := c.transport.send(request.Context(), request, h.identity)
 	isRefused := err == nil && response.StatusCode == http.StatusUnauthorized &&
 		h.token != "" && h.credential.Kind == targets.OAuth2
 	if !isRefused {
@@ -114,7 +114,7 @@ func (c *Client) exchange(request *http.Request, h *held) (*http.Request, *http.
 	if request.GetBody != nil {
 		again.Body, _ = request.GetBody() // a bytes.Reader, which has no errors
 	}
-	response, err = c.transport.RoundTrip(again)
+	response, err = c.transport.send(request.Context(), again, h.identity)
 	return again, response, err
 }
 

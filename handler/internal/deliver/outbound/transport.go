@@ -75,22 +75,24 @@ var errStatus = errors.New("the status is below 100")
 
 // RoundTrip sends a request as nobody.
 func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	return t.send(request, targets.Identity{})
+	return t.send(request.Context(), request, targets.Identity{})
 }
 
 // send judges and sends one request: the first one, or one of a redirect. It ends the connection of a
 // protocol switch, which no timeout would end. A 407 of the proxy is no answer of the target: the operator can fix it.
-func (t *guardedTransport) send(request *http.Request, identity targets.Identity) (*http.Response, error) {
+func (t *guardedTransport) send(
+	ctx context.Context, request *http.Request, identity targets.Identity,
+) (*http.Response, error) {
 	if err := t.judge(request); err != nil {
 		return nil, err
 	}
 	original := request
-	request = identified(request, identity)
+	request = identified(ctx, request, identity)
 	// An HTTP proxy reads the calls to http targets. To an https target it makes a tunnel.
 	proxyReads := t.rules.HTTPProxy && request.URL.Scheme == "http"
 	if proxyReads && request.Host != "" {
 		// net/http would make the URL for the proxy from the Host header. It means the same, or judge refuses it.
-		request = request.WithContext(request.Context())
+		request = request.WithContext(ctx)
 		request.Host = ""
 	}
 	response, err := t.base.RoundTrip(request)
@@ -122,12 +124,12 @@ const keyMark = "|"
 
 // identified returns a request that shares connections only with those of the same identity: its URL has the key of
 // the identity before the host, by which net/http keeps connections apart in its one pool. dialTLS takes it off.
-func identified(request *http.Request, identity targets.Identity) *http.Request {
+func identified(ctx context.Context, request *http.Request, identity targets.Identity) *http.Request {
 	key := identity.Key()
 	if key == "" || request.URL.Scheme != "https" {
 		return request
 	}
-	of := request.WithContext(context.WithValue(request.Context(), identityKey{}, identity))
+	of := request.WithContext(context.WithValue(ctx, identityKey{}, identity))
 	u := *request.URL
 	of.Host = cmp.Or(request.Host, u.Host)
 	u.Host = net.JoinHostPort(key+keyMark+u.Hostname(), guard.Port(&u))

@@ -210,7 +210,11 @@ func (c ClientCertificate) Text() string {
 	if c.Ends.IsZero() {
 		return c.Certificate
 	}
-	return fmt.Sprintf("%s to %s (%s)", c.Certificate, c.Ends.Format(time.DateOnly), c.Subject)
+	about := c.Certificate + " to " + c.Ends.Format(time.DateOnly)
+	if c.Subject != "" {
+		about += " (" + c.Subject + ")"
+	}
+	return about
 }
 
 // Warning says that the certificate has ended or will soon; empty if it will not, or that is not known.

@@ -148,6 +148,11 @@ func (s *session) printStatus(status account.Status, all bool) {
 	terminal.PrintLine(out, "running", "%s", runningText(status))
 	for _, app := range status.Apps {
 		terminal.PrintLine(out, "timers", "%s", timersText(app.App, status.At))
+		first := account.ClientCertificate{Certificate: app.Certificate, Ends: app.CertificateEnds}
+		if first.Certificate != "" {
+			terminal.PrintLine(out, "certificate", "%s, the first to end: %s", text.Printable(app.Title()),
+				strings.TrimSuffix(text.Printable(first.Text())+", "+first.Warning(status.At), ", "))
+		}
 	}
 	if status.RecordProblem != "" {
 		terminal.PrintLine(out, "scheduled", "unknown: %s", text.Printable(status.RecordProblem))
@@ -219,11 +224,7 @@ func (s *session) printSettings(status account.Status) {
 		terminal.PrintLine(s.out, "moved", "%s more: `async-caller targets list`", format.Number(more))
 	}
 	for _, c := range status.Certificates[:min(len(status.Certificates), mostSettings)] {
-		warning := c.Warning(status.At)
-		if warning != "" {
-			warning = ", " + warning
-		}
-		terminal.PrintLine(s.out, "certificate", "%s: %s%s", c.Pattern, c.Text(), warning)
+		terminal.PrintLine(s.out, "certificate", "%s: %s", c.Pattern, c.Certificate)
 	}
 	if more := len(status.Certificates) - mostSettings; more > 0 {
 		terminal.PrintLine(s.out, "certificate", "%s more: `async-caller targets list`", format.Number(more))

@@ -194,14 +194,14 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 	return history.New(tables, c.App.Settings.HistoryRetention, log)
 }
 
-// warnOfCertificates writes a line about each client certificate that has ended. It is presented all the same: the target
-// decides.
+// warnOfCertificates writes a line about each client certificate that has ended. It is presented all the same: the
+// target decides.
 func warnOfCertificates(profiles targets.Profiles, log zerolog.Logger) {
 	certificates := profiles.Certificates()
 	for _, pattern := range slices.Sorted(maps.Keys(certificates)) {
 		c := certificates[pattern]
 		if c.DaysLeft(time.Now()) < 0 {
-			log.Warn().Str("pattern", pattern).Str("certificate", c.Name).Time("ended", c.Ends).
+			log.Warn().Str("pattern", pattern).Str(logs.Certificate, c.Name).Time("ended", c.Ends).
 				Msg("a client certificate has ended")
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/rules/certificate"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -133,8 +134,8 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		line := log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).
 			Bool("hold_mode", t.InHoldMode())
 		if first := firstToEnd(status.Certificates); first != nil {
-			line.Int("certificate_days", certificate.Certificate{Ends: first.Ends}.DaysLeft(status.At)).
-				Str("certificate", first.Certificate)
+			line.Int(logs.CertificateDays, certificate.Certificate{Ends: first.Ends}.DaysLeft(status.At)).
+				Str(logs.Certificate, first.Certificate)
 		}
 		line.Msg("alive")
 	}
@@ -162,7 +163,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 	}
 	text := fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues))
 	appErr := t.shared.Use(func(table storage.Table) error {
-		paused, err := logPauses(ctx, table, log)
+		paused, err := logPauses(ctx, table, t.account.Rules.Decision.Profiles, log)
 		if paused > 0 {
 			text += fmt.Sprintf(", %d targets are paused", paused)
 		}
@@ -200,14 +201,17 @@ func firstToEnd(all []account.ClientCertificate) (first *account.ClientCertifica
 const maxPauseLines = 20
 
 // logPauses logs a line about each target that is paused, and returns their number.
-func logPauses(ctx context.Context, table storage.Table, log *zerolog.Logger) (paused int, err error) {
+func logPauses(
+	ctx context.Context, table storage.Table, profiles targets.Profiles, log *zerolog.Logger,
+) (paused int, err error) {
 	now := time.Now()
 	settings, err := setting.Read(ctx, table)
 	if err != nil {
 		return 0, fmt.Errorf("read which targets are paused: %w", err)
 	}
 	for _, s := range settings {
-		if s.Member != setting.Pause || !s.IsInForce(now) {
+		hasMoved := profiles.OfHost(s.Host).To != nil
+		if s.Member != setting.Pause || !s.IsInForce(now) || hasMoved {
 			continue
 		}
 		paused++
@@ -235,6 +239,9 @@ func (t timers) beat(ctx context.Context, table storage.Table, timer string) err
 	app := heartbeat.App{
 		Name: t.App.Name(), Version: t.Version, Problem: t.whyNoCalls(), HostName: t.hostName(),
 		Adapter: t.Adapter, Queues: t.served(),
+	}
+	if first := firstToEnd(t.account.Certificates()); first != nil {
+		app.Certificate, app.CertificateEnds = first.Pattern+": "+first.Certificate, first.Ends
 	}
 	return heartbeat.Beat(ctx, table, app, timer)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"regexp"
@@ -28,6 +29,7 @@ import (
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/internal/storage/rows"
@@ -272,13 +274,13 @@ func TestAlerts(t *testing.T) {
 	got := app.run(functionapp.MonitorTimer)
 	queries := regexp.MustCompile(`has '("message":"(?:queue|alive)")'|line\.(queue|poison|age)\b`).
 		FindAllStringSubmatch(alerts, -1)
-	if len(queries) != 7 {
+	if len(queries) != 8 {
 		t.Errorf("%d texts of the monitor in the queries", len(queries))
 	}
 	for _, found := range queries {
 		contains(t, got, cmp.Or(found[1], `"`+found[2]+`":`))
 	}
-	if n := strings.Count(alerts, "traces | where"); n != 6 {
+	if n := strings.Count(alerts, "traces | where"); n != 7 {
 		t.Errorf("%d alerts", n)
 	}
 }
@@ -450,4 +452,35 @@ func TestKeeperOfRoutes(t *testing.T) {
 		}
 		contains(t, app.run(functionapp.MonitorTimer), `"queue":"orders-in","depth":1,"poison":1`, `"age":0`)
 	})
+}
+
+// TestProfilesInTheMonitor: AC-monitor says when the first client certificate ends, in its line and to operators, and
+// nothing of the pause of a host that has moved.
+func TestProfilesInTheMonitor(t *testing.T) {
+	pfx, err := os.ReadFile("../../rules/certificate/testdata/openssl3.pfx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := newTimers(t)
+	app.account.Rules.Decision.Profiles, err = targets.Parse([]byte(`{"a.example": {"certificate": "$CERT"},
+		"old.example": {"to": "https://a.example"}}`), nil,
+		func(string) string { return base64.StdEncoding.EncodeToString(pfx) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"old.example", "a.example"} {
+		s := setting.Setting{Host: host, Member: setting.Pause, Since: time.Now()}
+		if err := setting.Write(t.Context(), &app.targets, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := app.run(functionapp.MonitorTimer)
+	contains(t, got, `"certificate_days":3`, `"certificate":"$CERT"`, "1 targets are paused")
+	if strings.Contains(got, "old.example") {
+		t.Errorf("got %s", got)
+	}
+	apps, err := heartbeat.Read(t.Context(), &app.rows)
+	if err != nil || len(apps) != 1 || apps[0].Certificate != "a.example: $CERT" || apps[0].CertificateEnds.IsZero() {
+		t.Errorf("got %+v, %v", apps, err)
+	}
 }

@@ -68,8 +68,9 @@ type Authorities struct {
 
 // The commands of openssl that make what is read here of what is not.
 const (
-	noPassword = "`openssl pkcs12 -in OLD.pfx -nodes | openssl pkcs12 -export -passout pass: -out NEW.pfx`"
-	noCipher   = "`openssl pkey -in OLD.pem -out NEW.pem`"
+	noPassword = "`openssl pkcs12 -in OLD.pfx -nodes | " +
+		"openssl pkcs12 -export -passout pass: -out NEW.pfx`"
+	noCipher = "`openssl pkey -in OLD.pem -out NEW.pem`"
 )
 
 // Parse reads a private key and its chain: PEM, or base64 of PKCS#12 without a password. An expired certificate is none
@@ -169,7 +170,7 @@ func parsePEM(content string) (key crypto.PrivateKey, chain []*x509.Certificate,
 			parsed, err = x509.ParseECPrivateKey(block.Bytes)
 		case block.Type == "EC PARAMETERS": // openssl writes the curve before the key, which names it, too
 		default:
-			return nil, nil, fmt.Errorf("has a block of another kind than certificates and private keys: %.40q", block.Type)
+			return nil, nil, fmt.Errorf("has %.40q, which is neither a certificate nor a private key", block.Type)
 		}
 		switch {
 		case err != nil:

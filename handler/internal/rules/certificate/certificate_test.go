@@ -12,6 +12,11 @@ import (
 	"asynccaller/handler/internal/rules/certificate"
 )
 
+// The files of testdata are keys and certificates of nobody, made by OpenSSL 3.0 and by Java's keytool. client.pem is
+// issued by the first certificate of chain.pem, and that by the second one. openssl1.pfx has the ciphers of OpenSSL 1,
+// .NET and Key Vault (3DES, SHA-1), openssl3.pfx those of OpenSSL 3 (AES-256, SHA-256), and keytool.pfx is a key store
+// of Java after openssl pkcs12 -export -passout pass:. The other files with a password have secret.
+
 // read returns the texts of files one after the other, those of PKCS#12 as base64.
 func read(tb testing.TB, names ...string) (content string) {
 	tb.Helper()
@@ -81,7 +86,7 @@ func TestProblems(t *testing.T) {
 		"encrypted":         {read(t, "encrypted.key", "client.pem"), "take the password off with `openssl pkey "},
 		"encrypted_before":  {read(t, "encrypted1.key", "client.pem"), "take the password off with `openssl pkey "},
 		"password":          {read(t, "password.pfx"), "has a password: take it off with `openssl pkcs12 "},
-		"a_request":         {strings.ReplaceAll(read(t, "client.pem"), "CERTIFICATE", "CERTIFICATE REQUEST"), "another kind"},
+		"a_request":         {strings.ReplaceAll(read(t, "client.pem"), "CERTIFICATE", "CERTIFICATE REQUEST"), "neither a certificate nor"},
 		"a_line_is_missing": {lines[0] + strings.Join(lines[2:], "") + read(t, "client.pem"), `cannot read its block "PRIV`},
 		"cut":               {read(t, "client.key") + read(t, "client.pem")[:300], "a block of its PEM is damaged"},
 	} {

@@ -1,9 +1,11 @@
 package targets_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +23,14 @@ import (
 // canary is the value of a header, which no error may repeat.
 const canary = "C4nary"
 
+// certificateFile is base64 of a client certificate in PKCS#12.
+const certificateFile = "../certificate/testdata/openssl1.pfx"
+
 func getenv(name string) string {
+	if name == "CERT" {
+		content, _ := os.ReadFile(certificateFile)
+		return base64.StdEncoding.EncodeToString(content)
+	}
 	return map[string]string{
 		"KEY": "the key", "BROKEN": canary + "\n", "LONG": "longer-than-7", "BASIC": "Basic dTpwdw==",
 	}[name]
@@ -221,7 +230,7 @@ func TestProblems(t *testing.T) {
 		},
 		{
 			star(`"concurency":2`),
-			`"*": concurency: unknown member: the members are auth, breaker, concurrency, headers, ` +
+			`"*": concurency: unknown member: the members are auth, breaker, ca, certificate, concurrency, headers, ` +
 				`history, rate, retry, statuses, timeout, to; did you mean concurrency?`,
 		},
 		{star(`"rate":"1/s","rate":"2/s"`), `"*": rate: appears twice`},
@@ -251,6 +260,12 @@ func TestProblems(t *testing.T) {
 		{star(`"statuses":{"reject":[299]}`), `"*": statuses.reject[0]: 2xx means delivered`},
 		{star(`"statuses":{"retry":[404,409],"reject":[410,409]}`), `"*": statuses.reject[1]: 409 is in both lists`},
 		{star(`"statuses":{"rejct":[404]}`), `"*": statuses.rejct: unknown member: the members are reject, retry`},
+		{`{"*":{"certificate":"$CERT"}}`, `"*": certificate: a certificate is for the hosts that a pattern names`},
+		{`{"a.example:80":{"certificate":"$CERT"}}`, `"a.example:80": certificate: a certificate is presented by`},
+		{`{"a.example":{"certificate":"` + canary + `"}}`, `"a.example": certificate: want "$NAME", and the text in`},
+		{`{"a.example":{"certificate":"$UNSET"}}`, `certificate: the environment variable UNSET is not set`},
+		{`{"a.example":{"certificate":"$KEY"}}`, `certificate: the environment variable KEY is neither PEM nor base64`},
+		{`{"a.example":{"ca":"$KEY"}}`, `"a.example": ca: the environment variable KEY has no certificate: want PEM`},
 		{star(`"to":"https://b.example"`), `"*": to: is for one host: * and *.suffix name many`},
 		{`{"*.a.example":{"to":"https://b.example"}}`, `"*.a.example": to: is for one host`},
 		{moves(`"https://b.example","timeout":"1s"`), `"a.example": to: takes the place of the other members`},
@@ -500,5 +515,39 @@ func TestMoved(t *testing.T) {
 			t.Errorf("%s, Host %q: got %v, Host %q, %q; want %s, Host %q", c.url, c.host, moved.Target, moved.Host,
 				refusal, c.want, c.wantHost)
 		}
+	}
+}
+
+// TestCertificateOf: a certificate is that of the host's profile, and only for calls by https to which a profile adds
+// something.
+func TestCertificateOf(t *testing.T) {
+	profiles := mustParse(t, `{"a.example":{"certificate":"$CERT"},"*.a.example":{"certificate":"$CERT"}}`)
+	for _, c := range []struct {
+		url, method, host string
+		want              bool
+	}{
+		{"https://a.example/x", "GET", "", true},
+		{"https://b.a.example:8443/x", "POST", "", true},
+		{"http://a.example/x", "GET", "", false},
+		{"https://a.example/x", "TRACE", "", false},
+		{"https://a.example/x", "GET", "b.example", false},
+		{"https://b.example/x", "GET", "", false},
+	} {
+		target, err := envelope.ParseURL(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := &envelope.Call{Target: target, Method: c.method, Host: c.host}
+		got := profiles.For(target).CertificateOf(call)
+		if (got != nil) != c.want || c.want && (got.Name != "$CERT" || got.Pair() == nil) {
+			t.Errorf("%+v: got %+v", c, got)
+		}
+		if key := profiles.IdentityFor(target, call).Key(); (key != "") != c.want {
+			t.Errorf("%+v: the key of its connections is %q", c, key)
+		}
+	}
+	unresolved, err := targets.Parse([]byte(`{"a.example":{"certificate":"$CERT","ca":"$CA"}}`), nil, nil)
+	if err != nil || unresolved.Certificates()["a.example"].Name != "$CERT" {
+		t.Errorf("without an environment: got %v, %v", unresolved, err)
 	}
 }
