@@ -106,6 +106,9 @@ func (a *Account) FileSettings() (listed []Setting) {
 		if profile.Auth != nil {
 			values["auth"] = text.Printable(profile.Auth.Credential.Name)
 		}
+		if len(profile.Sign) > 0 {
+			values["sign"] = profile.Sign.Names()
+		}
 		if profile.To != nil {
 			values["to"] = profile.To.String()
 		}

@@ -104,6 +104,7 @@ func parseEntry(
 		"history":     into(&p.History, parseHistory),
 		"rate":        p.setRate,
 		"retry":       func(value json.RawMessage) error { return p.setRetry(value, policies) },
+		"sign":        func(value json.RawMessage) error { return p.setSign(value, getenv) },
 		"statuses":    p.setStatuses,
 		"timeout":     into(&p.Timeout, duration(MinTimeout, MaxTimeout)),
 		"to":          p.setTo,
@@ -111,6 +112,7 @@ func parseEntry(
 	members, _ := strictjson.Object(m.Value) // eachMember has its error
 	return key, p, errors.Join(slices.Concat(
 		each(err), each(problems), each(p.checkAuth(key)), each(p.checkTo(key, len(members))),
+		each(p.checkSign(key)),
 	)...)
 }
 

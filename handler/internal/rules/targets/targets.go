@@ -1,5 +1,5 @@
 // Package targets reads targets.json, the operator's profiles of targets: limits, timeout, retry policy, statuses,
-// headers, credential and circuit breaker by host. It is pure.
+// headers, credential, signatures and circuit breaker by host. It is pure.
 package targets
 
 import (
@@ -58,7 +58,9 @@ type Profile struct {
 	// Secrets are what must not be shown of the headers.
 	Secrets []secret.Text
 	// Auth is nil if calls get no credential.
-	Auth    *Auth
+	Auth *Auth
+	// Sign is nil if calls are not signed.
+	Sign    SigningKeys
 	Breaker Breaker
 }
 
