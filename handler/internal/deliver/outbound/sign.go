@@ -44,19 +44,21 @@ func sign(request *http.Request, e *envelope.Envelope, profile targets.Profile) 
 // signBehind signs a request behind a redirect again, because it can have lost its body, if it has kept what the
 // profile of the call's target has added. From another target it comes without signatures.
 func (c *Client) signBehind(request *http.Request, e *envelope.Envelope, added []string) {
-	_, isSigned := request.Header[webhookSignature]
-	isOurs := isSigned && slices.Contains(added, http.CanonicalHeaderKey(webhookSignature))
 	profile := c.profiles.For(request.URL)
-	dropSignatures(request, profile)
-	if isOurs {
+	hadSignatures := dropSignatures(request, profile)
+	if hadSignatures && slices.Contains(added, http.CanonicalHeaderKey(webhookSignature)) {
 		addSignatures(request, webhookIDOf(e), profile.Sign)
 	}
 }
 
-func dropSignatures(request *http.Request, profile targets.Profile) {
+// dropSignatures drops all headers of signatures if only those of the profile may reach the target. It reports whether
+// there were any.
+func dropSignatures(request *http.Request, profile targets.Profile) bool {
+	before := len(request.Header)
 	if len(profile.Sign) > 0 {
 		maps.DeleteFunc(request.Header, func(name string, _ []string) bool { return targets.IsWebhookHeader(name) })
 	}
+	return len(request.Header) < before
 }
 
 func addSignatures(request *http.Request, id string, keys targets.SigningKeys) {
