@@ -20,7 +20,8 @@ func TestSignedCalls(t *testing.T) {
 	const form = `{"OriginalRequestId":"o1","RawRequest":{"Id":"n1","CallOutUriScheme":"http","CallOut":"%s",` +
 		`"CallBackUriScheme":"http","CallBack":"%s"}}`
 	request := func(path, more string) string {
-		return expand(fmt.Sprintf(`{{POST /%s HTTP/1.1\r\nHost: old.example\r\nwebhook-id: mine\r\n\r\n%s}}`, path, more))
+		const head = `POST /%s HTTP/1.1\r\nHost: old.example\r\nwebhook-id: mine\r\n\r\n`
+		return expand(fmt.Sprintf("{{"+head+"%s}}", path, more))
 	}
 	for name, content := range map[string]string{
 		"native": `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://old.example/call","json":{"a":"é"},` +

@@ -11,6 +11,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/rules/targets"
 )
 
@@ -147,21 +148,29 @@ func TestSignatureSpelling(t *testing.T) {
 func TestWebhookID(t *testing.T) {
 	client, server := newSecureNetwork(t, nil)
 	client.WithProfiles(mustSigning(t, `{"*.example":{"sign":["$NEW"]}}`))
-	id := func(requestID, url, body string, attempts int) string {
+	id := func(requestID string, attempts int, tenant envelope.Tenant) string {
 		more := object{"requestId": requestID, "attempts": attempts}
-		e := mustEnvelope(t, object{"url": url, "body": body}, more)
+		e := mustEnvelope(t, object{"url": "https://a.example"}, more)
+		e.Tenant = tenant
 		wantAnswer(t, client.Do(t.Context(), e), 200)
 		all := server.all()
 		return all[len(all)-1].header.Get("Webhook-Id")
 	}
-	first := id("r1", "https://a.example", "x", 0)
-	if again := id("r1", "https://a.example", "x", 7); again != first {
+	first, again := id("r1", 0, envelope.Tenant{}), id("r1", 7, envelope.Tenant{})
+	if again != first {
 		t.Errorf("the id of another attempt is %s, and not %s", again, first)
 	}
-	for _, other := range []string{"r2", "r1.callback", `r1"`} {
-		if got := id(other, "https://a.example", "x", 0); got == first || strings.Contains(got, other) {
-			t.Errorf("the id of %s is %s", other, got)
+	seen := map[string]bool{first: true}
+	for _, other := range []string{
+		id("r2", 0, envelope.Tenant{}), id("r1.callback", 0, envelope.Tenant{}),
+		id("r1", 0, envelope.Tenant{Organization: "a b"}), id("r1", 0, envelope.Tenant{Environment: "a b"}),
+		id("r1", 0, envelope.Tenant{Organization: "a", Environment: "b"}),
+		id("r1", 0, envelope.Tenant{Organization: `a" "b`}),
+	} {
+		if seen[other] || len(other) != len(first) {
+			t.Errorf("the id of another call is %s", other)
 		}
+		seen[other] = true
 	}
 }
 
