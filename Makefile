@@ -3,7 +3,8 @@
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT = go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes=
 
-# What npm installs for the tests: Azurite, the packages of the samples of docs/senders.md, and axe-core.
+# What npm installs for the tests: Azurite, the packages of the samples of docs/senders.md and what verifies signatures,
+# and axe-core.
 AZURITE = handler/tools/azurite/node_modules/.installed
 SAMPLES = handler/tools/quickstart/node_modules/.installed
 AXE = handler/tools/browser/node_modules/.installed

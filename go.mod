@@ -25,6 +25,7 @@ require (
 	github.com/rs/zerolog v1.35.1
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	github.com/tidwall/jsonc v0.3.3
 	go.uber.org/goleak v1.3.0
 	golang.org/x/net v0.62.0

@@ -294,6 +294,10 @@ func (p *play) answer(ctx context.Context, e *envelope.Envelope) decision.Outcom
 	if len(e.Call.Body) > 0 {
 		call += " with " + p.describe(e.Call.Body)
 	}
+	keys := p.Rules.Profiles.For(e.Call.Target).SigningKeysOf(&e.Call)
+	if len(keys) > 0 {
+		call += " signed with " + keys.Names()
+	}
 	call = strings.NewReplacer(callURL, "TARGET", callBody, "BODY", callbackURL, "SENDER").Replace(call)
 	p.say("called %s, attempt %d of %s", call, e.Attempts+1, e.RequestID)
 	outcome := decision.Outcome{Status: http.StatusOK, Took: p.took}

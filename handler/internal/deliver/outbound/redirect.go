@@ -53,6 +53,7 @@ func (c *Client) send(
 		if err != nil {
 			return nil, held{}, err
 		}
+		c.signBehind(next, e, added)
 		request = next
 	}
 }

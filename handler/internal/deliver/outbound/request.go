@@ -49,7 +49,7 @@ func newRequest(
 	}
 	request.URL, request.Host, request.Header = e.Call.Target, e.Call.Host, d.header
 	authorize(request)
-	return request, d.added, nil
+	return request, append(d.added, sign(request, e, profile)...), nil
 }
 
 // endToEnd returns headers without the hop-by-hop ones.

@@ -110,6 +110,9 @@ func (a *Account) FileSettings() (listed []Setting) {
 		if c := profile.Certificate; c != nil {
 			values["certificate"] = ClientCertificate{pattern, c.Name, c.Subject, c.Ends}.Text()
 		}
+		if len(profile.Sign) > 0 {
+			values["sign"] = profile.Sign.Names()
+		}
 		if profile.To != nil {
 			values["to"] = profile.To.String()
 		}

@@ -253,6 +253,7 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 		terminal.PrintLine(out, "", "if only the handler's search list knows the host, %s", e.RefusedIfShort)
 	}
 	terminal.PrintField(out, "credential", e.Credential)
+	terminal.PrintField(out, "signed with", e.SignedWith)
 	terminal.PrintField(out, "headers", strings.Join(e.Headers, ", "))
 	terminal.PrintLine(out, "body", "%d bytes", e.BodyBytes)
 	terminal.PrintField(out, "callback", e.Callback)

@@ -320,6 +320,8 @@ type Envelope struct {
 	Set    []string `json:"set,omitempty"`
 	// Credential names the credential that authorizes the call; empty if there is none.
 	Credential string `json:"credential,omitempty"`
+	// SignedWith names the secrets with which the call is signed; empty if it is not.
+	SignedWith string `json:"signedWith,omitempty"`
 	// Headers are names.
 	Headers   []string  `json:"headers,omitempty"`
 	BodyBytes int       `json:"bodyBytes"`
@@ -374,6 +376,7 @@ func profileText(p targets.Profile) string {
 	for _, name := range slices.Sorted(maps.Keys(p.Headers)) {
 		add(true, "header %s", p.Spelling.Of(name))
 	}
+	add(len(p.Sign) > 0, "signed with %s", p.Sign.Names())
 	b := p.Breaker
 	add(b.Off, "no circuit breaker")
 	add(!b.Off, "circuit breaker after %d failures, %s to %s", b.Failures, b.MinDelay, b.MaxDelay)
@@ -398,6 +401,7 @@ func (m message) describe() *Envelope {
 		Paused:            m.live.Paused,
 		Set:               m.live.Set,
 		Credential:        m.credential(),
+		SignedWith:        m.in.Profile.SigningKeysOf(m.in.Call()).Names(),
 		BodyBytes:         len(e.Call.Body),
 		Bytes:             len(m.Content),
 		Attempts:          e.Attempts,

@@ -106,13 +106,15 @@ func parseEntry(
 		"history":     into(&p.History, parseHistory),
 		"rate":        p.setRate,
 		"retry":       func(value json.RawMessage) error { return p.setRetry(value, policies) },
+		"sign":        func(value json.RawMessage) error { return p.setSign(value, getenv) },
 		"statuses":    p.setStatuses,
 		"timeout":     into(&p.Timeout, duration(MinTimeout, MaxTimeout)),
 		"to":          p.setTo,
 	})
 	members, _ := strictjson.Object(m.Value) // eachMember has its error
 	return key, p, errors.Join(slices.Concat(
-		each(err), each(problems), each(p.checkAuth(key)), each(p.checkTo(key, len(members))), each(p.checkTLS(key)),
+		each(err), each(problems), each(p.checkAuth(key)), each(p.checkTo(key, len(members))),
+		each(p.checkTLS(key)), each(p.checkSign(key)),
 	)...)
 }
 

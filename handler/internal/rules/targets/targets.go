@@ -1,5 +1,5 @@
 // Package targets reads targets.json, the operator's profiles of targets: limits, timeout, retry policy, statuses,
-// headers, credential and circuit breaker by host. It is pure.
+// headers, credential, signatures and circuit breaker by host. It is pure.
 package targets
 
 import (
@@ -64,7 +64,9 @@ type Profile struct {
 	// the system.
 	Certificate *Certificate
 	Authorities *certificate.Authorities
-	Breaker     Breaker
+	// Sign is nil if calls are not signed.
+	Sign    SigningKeys
+	Breaker Breaker
 }
 
 // History says what is kept of calls that have ended.

@@ -231,7 +231,7 @@ func TestProblems(t *testing.T) {
 		{
 			star(`"concurency":2`),
 			`"*": concurency: unknown member: the members are auth, breaker, ca, certificate, concurrency, headers, ` +
-				`history, rate, retry, statuses, timeout, to; did you mean concurrency?`,
+				`history, rate, retry, sign, statuses, timeout, to; did you mean concurrency?`,
 		},
 		{star(`"rate":"1/s","rate":"2/s"`), `"*": rate: appears twice`},
 		{star(`"concurrency":0`), `"*": concurrency: want a whole number from 1 to 10000`},
