@@ -64,7 +64,7 @@ func TestStatusScreen(t *testing.T) {
 		}
 		app := heartbeat.App{
 			Name: "local", Version: "test", Certificate: "a.example: $CERT",
-			CertificateEnds: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
+			CertificateEnds: time.Date(2000, 1, 12, 0, 0, 0, 0, time.UTC),
 		}
 		if err := heartbeat.Beat(t.Context(), d.account.Table, app, functionapp.MonitorTimer); err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func TestStatusScreen(t *testing.T) {
 		got := d.mustStatus(t)
 		for _, want := range []string{
 			"running yes", "timers local: AC-monitor 0s ago, AC-poison-keeper not yet",
-			"certificate local, the first to end: a.example: $CERT to 2020-01-01, has ended: renew it",
+			"certificate local, the first to end: a.example: $CERT to 2000-01-12, ends in 11 days: renew it",
 			"async-caller 1 5h 3 2 0 1 malformed 1",
 			"TARGET CAUSE SINCE BREAKER WAITING 1 HOUR NEXT two.example 503 - - 2 2 0s one.example 503 - - 1 1 30m",
 			"note 1 idle priority queue not shown: --all shows them",
