@@ -180,9 +180,12 @@ func (e entry) delivery() string {
 
 // begin returns the time and what the line is about.
 func (e entry) begin() string {
+	host := e.text(logs.TargetHost)
+	if moved := e.text(logs.MovedTo); moved != "" {
+		host += ", moved to " + moved
+	}
 	parts := []string{
-		e.time().Local().Format(time.TimeOnly), cmp.Or(e.text(logs.RequestID), e.text(logs.MessageID)),
-		e.text(logs.TargetHost),
+		e.time().Local().Format(time.TimeOnly), cmp.Or(e.text(logs.RequestID), e.text(logs.MessageID)), host,
 	}
 	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
 	return strings.Join(parts, "  ") + "  "
@@ -240,7 +243,7 @@ func (e entry) problem() string {
 		text += ": " + cause
 	}
 	hidden := []string{
-		"level", "time", "message", "error", logs.RequestID, logs.MessageID, logs.TargetHost,
+		"level", "time", "message", "error", logs.RequestID, logs.MessageID, logs.TargetHost, logs.MovedTo,
 		logs.Function, logs.InvocationID, logs.DequeueCount, logs.TraceID, logs.SpanID, logs.Stack,
 	}
 	var fields []string
