@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -113,7 +114,7 @@ func (w *World) targets() string {
 		of = `{"to":"http://` + secured + `"}`
 	}
 	return fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/m","burst":%d}},
-		%q:{"headers":{"X-Profile":"$PROFILE"}},%q:{"breaker":{"minDelay":"1s","maxDelay":"10s"}},%q:%s}`,
+		%q:{"headers":{"X-Profile":"$PROFILE"},"sign":["$SIGN"]},%q:{"breaker":{"minDelay":"1s","maxDelay":"10s"}},%q:%s}`,
 		narrow, narrowConcurrency, metered, meteredRate, meteredBurst, secured, probed, moving+":80", of)
 }
 
@@ -180,7 +181,8 @@ func (w *World) environ() []string {
 	environ := []string{
 		"AzureWebJobsStorage=UseDevelopmentStorage=true", "GOMEMLIMIT=off", "ASYNC_CALLER_APP=shop",
 		"FUNCTIONS_CUSTOMHANDLER_PORT=1", "FUNCTIONS_APP_ROOT_PATH=" + filepath.Join(w.folder, "app"),
-		"PROFILE=" + profileSecret, "OLD_PROFILE=" + profileSecret + "-old", "ASYNC_CALLER_RETRY=fast",
+		"PROFILE=" + profileSecret, "SIGN=whsec_" + base64.StdEncoding.EncodeToString([]byte(signingKey)),
+		"OLD_PROFILE=" + profileSecret + "-old", "ASYNC_CALLER_RETRY=fast",
 		"ASYNC_CALLER_TARGETS_DENY=" + denied,
 		"ASYNC_CALLER_CALL_TIMEOUT=" + s.callTimeout.String(), "ASYNC_CALLER_EXPIRATION=" + s.expiration.String(),
 	}

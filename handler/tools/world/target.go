@@ -2,8 +2,12 @@ package world
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -198,6 +202,10 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 		w.brokenLocked("docs/targets.md: %s: the header X-Profile at %s is %q", token, p.host,
 			r.Header.Get("X-Profile"))
 	}
+	if r.Header.Get("Webhook-Signature") != signatureOf(p.host, r, body) {
+		w.brokenLocked("docs/targets.md: %s: the signature at %s is %q", token, p.host,
+			r.Header.Get("Webhook-Signature"))
+	}
 	if a.isHop && (r.Method != m.method || body != m.body) {
 		w.brokenLocked("docs/retry.md: %s: behind a redirect: %s with %d bytes, not %s with %d", token, r.Method,
 			len(body), m.method, len(m.body))
@@ -382,6 +390,19 @@ func profileOf(host string) string {
 		return profileSecret + "-old"
 	}
 	return ""
+}
+
+// signingKey is the secret with which calls for the host secured are signed.
+const signingKey = secretMark + "-signs-what-is-sent"
+
+// signatureOf returns the signature of a request to a host, as Standard Webhooks says.
+func signatureOf(host string, r *http.Request, body string) string {
+	if host != secured {
+		return ""
+	}
+	sum := hmac.New(sha256.New, []byte(signingKey))
+	_, _ = fmt.Fprintf(sum, "%s.%s.%s", r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"), body)
+	return "v1," + base64.StdEncoding.EncodeToString(sum.Sum(nil))
 }
 
 // calledFor returns the host that a process calls for a host.

@@ -69,7 +69,10 @@ func (p *Profile) setSign(value json.RawMessage, getenv func(string) string) err
 	}
 	var problems []error
 	for i, element := range elements {
-		key, err := signingKey(element, getenv)
+		key, encoded, err := signingKey(element, getenv)
+		if encoded != "" {
+			p.Secrets = append(p.Secrets, secret.Text(encoded)) // the target has it, and could repeat it
+		}
 		isRepeated := slices.ContainsFunc(p.Sign, func(k SigningKey) bool { return k.Name == key.Name })
 		if err == nil && isRepeated {
 			err = errors.New("appears twice")
@@ -80,24 +83,26 @@ func (p *Profile) setSign(value json.RawMessage, getenv func(string) string) err
 	return errors.Join(problems...)
 }
 
-// signingKey reads the name of a variable, and the secret in it.
-func signingKey(value json.RawMessage, getenv func(string) string) (key SigningKey, err error) {
+// signingKey reads the name of a variable, and the secret in it. Encoded is its base64.
+func signingKey(
+	value json.RawMessage, getenv func(string) string,
+) (key SigningKey, encoded string, err error) {
 	text, err := strictjson.String(value)
 	name, isVariable := strings.CutPrefix(text, "$")
 	if err != nil || !isVariable {
-		return key, errors.New(`want "$NAME", and the secret in the environment variable NAME`)
+		return key, "", errors.New(`want "$NAME", and the secret in the environment variable NAME`)
 	}
 	resolved, err := resolve(name, getenv)
 	if err != nil || getenv == nil {
-		return SigningKey{Name: text}, err
+		return SigningKey{Name: text}, "", err
 	}
 	encoded, isPrefixed := strings.CutPrefix(resolved, keyPrefix)
 	decoded, decodeErr := base64.StdEncoding.DecodeString(encoded)
 	if !isPrefixed || decodeErr != nil || len(decoded) < minKeyBytes || len(decoded) > maxKeyBytes {
-		return key, fmt.Errorf("the environment variable %s is no secret of Standard Webhooks: want %s and base64 "+
+		return key, "", fmt.Errorf("the environment variable %s is no secret of Standard Webhooks: want %s and base64 "+
 			"of %d to %d bytes", name, keyPrefix, minKeyBytes, maxKeyBytes)
 	}
-	return SigningKey{Name: text, Key: secret.Text(decoded)}, nil
+	return SigningKey{Name: text, Key: secret.Text(decoded)}, encoded, nil
 }
 
 // checkSign returns the problem of a profile's signatures with its pattern, of which key is the key in [Profiles], and

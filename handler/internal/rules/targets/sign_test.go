@@ -35,7 +35,7 @@ func TestSign(t *testing.T) {
 		}
 		p := profileOf(t, profiles, "http://a.example")
 		lengths := []int{len(p.Sign[0].Key), len(p.Sign[1].Key)}
-		if !slices.Equal(lengths, []int{24, 64}) || p.Sign.Names() != "$N24, $N64" || p.Secrets != nil {
+		if !slices.Equal(lengths, []int{24, 64}) || p.Sign.Names() != "$N24, $N64" || len(p.Secrets) != 2 {
 			t.Errorf("%s: got %d for %s, and the secrets %d", pattern, lengths, p.Sign.Names(), len(p.Secrets))
 		}
 		asJSON, err := json.Marshal(p)

@@ -56,7 +56,7 @@ type Profile struct {
 	// file's spelling.
 	Headers  http.Header
 	Spelling dotnet.Spelling
-	// Secrets are what must not be shown of the headers.
+	// Secrets are what must not be shown of the headers, and the secrets of signatures in base64.
 	Secrets []secret.Text
 	// Auth is nil if calls get no credential.
 	Auth *Auth
