@@ -95,7 +95,8 @@ func (a *Account) WithFile(s setting.Setting) Setting {
 	return with
 }
 
-// FileSettings returns the limits and the credentials of targets.json, ordered by pattern.
+// FileSettings returns what targets.json has of limits, credentials, certificates, signatures and new addresses,
+// ordered by pattern.
 func (a *Account) FileSettings() (listed []Setting) {
 	profiles := a.Rules.Decision.Profiles.ByPattern()
 	for _, pattern := range slices.Sorted(maps.Keys(profiles)) {

@@ -337,11 +337,12 @@ func newTargetsList(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list",
 		Short: "List the targets that are paused, and the limits of all targets",
-		Long: `List the targets that are paused, the limits that are set, and the limits and credentials that
-targets.json of the app folder has. SOURCE is "live" for what an operator has set, with since when,
-until when, by whom and why: this is what an instance of an app reads from the table, and in force
-within 20 s. SOURCE is "file" for targets.json, whose TARGET is a pattern. A live setting replaces
-the same member of the file.
+		Long: `List the targets that are paused, the limits that are set, and what targets.json of the app folder
+has of limits, credentials, client certificates, signatures and new addresses. SOURCE is "live" for
+what an operator has set, with since when, until when, by whom and why: this is what an instance of
+an app reads from the table, and in force within 20 s. SOURCE is "file" for targets.json, whose
+TARGET is a pattern. A live setting replaces the same member of the file, and has no effect for a
+host that has moved.
 
 A host without a port means all ports. Rows of the table that are not valid have no effect, and are
 shown with their problem. If the table or the file cannot be read, the exit code is 4.`,
