@@ -383,9 +383,13 @@ func (w *World) judgeLog(m *message, l *ledger) {
 func (w *World) judgeOrder(m *message, token string, l *ledger) {
 	latest := 0
 	var failedAt, asked time.Duration
+	isOver := 0
 	for _, f := range l.facts {
 		switch f.kind {
 		case called:
+			if isOver > 0 {
+				w.brokenLocked("docs/retry.md: %s: attempt %d after the last answer, %d", token, f.attempt, isOver)
+			}
 			isGap := f.attempt > latest+1 && !w.refused(m.host) && !l.isEdited
 			if f.attempt <= latest || isGap {
 				w.brokenLocked("docs/retry.md: %s: attempt %d after attempt %d", token, f.attempt, latest)
@@ -403,6 +407,9 @@ func (w *World) judgeOrder(m *message, token string, l *ledger) {
 			latest = f.attempt
 		case answered:
 			failedAt, asked = f.at, f.asked
+			if f.isLast {
+				isOver = f.status
+			}
 		case sent, wasLed, wasPut, wasSet, wasGone:
 		}
 	}
@@ -437,11 +444,18 @@ func (w *World) judgeLetter(m *message, letter letter) {
 		w.brokenLocked("docs/envelope.md: %s: the dead letter has another body", m.token)
 	case letter.Expires() && (isOurs || w.now()-max(w.writtenAt(letter.ID), w.Calm) > keeperTime):
 		w.brokenLocked("docs/reliability.md: %s: the dead letter expires at %v", m.token, letter.ExpiresAt)
+	case letter.reason == "rejected" && !w.isDisturbed(m.token) && !w.isOver(m.token):
+		w.brokenLocked("docs/retry.md: %s: given up, although its target wants it again", m.token)
 	case letter.reason == "expired" && w.ledger(m.token).stops == 0 && !w.isDisturbed(m.token) && w.hadTime(m):
 		w.brokenLocked("docs/retry.md: %s: expired, and its target had answered in time", m.token)
 	case letter.reason == "expired" && m.deadline > 0 && m.deadline-w.writtenAt(letter.ID) > 2*time.Minute+m.delays[0]:
 		w.brokenLocked("docs/retry.md: %s: given up %v before its deadline", m.token, m.deadline-w.writtenAt(letter.ID))
 	}
+}
+
+// isOver reports whether the target of a message has given its last answer.
+func (w *World) isOver(token string) bool {
+	return slices.ContainsFunc(w.ledger(token).facts, func(f fact) bool { return f.isLast })
 }
 
 // hadTime reports whether a message had seven minutes to be delivered, in which nothing stood in its way.

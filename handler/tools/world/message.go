@@ -48,6 +48,9 @@ type message struct {
 	hasReply bool // a callback
 	// fails is how many calls fail with a temporary status before the last one, and final its status.
 	fails, final int
+	// says is how its target says whether a failed call may be repeated; it then answers with a status that alone would
+	// mean the opposite.
+	says says
 	// replyFails is how many callbacks fail.
 	replyFails int
 	// deadline and notBefore are zero if there are none.
@@ -63,6 +66,16 @@ type message struct {
 	// retryAfter is what its failures ask for.
 	retryAfter time.Duration
 }
+
+// says is a way to say whether a failed call may be repeated.
+type says string
+
+const (
+	byStatus  says = ""
+	byHeader  says = "header"
+	byProblem says = "problem"
+	byNexus   says = "Nexus"
+)
 
 // anyToken is in the path of each call and callback, and in each content of a route.
 var anyToken = regexp.MustCompile(`tok-\d{3}`)
@@ -140,6 +153,9 @@ func (g *generator) message(n int, hosts []string, calm time.Duration) *message 
 	}
 	if g.chance(0.15) {
 		m.mostAttempts = 2 + g.IntN(3)
+	}
+	if g.chance(0.25) {
+		m.says = pick(g, byHeader, byProblem, byNexus)
 	}
 	m.id = m.token
 	m.method = pick(g, http.MethodPost, http.MethodPost, http.MethodPut, http.MethodGet)

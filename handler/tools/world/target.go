@@ -130,6 +130,9 @@ type reply struct {
 	retryAfter time.Duration
 	after      time.Duration
 	isHop      bool
+	// isLast says that the target has no other answer to the message, and says how it says whether to repeat the call.
+	isLast bool
+	says   says
 	// isCounted says that limits count the call.
 	isCounted bool
 }
@@ -165,8 +168,9 @@ func (n *network) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Retry-After", strconv.Itoa(int(answer.retryAfter.Seconds())))
 		}
 		if inTime {
+			body := answer.signal(rw.Header(), "answer of "+peer.host)
 			rw.WriteHeader(answer.status)
-			_, _ = io.WriteString(rw, "answer of "+peer.host)
+			_, _ = io.WriteString(rw, body) //nolint:gosec // G705: no browser reads it
 		}
 	case breaks:
 		rw.Header().Set("Content-Length", "1000")
@@ -183,6 +187,22 @@ func (n *network) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			_ = connection.Close()
 		}
 	}
+}
+
+// signal adds to the header of an answer whether the call may be repeated, and returns its body.
+func (a reply) signal(header http.Header, body string) string {
+	switch a.says {
+	case byHeader:
+		header.Set("X-Async-Caller-Retry", map[bool]string{true: "no", false: "yes"}[a.isLast])
+	case byProblem:
+		header.Set("Content-Type", "application/problem+json")
+		return fmt.Sprintf(`{"title":%q,"retryable":%v}`, body, !a.isLast)
+	case byNexus:
+		header.Set("Content-Type", "application/json")
+		return fmt.Sprintf(`{"Type":"Xlent.Lever","TechnicalMessage":%q,"IsRetryMeaningful":%v}`, body, !a.isLast)
+	case byStatus:
+	}
+	return body
 }
 
 // beginCall judges the beginning of a call, and returns what the target does with it.
@@ -217,6 +237,7 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 	w.triedAt[instanceAndHost{p.process.name, p.host}] = now
 	if !a.isHop {
 		w.judgeCall(m, token, attempt, p, r, body)
+		l.interrupted = 0
 		w.note(token, fact{kind: called, by: p.process.name, attempt: attempt})
 	}
 	a.mode = w.modeOf(p.host)
@@ -263,9 +284,20 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 		fails, final = m.replyFails, http.StatusOK
 	}
 	l.served++
-	a.status = final
-	if l.served <= fails {
+	a.status, a.isLast = final, l.served > fails
+	isFailed := !a.isLast || final/100 != 2
+	if !isReply && a.mode == answers && isFailed {
+		a.says = m.says
+	}
+	switch {
+	case a.says != byStatus && a.isLast:
+		a.status = http.StatusServiceUnavailable
+	case a.says != byStatus:
+		a.status = http.StatusUnprocessableEntity
+	case !a.isLast:
 		a.status = [...]int{503, 429, 500, 408, 404}[l.served%5]
+	}
+	if !a.isLast {
 		if a.mode == answers {
 			a.retryAfter = m.retryAfter
 		}
@@ -324,7 +356,7 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 	}
 	w.note(token, fact{
 		kind: answered, by: p.process.name, attempt: attempt, status: status, asked: a.retryAfter,
-		isCut: a.mode == breaks,
+		isCut: a.mode == breaks, isLast: a.isLast && status > 0 && a.mode == answers,
 	})
 	m := w.byToken[strings.TrimSuffix(token, replySuffix)]
 	isDone := status/100 == 2 && (strings.HasSuffix(token, replySuffix) || m != nil && !m.hasReply)

@@ -103,7 +103,9 @@ type fact struct {
 	// asked is the Retry-After of an answer.
 	asked time.Duration
 	isCut bool
-	queue string
+	// isLast says that the target has no other answer.
+	isLast bool
+	queue  string
 }
 
 type factKind string
