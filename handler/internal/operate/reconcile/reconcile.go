@@ -1,0 +1,242 @@
+// Package reconcile says of many calls at once what became of them. It reads rows and peeks at queues, and receives
+// nothing. Whoever can write to the tables can make it say that a call was delivered.
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"asynccaller/handler/internal/observers/history"
+	"asynccaller/handler/internal/observers/record"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/plain/text"
+	"asynccaller/handler/internal/rules/decision"
+	"asynccaller/handler/internal/rules/envelope"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
+)
+
+const (
+	// maxPlaces is how many places of an id are kept: a sender can use it any number of times.
+	maxPlaces = 10
+	// readers is how many requests to the history are made at once. 10,000 ids and the four months of the usual
+	// retention need 40,000 requests of some 10 ms.
+	readers = storage.MaxConnections / 2
+	// maxText limits a text of the history, whose rows anyone who can write to the tables may have written.
+	maxText = 64
+)
+
+// Query says which calls to look for.
+type Query struct {
+	IDs    []string
+	Tenant envelope.Tenant
+	// Since, unless zero, limits the history to calls that were created since.
+	Since time.Time
+	// OnRead is told how many ids were looked up in the history. It may be called from several goroutines.
+	OnRead func(done, total int)
+}
+
+// Result says what became of the call of an id, and not of its callback.
+type Result struct {
+	RequestID string  `json:"requestId"`
+	State     string  `json:"state"`
+	Places    []Place `json:"places"`
+}
+
+// Report is what was found.
+type Report struct {
+	// Results are those of the ids, in their order.
+	Results []Result
+	// Tables are those of the history for the time of the calls. Without any, no call is known as delivered.
+	Tables []string
+	// Unread are the parts of the account that could not be read. A call that is only there is not known.
+	Unread []account.UnreadError
+}
+
+// Verdict reports whether some calls can still be delivered or are not known, and whether some were not delivered. If
+// neither, all were.
+func (r Report) Verdict() (isOpen, hasFailed bool) {
+	isOpen = len(r.Unread) > 0 || len(r.Tables) == 0
+	for _, result := range r.Results {
+		isOpen = isOpen || result.State == Unknown
+		for _, p := range result.Places {
+			isOpen = isOpen || p.State == Scheduled || p.Doubt != ""
+			hasFailed = hasFailed || p.State == Poison || p.State == Ended
+		}
+	}
+	return isOpen, hasFailed
+}
+
+// Run looks for the calls. The error means that the account cannot be reached, or that ctx has ended.
+//
+// A call moves while it is read: from a queue to the record, from there to a poison queue or to the history, and from a
+// poison queue, if it is retried, to the record. The places are read in the order poison queues, record, history, so
+// that a call that a person retries, or that is delivered, is found where it was or where it is. It is missed, and not
+// known, if it is in flight while the record is read and its end is not written when the history is read, which a
+// handler does some 5 s after the call.
+func Run(ctx context.Context, op *operation.Operations, q Query) (Report, error) {
+	r := &reading{Report: Report{Results: make([]Result, len(q.IDs))}, Query: q, index: map[string]*Result{}}
+	for i, id := range q.IDs {
+		r.Results[i].RequestID = id
+		r.index[id] = &r.Results[i]
+	}
+	if err := r.readPoison(ctx, op.Account); err != nil {
+		return Report{}, err
+	}
+	presence := op.Account.PresenceCheck(ctx, time.Now())
+	_, err := op.Account.ListScheduled(ctx, account.Source{}, false, func(m message.Recorded) error {
+		doubt := ""
+		if presence(m.Row) != record.Expected {
+			doubt = "due, and not seen on its queue: in flight, or gone"
+		}
+		r.addMessage(m, Scheduled, m.Row.NextAttemptAt, doubt)
+		return nil
+	})
+	r.addUnread("scheduled calls", err)
+	r.readHistory(ctx, op.History)
+	for i, result := range r.Results {
+		r.Results[i].State, r.Results[i].Places = settle(result.Places)
+	}
+	return r.Report, ctx.Err()
+}
+
+// reading is one run.
+type reading struct {
+	Report
+	Query
+
+	index map[string]*Result
+}
+
+// addUnread adds a part with an error.
+func (r *reading) addUnread(part string, err error) {
+	if err != nil {
+		r.Unread = append(r.Unread, account.UnreadError{Part: part, Err: err})
+	}
+}
+
+// addMessage adds the place of a message that has one of the ids, and the tenant.
+func (r *reading) addMessage(m message.Recorded, state string, at time.Time, doubt string) {
+	result := r.index[m.RequestID]
+	isOf := r.Tenant == envelope.Tenant{Organization: m.Organization, Environment: m.Environment}
+	if result != nil && isOf {
+		result.add(Place{
+			State: state, At: at.UTC(), Status: m.Status, Attempts: m.Attempts, Reason: m.Reason, Queue: m.Queue,
+			ID: m.ID, Doubt: doubt, createdAt: m.Row.CreatedAt,
+		})
+	}
+}
+
+// addEnd adds the place of a call that has ended.
+func (r *Result) addEnd(e history.Entry) {
+	state := Ended
+	if e.Reason == history.Delivered {
+		state = Delivered
+	}
+	r.add(Place{
+		State: state, At: e.EndedAt.UTC(), Status: e.Status, Attempts: e.Attempts, Reason: text.Line(e.Reason, maxText),
+		Queue: text.Line(e.Queue, maxText), ID: text.Line(e.MessageID, maxText), createdAt: e.CreatedAt,
+		action: decision.Action(text.Line(e.Action, maxText)), call: e.CallKey(), trace: text.Line(e.TraceID, maxText),
+	})
+}
+
+func (r *Result) add(p Place) {
+	if len(r.Places) == maxPlaces {
+		r.Places[maxPlaces-1].Doubt = "one of several further places, which are not listed"
+		return
+	}
+	r.Places = append(r.Places, p)
+}
+
+// readPoison looks at the dead letters of all poison queues.
+func (r *reading) readPoison(ctx context.Context, a *account.Account) error {
+	names, err := a.QueuesOf(ctx, account.Source{})
+	if err != nil && !errors.Is(err, storage.ErrDenied) { // otherwise the tables may be readable
+		return err
+	}
+	r.addUnread("queues", err)
+	for _, name := range names {
+		source := account.Source{Queues: []string{name}, PeekOnly: true}
+		listed, err := a.Look(ctx, source, func(m message.Recorded) error {
+			doubt := ""
+			if m.Unseen {
+				doubt = "not seen on its queue: perhaps received by another command"
+			}
+			r.addMessage(m, Poison, m.Since, doubt)
+			return nil
+		})
+		if err == nil && listed.Lacks() > 0 {
+			err = errors.New(listed.Views[0].Text())
+		}
+		r.addUnread("queue "+name, err)
+	}
+	return nil
+}
+
+// readHistory looks up each id in each table of the history. Point reads take the same time however many calls the
+// history has, and only what is found takes memory.
+func (r *reading) readHistory(ctx context.Context, tables storage.Tables) {
+	if tables == nil {
+		r.addUnread("history", azure.ErrNoTables)
+		return
+	}
+	names, err := retry(ctx, func(ctx context.Context) ([]string, error) {
+		return history.TablesSince(ctx, tables, r.Since)
+	})
+	r.Tables = names
+	r.addUnread("history", err)
+	var next, done atomic.Int64
+	for _, name := range names {
+		var problem atomic.Pointer[error]
+		var missed atomic.Int64
+		var working sync.WaitGroup
+		next.Store(0)
+		for range readers {
+			working.Go(func() {
+				for n := next.Add(1); n <= int64(len(r.Results)); n = next.Add(1) {
+					// after one request that failed, no other: 10,000 ids must not wait for a table that is away
+					if problem.Load() == nil {
+						err := r.readEnds(ctx, tables.Table(name), &r.Results[n-1])
+						if err != nil {
+							problem.CompareAndSwap(nil, &err)
+							missed.Add(1)
+						}
+					} else {
+						missed.Add(1)
+					}
+					r.OnRead(int(done.Add(1)), len(r.Results)*len(names))
+				}
+			})
+		}
+		working.Wait()
+		if missed.Load() > 0 {
+			r.addUnread(name, fmt.Errorf("%d ids were not looked up: %w", missed.Load(), *problem.Load()))
+		}
+	}
+}
+
+// readEnds adds the ends that a table of the history has of an id.
+func (r *reading) readEnds(ctx context.Context, table storage.Table, result *Result) error {
+	found, err := retry(ctx, func(ctx context.Context) ([]history.Entry, error) {
+		return history.FindIn(ctx, table, r.Tenant, result.RequestID, maxPlaces+1)
+	})
+	for _, e := range found {
+		if err == nil && !e.CreatedAt.Before(r.Since) {
+			result.addEnd(e)
+		}
+	}
+	return err
+}
+
+// retry repeats a request for as long as a person should wait.
+func retry[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, account.ReachTimeout)
+	defer cancel()
+	return storage.Retry(ctx, request)
+}

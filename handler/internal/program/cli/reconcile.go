@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/operate/reconcile"
+	"asynccaller/handler/internal/plain/format"
+	"asynccaller/handler/internal/program/terminal"
+)
+
+func newReconcile(env Env) *cobra.Command {
+	shared := &sharedFlags{env: env, group: "reconcile"}
+	command := &cobra.Command{
+		Use:   "reconcile FILE",
+		Short: "Say of each request id of a file whether its call was delivered",
+		Long: `Say of each request id of a file whether its call was delivered. Delivered calls are known only from
+the history: if ASYNC_CALLER_HISTORY, or history in targets.json, was off when a call ended, as it
+is by default, that call is unknown. The first line says so if the account has no history.
+
+FILE, or standard input for -, has a request id on each line. With --column it is CSV, whose first
+line names the columns, or has a JSON object on each line. It has at most 100,000 different ids.
+
+An id is delivered; scheduled: it waits for its next attempt; poison: it is a dead letter; ended
+otherwise, such as rejected; several: it has more than one call; or unknown: it was never sent, is
+on a queue, in flight or due within 30 s, or nothing has kept how it ended. These cannot be told
+apart. The result is about the call with the id, not about its callback. The calls of a Nexus tenant
+need --organization and --environment. The command receives nothing.
+
+The exit code is 0 if all calls were delivered, 1 if some are dead letters or have ended otherwise,
+and 4 if some wait or are unknown, a part could not be read, or there is no history.`,
+		Example: `  async-caller reconcile ids.txt
+  async-caller reconcile orders.csv --column orderId --since 2d --state poison,unknown
+  async-caller reconcile ids.txt --json | jq -r '[.requestId, .state, .places[0].at] | @csv'`,
+		Args: cobra.ExactArgs(1),
+	}
+	flags := flagsOf(command)
+	shared.addApp(flags.FlagSet)
+	var q reconcile.Query
+	var column string
+	var states []string
+	flags.StringVar(&column, "column", "", "`name` of the column of CSV, or of the member of JSON lines, that has the ids")
+	parsedCSV(flags, &states, "state", "list only calls in this `state`; may be repeated", func(text string) (string, error) {
+		if !slices.Contains(reconcile.States(), text) {
+			return "", fmt.Errorf("%.40q: want one of %s", text, strings.Join(reconcile.States(), ", "))
+		}
+		return text, nil
+	})
+	flags.suggest("state", reconcile.States()...)
+	parsed(flags, &q.Since, "since",
+		"read only the history of calls created after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
+	flags.StringVar(&q.Tenant.Organization, "organization", "", "`organization` of the tenant, of Nexus messages")
+	flags.StringVar(&q.Tenant.Environment, "environment", "", "`environment` of the tenant, of Nexus messages")
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := flags.err(); err != nil {
+			return err
+		}
+		file, err := env.open(args[0])
+		if err != nil {
+			return usageError(err)
+		}
+		defer file.Close()
+		var repeated int
+		q.IDs, repeated, err = reconcile.ReadIDs(file, column)
+		if err != nil {
+			return usageError(fmt.Errorf("%s: %w", args[0], err))
+		}
+		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+			return s.reconcile(ctx, q, states, repeated)
+		})(cmd, args)
+	}
+	return command
+}
+
+// reconcile prints what became of calls in the selected states; none means all. Repeated is the number of lines with an
+// id of an earlier line.
+func (s *session) reconcile(ctx context.Context, q reconcile.Query, states []string, repeated int) error {
+	q.OnRead = func(done, total int) { s.progress.count("history", "looked up", done, total) }
+	report, err := reconcile.Run(ctx, s.operations, q)
+	if err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	var listed []reconcile.Result
+	for _, r := range report.Results {
+		counts[r.State]++
+		if len(states) == 0 || slices.Contains(states, r.State) {
+			listed = append(listed, r)
+		}
+	}
+	if note := s.historyNote(report.Tables, counts[reconcile.Unknown]); note != "" {
+		s.progress.printf("%s", note)
+	}
+	s.warnUnread(report.Unread)
+	printAll(s, listed, printReconciled)
+	var parts []string
+	for _, state := range reconcile.States() {
+		if counts[state] > 0 {
+			parts = append(parts, format.Number(counts[state])+" "+state)
+		}
+	}
+	s.progress.printf("%s: %s", format.Plural(len(q.IDs), "id"), strings.Join(parts, ", "))
+	if repeated > 0 {
+		s.progress.printf("%s with an id of an earlier line: each id counts once", format.Plural(repeated, "line"))
+	}
+	const next = "; `async-caller show ID` shows one call"
+	isOpen, hasFailed := report.Verdict()
+	switch {
+	case isOpen:
+		return &codeError{exitPartly, errors.New("not known whether all calls are delivered: for those that wait or are " +
+			"in flight, run the command again later" + next)}
+	case hasFailed:
+		return errors.New("not all calls were delivered" + next)
+	}
+	return nil
+}
+
+// historyNote says of which calls the history cannot say that they were delivered, if it matters.
+func (s *session) historyNote(tables []string, unknown int) (note string) {
+	const setting = "ASYNC_CALLER_HISTORY, or history in targets.json, "
+	switch {
+	case len(tables) == 0:
+		note = "no history of that time can be read, so no call is known as delivered: the app keeps one only while " +
+			setting + "is outcomes or check"
+	case unknown > 0:
+		note = "the history begins with " + tables[0] + ", ends with " + tables[len(tables)-1] +
+			", and has only calls that ended while " + setting + "was outcomes or check"
+	}
+	if note != "" && s.hasApp && !s.keepsHistory {
+		note += "; it is off in this app folder"
+	}
+	return note
+}
+
+// printReconciled prints a line for each call, and below it one for each of several places.
+func printReconciled(out io.Writer, results []reconcile.Result) {
+	now := time.Now()
+	var rows [][]string
+	row := func(id, state string, p reconcile.Place) {
+		cells := []string{id, state, "", "", "", ""}
+		if p.State != "" {
+			cells = []string{
+				id, state, format.FromNow(p.At, now), statusText(p.Status), strconv.Itoa(p.Attempts), p.Reason,
+			}
+		}
+		if p.Doubt != "" {
+			cells[5] += " (" + p.Doubt + ")"
+		}
+		rows = append(rows, cells)
+	}
+	for _, r := range results {
+		if len(r.Places) == 1 {
+			row(r.RequestID, r.State, r.Places[0])
+			continue
+		}
+		row(r.RequestID, r.State, reconcile.Place{})
+		for _, p := range r.Places {
+			row("", "  "+p.State, p)
+		}
+	}
+	terminal.PrintTable(out, rows, terminal.Name("REQUEST"), terminal.Left("STATE", 0), terminal.Right("WHEN", 0),
+		terminal.Right("STATUS", 0), terminal.Right("ATT", 0), terminal.Flex("REASON", 0))
+}
