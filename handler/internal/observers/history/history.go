@@ -412,8 +412,8 @@ func TablesSince(ctx context.Context, tables storage.Tables, since time.Time) ([
 	return slices.DeleteFunc(names, func(name string) bool { return name < tableOf(since) }), err
 }
 
-// FindIn returns the entries of a request id itself, without those of its callback, that one table has, at most a number
-// of them.
+// FindIn returns the entries of a request id, without those of its callback, that one table has, at most a number of
+// them.
 func FindIn(
 	ctx context.Context, table storage.Table, tenant envelope.Tenant, requestID string, most int,
 ) (found []Entry, err error) {

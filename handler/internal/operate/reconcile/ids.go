@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -26,28 +27,31 @@ const (
 
 // ReadIDs reads the request ids of a file, each once and in its order: one on each line or, with the name of a column,
 // those of a column of CSV, whose first line has the names, or of a member of JSON lines. Repeated is the number of
-// lines with an id of an earlier line. It skips blank lines, and keeps no more in memory than a line and the ids. The
-// error names the line that is wrong.
+// lines with an id of an earlier line. It skips blank lines, and keeps no more in memory than a line and the ids: it
+// reads CSV by lines as well, because quotes need not end. The error names the line that is wrong.
 func ReadIDs(file io.Reader, column string) (ids []string, repeated int, err error) {
-	lines, known, table := bufio.NewScanner(bom.NewReader(file)), map[string]bool{}, csvColumn{name: column}
+	lines, known := bufio.NewScanner(bom.NewReader(file)), map[string]bool{}
 	lines.Buffer(nil, maxLineBytes)
-	number := 0
+	number, cell := 0, -1 // the cell of the column in a line of CSV
 	for err == nil && lines.Scan() {
 		number++
-		line := strings.TrimSpace(lines.Text())
-		id, isHead, isJSON := line, false, strings.HasPrefix(line, "{")
+		id := strings.TrimSpace(lines.Text())
 		switch {
-		case line == "":
+		case id == "":
 			continue
-		case isJSON && column != "":
-			id, err = memberOf([]byte(line), column)
-		case column != "":
-			id, isHead, err = table.read(line)
-		case strings.HasPrefix(line, `{"`):
+		case column == "" && strings.HasPrefix(id, `{"`):
 			err = errors.New("this is JSON: name the member that has the id with --column")
+		case column == "":
+		case cell >= 0:
+			id, err = cellOf(id, cell)
+		case strings.HasPrefix(id, "{"):
+			id, err = memberOf(id, column)
+		default:
+			cell, err = columnOf(id, column)
+			continue
 		}
 		switch {
-		case err != nil || isHead:
+		case err != nil:
 		case !envelope.ValidRequestID(id):
 			err = fmt.Errorf("%q is no request id: want 1 to 128 visible ASCII characters", text.Line(id, maxShown))
 		case known[id]:
@@ -62,6 +66,8 @@ func ReadIDs(file io.Reader, column string) (ids []string, repeated int, err err
 	switch {
 	case err != nil:
 		return nil, 0, fmt.Errorf("line %d: %w", number, err)
+	case errors.Is(lines.Err(), bufio.ErrTooLong):
+		return nil, 0, fmt.Errorf("line %d is longer than %s bytes", number+1, format.Number(maxLineBytes))
 	case lines.Err() != nil:
 		return nil, 0, fmt.Errorf("after line %d: %w", number, lines.Err())
 	case len(ids) == 0:
@@ -70,48 +76,34 @@ func ReadIDs(file io.Reader, column string) (ids []string, repeated int, err err
 	return ids, repeated, nil
 }
 
-// memberOf returns a text, or a number, of a JSON object.
-func memberOf(object []byte, name string) (string, error) {
-	members, err := strictjson.Object(object)
-	n := slices.IndexFunc(members, func(m strictjson.Member) bool { return m.Name == name })
+// memberOf returns a text of a JSON object.
+func memberOf(object, name string) (string, error) {
+	members, err := strictjson.Object([]byte(object))
+	for _, m := range members {
+		if m.Name == name {
+			return strictjson.String(m.Value)
+		}
+	}
+	return "", cmp.Or(err, fmt.Errorf("no member %s", text.Line(name, maxShown)))
+}
+
+// columnOf returns the number of a column in the line with the names.
+func columnOf(line, name string) (int, error) {
+	names, err := csv.NewReader(strings.NewReader(line)).Read()
+	n := slices.Index(names, name)
+	if err == nil && n < 0 {
+		err = fmt.Errorf("no column %s in %s", text.Line(name, maxShown), text.Line(line, maxShown))
+	}
+	return n, err
+}
+
+func cellOf(line string, n int) (string, error) {
+	cells, err := csv.NewReader(strings.NewReader(line)).Read()
 	switch {
 	case err != nil:
-		return "", err
-	case n < 0:
-		return "", fmt.Errorf("no member %s", text.Line(name, maxShown))
-	case strings.Trim(string(members[n].Value), "0123456789") == "":
-		return string(members[n].Value), nil
+		return "", errors.Unwrap(err) // without the number of the line, which is always 1
+	case n >= len(cells):
+		return "", errors.New("the line is too short")
 	}
-	return strictjson.String(members[n].Value)
-}
-
-// csvColumn reads a column of CSV. It reads line by line, so that quotes that do not end take no memory.
-type csvColumn struct {
-	name   string
-	number int
-	// comma is the separator; 0 before the line with the names.
-	comma rune
-}
-
-func (c *csvColumn) read(line string) (cell string, isHead bool, err error) {
-	isHead = c.comma == 0
-	switch {
-	case isHead && strings.Contains(line, ";") && !strings.Contains(line, ","): // as spreadsheets of some countries
-		c.comma = ';'
-	case isHead:
-		c.comma = ','
-	}
-	record := csv.NewReader(strings.NewReader(line))
-	record.Comma = c.comma
-	cells, err := record.Read()
-	if err != nil {
-		return "", isHead, errors.Unwrap(err) // without the number of the line, which is always 1
-	}
-	if isHead {
-		c.number = slices.Index(cells, c.name)
-	}
-	if c.number < 0 || c.number >= len(cells) {
-		return "", isHead, fmt.Errorf("no column %s in %s", text.Line(c.name, maxShown), text.Line(line, maxShown))
-	}
-	return strings.TrimSpace(cells[c.number]), isHead, nil
+	return strings.TrimSpace(cells[n]), nil
 }

@@ -4,13 +4,12 @@ import (
 	"slices"
 	"time"
 
-	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 )
 
 // The states of a request id; those of a [Place] are the first four. Ended means that the call ended without being
-// delivered, Several that the id has several calls, and Unknown that no place is certain: the call was never sent, is on
-// a queue, in flight or due within 30 s, or nothing has kept how it ended. A lost call would look the same.
+// delivered, Several that the id has several calls, and Unknown that no place is certain: the call was never sent, is
+// on a queue, in flight or due within 30 s, or nothing has kept how it ended. A lost call would look the same.
 const (
 	Delivered = "delivered"
 	Scheduled = "scheduled"
@@ -38,10 +37,10 @@ type Place struct {
 	Doubt string `json:"doubt,omitempty"`
 
 	createdAt time.Time
-	// action, call and trace are those of an end in the history, and empty for a message.
-	action decision.Action
-	call   string
-	trace  string
+	// The others are those of an end in the history: the key of its call, its trace id, and whether the call went to a
+	// poison queue.
+	call, trace string
+	toPoison    bool
 }
 
 // follows reports whether a place shows that a call has left another one. If that is not certain, both are listed: one
@@ -51,7 +50,7 @@ func (p Place) follows(other Place) bool {
 	switch {
 	case other.State == Scheduled && p.call != "": // its row was read before the end, or was left behind
 		return p.ID == other.ID && p.Queue == other.Queue || other.Doubt != "" && p.createdAt.Equal(other.createdAt)
-	case other.action != decision.DeadLetter: // such an end only says that the call went to a poison queue
+	case !other.toPoison: // such an end only says that the call went to a poison queue
 		return false
 	case p.State == Poison:
 		return p.Reason == other.Reason && p.At.Sub(other.At).Abs() < near
@@ -69,7 +68,7 @@ func settle(found []Place) (state string, places []Place) {
 		if slices.ContainsFunc(found, func(other Place) bool { return other.follows(p) }) {
 			continue
 		}
-		if p.action == decision.DeadLetter {
+		if p.toPoison {
 			p.Doubt = "not seen on a poison queue: retried, deleted or moved since"
 		}
 		if p.Doubt == "" {

@@ -15,7 +15,7 @@ func TestSettle(t *testing.T) {
 	end := func(state string, action decision.Action, minutes int, call, trace string) Place {
 		return Place{
 			State: state, At: at(minutes), ID: "m", Queue: "q", Reason: "rejected", createdAt: t0,
-			action: action, call: call, trace: trace,
+			toPoison: action == decision.DeadLetter, call: call, trace: trace,
 		}
 	}
 	delivered := end(Delivered, decision.Finish, 5, "c1", "t1")

@@ -5,10 +5,9 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/record"
@@ -24,7 +23,7 @@ import (
 
 const (
 	// maxPlaces is how many places of an id are kept: a sender can use it any number of times.
-	maxPlaces = 10
+	maxPlaces = 5
 	// readers is how many requests to the history are made at once. 10,000 ids and the four months of the usual
 	// retention need 40,000 requests of some 10 ms.
 	readers = storage.MaxConnections / 2
@@ -38,7 +37,7 @@ type Query struct {
 	Tenant envelope.Tenant
 	// Since, unless zero, limits the history to calls that were created since.
 	Since time.Time
-	// OnRead is told how many ids were looked up in the history. It may be called from several goroutines.
+	// OnRead is told how many of the requests to the history are made. It must not be nil.
 	OnRead func(done, total int)
 }
 
@@ -57,6 +56,9 @@ type Report struct {
 	Tables []string
 	// Unread are the parts of the account that could not be read. A call that is only there is not known.
 	Unread []account.UnreadError
+
+	query Query
+	index map[string]*Result
 }
 
 // Verdict reports whether some calls can still be delivered or are not known, and whether some were not delivered. If
@@ -81,7 +83,7 @@ func (r Report) Verdict() (isOpen, hasFailed bool) {
 // known, if it is in flight while the record is read and its end is not written when the history is read, which a
 // handler does some 5 s after the call.
 func Run(ctx context.Context, op *operation.Operations, q Query) (Report, error) {
-	r := &reading{Report: Report{Results: make([]Result, len(q.IDs))}, Query: q, index: map[string]*Result{}}
+	r := Report{Results: make([]Result, len(q.IDs)), query: q, index: map[string]*Result{}}
 	for i, id := range q.IDs {
 		r.Results[i].RequestID = id
 		r.index[id] = &r.Results[i]
@@ -91,11 +93,8 @@ func Run(ctx context.Context, op *operation.Operations, q Query) (Report, error)
 	}
 	presence := op.Account.PresenceCheck(ctx, time.Now())
 	_, err := op.Account.ListScheduled(ctx, account.Source{}, false, func(m message.Recorded) error {
-		doubt := ""
-		if presence(m.Row) != record.Expected {
-			doubt = "due, and not seen on its queue: in flight, or gone"
-		}
-		r.addMessage(m, Scheduled, m.Row.NextAttemptAt, doubt)
+		m.Unseen = presence(m.Row) != record.Expected
+		r.addMessage(m, Scheduled, m.Row.NextAttemptAt)
 		return nil
 	})
 	r.addUnread("scheduled calls", err)
@@ -103,49 +102,33 @@ func Run(ctx context.Context, op *operation.Operations, q Query) (Report, error)
 	for i, result := range r.Results {
 		r.Results[i].State, r.Results[i].Places = settle(result.Places)
 	}
-	return r.Report, ctx.Err()
-}
-
-// reading is one run.
-type reading struct {
-	Report
-	Query
-
-	index map[string]*Result
+	return r, ctx.Err()
 }
 
 // addUnread adds a part with an error.
-func (r *reading) addUnread(part string, err error) {
+func (r *Report) addUnread(part string, err error) {
 	if err != nil {
 		r.Unread = append(r.Unread, account.UnreadError{Part: part, Err: err})
 	}
 }
 
 // addMessage adds the place of a message that has one of the ids, and the tenant.
-func (r *reading) addMessage(m message.Recorded, state string, at time.Time, doubt string) {
+func (r *Report) addMessage(m message.Recorded, state string, at time.Time) {
 	result := r.index[m.RequestID]
-	isOf := r.Tenant == envelope.Tenant{Organization: m.Organization, Environment: m.Environment}
-	if result != nil && isOf {
-		result.add(Place{
-			State: state, At: at.UTC(), Status: m.Status, Attempts: m.Attempts, Reason: m.Reason, Queue: m.Queue,
-			ID: m.ID, Doubt: doubt, createdAt: m.Row.CreatedAt,
-		})
+	if result == nil || r.query.Tenant != (envelope.Tenant{Organization: m.Organization, Environment: m.Environment}) {
+		return
 	}
+	p := Place{
+		State: state, At: at.UTC(), Status: m.Status, Attempts: m.Attempts, Reason: m.Reason, Queue: m.Queue, ID: m.ID,
+		createdAt: m.Row.CreatedAt,
+	}
+	if m.Unseen {
+		p.Doubt = "recorded, and not seen on its queue: in flight, received by another command, or gone"
+	}
+	result.add(p)
 }
 
-// addEnd adds the place of a call that has ended.
-func (r *Result) addEnd(e history.Entry) {
-	state := Ended
-	if e.Reason == history.Delivered {
-		state = Delivered
-	}
-	r.add(Place{
-		State: state, At: e.EndedAt.UTC(), Status: e.Status, Attempts: e.Attempts, Reason: text.Line(e.Reason, maxText),
-		Queue: text.Line(e.Queue, maxText), ID: text.Line(e.MessageID, maxText), createdAt: e.CreatedAt,
-		action: decision.Action(text.Line(e.Action, maxText)), call: e.CallKey(), trace: text.Line(e.TraceID, maxText),
-	})
-}
-
+// add adds a place, if there is room.
 func (r *Result) add(p Place) {
 	if len(r.Places) == maxPlaces {
 		r.Places[maxPlaces-1].Doubt = "one of several further places, which are not listed"
@@ -155,7 +138,7 @@ func (r *Result) add(p Place) {
 }
 
 // readPoison looks at the dead letters of all poison queues.
-func (r *reading) readPoison(ctx context.Context, a *account.Account) error {
+func (r *Report) readPoison(ctx context.Context, a *account.Account) error {
 	names, err := a.QueuesOf(ctx, account.Source{})
 	if err != nil && !errors.Is(err, storage.ErrDenied) { // otherwise the tables may be readable
 		return err
@@ -164,11 +147,7 @@ func (r *reading) readPoison(ctx context.Context, a *account.Account) error {
 	for _, name := range names {
 		source := account.Source{Queues: []string{name}, PeekOnly: true}
 		listed, err := a.Look(ctx, source, func(m message.Recorded) error {
-			doubt := ""
-			if m.Unseen {
-				doubt = "not seen on its queue: perhaps received by another command"
-			}
-			r.addMessage(m, Poison, m.Since, doubt)
+			r.addMessage(m, Poison, m.Since)
 			return nil
 		})
 		if err == nil && listed.Lacks() > 0 {
@@ -181,55 +160,47 @@ func (r *reading) readPoison(ctx context.Context, a *account.Account) error {
 
 // readHistory looks up each id in each table of the history. Point reads take the same time however many calls the
 // history has, and only what is found takes memory.
-func (r *reading) readHistory(ctx context.Context, tables storage.Tables) {
+func (r *Report) readHistory(ctx context.Context, tables storage.Tables) {
 	if tables == nil {
 		r.addUnread("history", azure.ErrNoTables)
 		return
 	}
 	names, err := retry(ctx, func(ctx context.Context) ([]string, error) {
-		return history.TablesSince(ctx, tables, r.Since)
+		return history.TablesSince(ctx, tables, r.query.Since)
 	})
 	r.Tables = names
 	r.addUnread("history", err)
-	var next, done atomic.Int64
-	for _, name := range names {
-		var problem atomic.Pointer[error]
-		var missed atomic.Int64
-		var working sync.WaitGroup
-		next.Store(0)
-		for range readers {
-			working.Go(func() {
-				for n := next.Add(1); n <= int64(len(r.Results)); n = next.Add(1) {
-					// after one request that failed, no other: 10,000 ids must not wait for a table that is away
-					if problem.Load() == nil {
-						err := r.readEnds(ctx, tables.Table(name), &r.Results[n-1])
-						if err != nil {
-							problem.CompareAndSwap(nil, &err)
-							missed.Add(1)
-						}
-					} else {
-						missed.Add(1)
-					}
-					r.OnRead(int(done.Add(1)), len(r.Results)*len(names))
-				}
-			})
+	for i, name := range names {
+		// a request that has failed, although it was repeated, ends the others, which would wait as long
+		group, reading := errgroup.WithContext(ctx)
+		group.SetLimit(readers)
+		for n := range r.Results {
+			group.Go(func() error { return r.readEnds(reading, tables.Table(name), &r.Results[n]) })
+			r.query.OnRead(i*len(r.Results)+n+1, len(names)*len(r.Results))
 		}
-		working.Wait()
-		if missed.Load() > 0 {
-			r.addUnread(name, fmt.Errorf("%d ids were not looked up: %w", missed.Load(), *problem.Load()))
-		}
+		r.addUnread(name, group.Wait())
 	}
 }
 
 // readEnds adds the ends that a table of the history has of an id.
-func (r *reading) readEnds(ctx context.Context, table storage.Table, result *Result) error {
+func (r *Report) readEnds(ctx context.Context, table storage.Table, result *Result) error {
 	found, err := retry(ctx, func(ctx context.Context) ([]history.Entry, error) {
-		return history.FindIn(ctx, table, r.Tenant, result.RequestID, maxPlaces+1)
+		return history.FindIn(ctx, table, r.query.Tenant, result.RequestID, maxPlaces+1)
 	})
 	for _, e := range found {
-		if err == nil && !e.CreatedAt.Before(r.Since) {
-			result.addEnd(e)
+		if err != nil || e.CreatedAt.Before(r.query.Since) {
+			continue
 		}
+		state := Ended
+		if e.Reason == history.Delivered {
+			state = Delivered
+		}
+		result.add(Place{
+			State: state, At: e.EndedAt.UTC(), Status: e.Status, Attempts: e.Attempts,
+			Reason: text.Line(e.Reason, maxText), Queue: text.Line(e.Queue, maxText),
+			ID: text.Line(e.MessageID, maxText), createdAt: e.CreatedAt, call: e.CallKey(),
+			trace: text.Line(e.TraceID, maxText), toPoison: e.Action == string(decision.DeadLetter),
+		})
 	}
 	return err
 }

@@ -22,21 +22,18 @@ func newReconcile(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "reconcile FILE",
 		Short: "Say of each request id of a file whether its call was delivered",
-		Long: `Say of each request id of a file whether its call was delivered. Delivered calls are known only from
-the history: if ASYNC_CALLER_HISTORY, or history in targets.json, was off when a call ended, as it
-is by default, that call is unknown. The first line says so if the account has no history.
+		Long: `Say of each request id of a file whether its call was delivered. Only the history knows delivered
+calls: those that ended while ASYNC_CALLER_HISTORY, or history in targets.json, was off are unknown,
+which the first line says. FILE, or standard input for -, has an id on each line; with --column it
+is CSV, whose first line names the columns, or has a JSON object on each line.
 
-FILE, or standard input for -, has a request id on each line. With --column it is CSV, whose first
-line names the columns, or has a JSON object on each line. It has at most 100,000 different ids.
+An id is delivered; scheduled: it waits; poison: it is a dead letter; ended otherwise, such as
+rejected; several: it has more than one call; or unknown: it was never sent, is on a queue, in
+flight or due within 30 s, or nothing has kept how it ended, which cannot be told apart. Callbacks
+are not looked for. A Nexus tenant needs --organization and --environment. Nothing is received.
 
-An id is delivered; scheduled: it waits for its next attempt; poison: it is a dead letter; ended
-otherwise, such as rejected; several: it has more than one call; or unknown: it was never sent, is
-on a queue, in flight or due within 30 s, or nothing has kept how it ended. These cannot be told
-apart. The result is about the call with the id, not about its callback. The calls of a Nexus tenant
-need --organization and --environment. The command receives nothing.
-
-The exit code is 0 if all calls were delivered, 1 if some are dead letters or have ended otherwise,
-and 4 if some wait or are unknown, a part could not be read, or there is no history.`,
+The exit code is 0 if all calls were delivered, 1 if some are dead letters or ended otherwise, and 4
+if some wait or are unknown, a part could not be read, or there is no history.`,
 		Example: `  async-caller reconcile ids.txt
   async-caller reconcile orders.csv --column orderId --since 2d --state poison,unknown
   async-caller reconcile ids.txt --json | jq -r '[.requestId, .state, .places[0].at] | @csv'`,
@@ -47,13 +44,8 @@ and 4 if some wait or are unknown, a part could not be read, or there is no hist
 	var q reconcile.Query
 	var column string
 	var states []string
-	flags.StringVar(&column, "column", "", "`name` of the column of CSV, or of the member of JSON lines, that has the ids")
-	parsedCSV(flags, &states, "state", "list only calls in this `state`; may be repeated", func(text string) (string, error) {
-		if !slices.Contains(reconcile.States(), text) {
-			return "", fmt.Errorf("%.40q: want one of %s", text, strings.Join(reconcile.States(), ", "))
-		}
-		return text, nil
-	})
+	flags.StringVar(&column, "column", "", "`name` of the column of CSV, or of the member of JSON, that has the ids")
+	parsedCSV(flags, &states, "state", "list only calls in this `state`; may be repeated", parseReconciled)
 	flags.suggest("state", reconcile.States()...)
 	parsed(flags, &q.Since, "since",
 		"read only the history of calls created after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
@@ -68,16 +60,23 @@ and 4 if some wait or are unknown, a part could not be read, or there is no hist
 			return usageError(err)
 		}
 		defer file.Close()
-		var repeated int
-		q.IDs, repeated, err = reconcile.ReadIDs(file, column)
+		ids, repeated, err := reconcile.ReadIDs(file, column)
 		if err != nil {
 			return usageError(fmt.Errorf("%s: %w", args[0], err))
 		}
+		q.IDs = ids
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 			return s.reconcile(ctx, q, states, repeated)
 		})(cmd, args)
 	}
 	return command
+}
+
+func parseReconciled(state string) (string, error) {
+	if !slices.Contains(reconcile.States(), state) {
+		return "", fmt.Errorf("%.40q: want one of %s", state, strings.Join(reconcile.States(), ", "))
+	}
+	return state, nil
 }
 
 // reconcile prints what became of calls in the selected states; none means all. Repeated is the number of lines with an
@@ -115,8 +114,8 @@ func (s *session) reconcile(ctx context.Context, q reconcile.Query, states []str
 	isOpen, hasFailed := report.Verdict()
 	switch {
 	case isOpen:
-		return &codeError{exitPartly, errors.New("not known whether all calls are delivered: for those that wait or are " +
-			"in flight, run the command again later" + next)}
+		return &codeError{exitPartly, errors.New("not known whether all calls are delivered: for those that wait or " +
+			"are in flight, run the command again later" + next)}
 	case hasFailed:
 		return errors.New("not all calls were delivered" + next)
 	}
