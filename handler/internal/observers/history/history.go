@@ -412,14 +412,14 @@ func TablesSince(ctx context.Context, tables storage.Tables, since time.Time) ([
 	return slices.DeleteFunc(names, func(name string) bool { return name < tableOf(since) }), err
 }
 
-// FindIn returns the entries of a request id, without those of its callback, that one table has, at most a number of
-// them.
+// FindIn returns the entries of a request id, without those of its callback, that one table has of calls created since
+// a time, at most a number of them.
 func FindIn(
-	ctx context.Context, table storage.Table, tenant envelope.Tenant, requestID string, most int,
+	ctx context.Context, table storage.Table, tenant envelope.Tenant, requestID string, since time.Time, most int,
 ) (found []Entry, err error) {
 	subject := subjectOf(tenant, envelope.WithoutCallbackSuffix(requestID))
 	err = listSubject(ctx, table, subject, func(row entryRow) {
-		if row.RequestID == requestID && len(found) < most {
+		if row.RequestID == requestID && !row.CreatedAt.Before(since) && len(found) < most {
 			found = append(found, row.entry(""))
 		}
 	})

@@ -46,6 +46,8 @@ type Result struct {
 	RequestID string  `json:"requestId"`
 	State     string  `json:"state"`
 	Places    []Place `json:"places"`
+	// More says that there are further places, which are not listed.
+	More bool `json:"more,omitempty"`
 }
 
 // Report is what was found.
@@ -66,7 +68,7 @@ type Report struct {
 func (r Report) Verdict() (isOpen, hasFailed bool) {
 	isOpen = len(r.Unread) > 0 || len(r.Tables) == 0
 	for _, result := range r.Results {
-		isOpen = isOpen || result.State == Unknown
+		isOpen = isOpen || result.State == Unknown || result.More
 		for _, p := range result.Places {
 			isOpen = isOpen || p.State == Scheduled || p.Doubt != ""
 			hasFailed = hasFailed || p.State == Poison || p.State == Ended
@@ -101,6 +103,9 @@ func Run(ctx context.Context, op *operation.Operations, q Query) (Report, error)
 	r.readHistory(ctx, op.History)
 	for i, result := range r.Results {
 		r.Results[i].State, r.Results[i].Places = settle(result.Places)
+		if result.More {
+			r.Results[i].State = Several
+		}
 	}
 	return r, ctx.Err()
 }
@@ -130,11 +135,10 @@ func (r *Report) addMessage(m message.Recorded, state string, at time.Time) {
 
 // add adds a place, if there is room.
 func (r *Result) add(p Place) {
-	if len(r.Places) == maxPlaces {
-		r.Places[maxPlaces-1].Doubt = "one of several further places, which are not listed"
-		return
+	r.More = r.More || len(r.Places) == maxPlaces
+	if !r.More {
+		r.Places = append(r.Places, p)
 	}
-	r.Places = append(r.Places, p)
 }
 
 // readPoison looks at the dead letters of all poison queues.
@@ -185,12 +189,12 @@ func (r *Report) readHistory(ctx context.Context, tables storage.Tables) {
 // readEnds adds the ends that a table of the history has of an id.
 func (r *Report) readEnds(ctx context.Context, table storage.Table, result *Result) error {
 	found, err := retry(ctx, func(ctx context.Context) ([]history.Entry, error) {
-		return history.FindIn(ctx, table, r.query.Tenant, result.RequestID, maxPlaces+1)
+		return history.FindIn(ctx, table, r.query.Tenant, result.RequestID, r.query.Since, maxPlaces+1)
 	})
+	if err != nil {
+		return err
+	}
 	for _, e := range found {
-		if err != nil || e.CreatedAt.Before(r.query.Since) {
-			continue
-		}
 		state := Ended
 		if e.Reason == history.Delivered {
 			state = Delivered
@@ -202,7 +206,7 @@ func (r *Report) readEnds(ctx context.Context, table storage.Table, result *Resu
 			trace: text.Line(e.TraceID, maxText), toPoison: e.Action == string(decision.DeadLetter),
 		})
 	}
-	return err
+	return nil
 }
 
 // retry repeats a request for as long as a person should wait.

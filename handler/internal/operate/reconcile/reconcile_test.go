@@ -342,8 +342,12 @@ func TestRunRepeated(t *testing.T) {
 		}
 		report, _ := w.run(t, reconcile.Query{})
 		isOpen, _ := report.Verdict()
-		if r := report.Results[0]; r.State != reconcile.Several || len(r.Places) != 5 || !isOpen {
+		if r := report.Results[0]; r.State != reconcile.Several || len(r.Places) != 5 || !r.More || !isOpen {
 			t.Errorf("%s, %d places", r.State, len(r.Places))
+		}
+		report, _ = w.run(t, reconcile.Query{Since: time.Now().Add(-time.Second)})
+		if r := report.Results[0]; r.State != reconcile.Several || len(r.Places) != 2 || r.More {
+			t.Errorf("since: %s, %d places", r.State, len(r.Places))
 		}
 	})
 }

@@ -87,17 +87,15 @@ func (s *session) reconcile(ctx context.Context, q reconcile.Query, states []str
 	if err != nil {
 		return err
 	}
-	counts := map[string]int{}
 	var listed []reconcile.Result
+	counts := map[string]int{}
 	for _, r := range report.Results {
 		counts[r.State]++
 		if len(states) == 0 || slices.Contains(states, r.State) {
 			listed = append(listed, r)
 		}
 	}
-	if note := s.historyNote(report.Tables, counts[reconcile.Unknown]); note != "" {
-		s.progress.printf("%s", note)
-	}
+	s.noteHistory(report.Tables, counts[reconcile.Unknown])
 	s.warnUnread(report.Unread)
 	printAll(s, listed, printReconciled)
 	var parts []string
@@ -122,47 +120,41 @@ func (s *session) reconcile(ctx context.Context, q reconcile.Query, states []str
 	return nil
 }
 
-// historyNote says of which calls the history cannot say that they were delivered, if it matters.
-func (s *session) historyNote(tables []string, unknown int) (note string) {
-	const setting = "ASYNC_CALLER_HISTORY, or history in targets.json, "
+// noteHistory says of which calls the history cannot say that they were delivered, if that matters.
+func (s *session) noteHistory(tables []string, unknown int) {
+	note := "no history of that time can be read, so no call is known as delivered: the app keeps one"
 	switch {
-	case len(tables) == 0:
-		note = "no history of that time can be read, so no call is known as delivered: the app keeps one only while " +
-			setting + "is outcomes or check"
-	case unknown > 0:
-		note = "the history begins with " + tables[0] + ", ends with " + tables[len(tables)-1] +
-			", and has only calls that ended while " + setting + "was outcomes or check"
+	case len(tables) > 0 && unknown == 0:
+		return
+	case len(tables) > 0:
+		note = "the history has tables from " + tables[0] + " to " + tables[len(tables)-1] + ", and calls"
 	}
-	if note != "" && s.hasApp && !s.keepsHistory {
-		note += "; it is off in this app folder"
+	note += " only while ASYNC_CALLER_HISTORY, or history in targets.json, is outcomes or check"
+	if s.hasApp && !s.keepsHistory {
+		note += "; in this app folder it is off"
 	}
-	return note
+	s.progress.printf("%s", note)
 }
 
-// printReconciled prints a line for each call, and below it one for each of several places.
+// printReconciled prints a line for each place of a call, or one for a call without any.
 func printReconciled(out io.Writer, results []reconcile.Result) {
 	now := time.Now()
 	var rows [][]string
-	row := func(id, state string, p reconcile.Place) {
-		cells := []string{id, state, "", "", "", ""}
-		if p.State != "" {
-			cells = []string{
-				id, state, format.FromNow(p.At, now), statusText(p.Status), strconv.Itoa(p.Attempts), p.Reason,
-			}
-		}
-		if p.Doubt != "" {
-			cells[5] += " (" + p.Doubt + ")"
-		}
-		rows = append(rows, cells)
-	}
 	for _, r := range results {
-		if len(r.Places) == 1 {
-			row(r.RequestID, r.State, r.Places[0])
-			continue
+		if len(r.Places) == 0 {
+			rows = append(rows, []string{r.RequestID, r.State, "", "", "", ""})
 		}
-		row(r.RequestID, r.State, reconcile.Place{})
 		for _, p := range r.Places {
-			row("", "  "+p.State, p)
+			state, reason := r.State, p.Reason
+			if len(r.Places) > 1 {
+				state += ": " + p.State
+			}
+			if p.Doubt != "" {
+				reason += ", " + p.Doubt
+			}
+			rows = append(rows, []string{
+				r.RequestID, state, format.FromNow(p.At, now), statusText(p.Status), strconv.Itoa(p.Attempts), reason,
+			})
 		}
 	}
 	terminal.PrintTable(out, rows, terminal.Name("REQUEST"), terminal.Left("STATE", 0), terminal.Right("WHEN", 0),
