@@ -59,6 +59,7 @@ func ReadIDs(file io.Reader, column string) (ids []string, repeated int, err err
 		case len(ids) == MaxIDs:
 			err = fmt.Errorf("more than %s different ids: split the file", format.Number(MaxIDs))
 		default:
+			id = strings.Clone(id) // the line can be much longer
 			known[id] = true
 			ids = append(ids, id)
 		}

@@ -120,16 +120,18 @@ func (s *session) reconcile(ctx context.Context, q reconcile.Query, states []str
 	return nil
 }
 
-// noteHistory says of which calls the history cannot say that they were delivered, if that matters.
+// noteHistory says which delivered calls the history does not have, if that matters.
 func (s *session) noteHistory(tables []string, unknown int) {
-	note := "no history of that time can be read, so no call is known as delivered: the app keeps one"
+	const setting = "ASYNC_CALLER_HISTORY, or history in targets.json, "
+	note := "no history of that time can be read, so no call is known as delivered: the app keeps one only while " +
+		setting + "is outcomes or check"
 	switch {
 	case len(tables) > 0 && unknown == 0:
 		return
 	case len(tables) > 0:
-		note = "the history has tables from " + tables[0] + " to " + tables[len(tables)-1] + ", and calls"
+		note = "the history has tables from " + tables[0] + " to " + tables[len(tables)-1] +
+			"; a call is in one only if " + setting + "was outcomes or check when it ended"
 	}
-	note += " only while ASYNC_CALLER_HISTORY, or history in targets.json, is outcomes or check"
 	if s.hasApp && !s.keepsHistory {
 		note += "; in this app folder it is off"
 	}
