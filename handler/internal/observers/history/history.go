@@ -99,6 +99,9 @@ func (e Entry) IsCallback() bool {
 	return e.OriginalRequestID != "" || strings.HasSuffix(e.RequestID, envelope.CallbackSuffix)
 }
 
+// CallKey returns what the rows of one call in a table have in common: that of its delivery and that of another end.
+func (e Entry) CallKey() string { return strings.TrimSuffix(e.Row, otherSuffix) }
+
 // Attempt is one call of an entry.
 type Attempt struct {
 	At     time.Time     `json:"at"`
@@ -401,6 +404,26 @@ func Find(
 		}
 	}
 	return newest(found, MaxFound), all, nil
+}
+
+// TablesSince returns the names of the tables that can have calls created since a time, in the order of their months.
+func TablesSince(ctx context.Context, tables storage.Tables, since time.Time) ([]string, error) {
+	names, err := tables.TableNames(ctx, TablePrefix)
+	return slices.DeleteFunc(names, func(name string) bool { return name < tableOf(since) }), err
+}
+
+// FindIn returns the entries of a request id, without those of its callback, that one table has of calls created since
+// a time, at most a number of them.
+func FindIn(
+	ctx context.Context, table storage.Table, tenant envelope.Tenant, requestID string, since time.Time, most int,
+) (found []Entry, err error) {
+	subject := subjectOf(tenant, envelope.WithoutCallbackSuffix(requestID))
+	err = listSubject(ctx, table, subject, func(row entryRow) {
+		if row.RequestID == requestID && !row.CreatedAt.Before(since) && len(found) < most {
+			found = append(found, row.entry(""))
+		}
+	})
+	return found, err
 }
 
 // newest sorts entries, and returns the first ones.

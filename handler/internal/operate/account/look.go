@@ -236,6 +236,9 @@ func (l *look) showRows(ctx context.Context, v *View, first []storage.Message, s
 	if err == nil || errors.Is(err, rows.ErrStop) {
 		return err
 	}
+	if l.source.PeekOnly {
+		return fmt.Errorf("list dead letters: %w", err)
+	}
 	return fmt.Errorf("list dead letters: %w; --read-queues reads the queues instead", err)
 }
 

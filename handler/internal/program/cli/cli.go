@@ -145,7 +145,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 }
 
 // lookOnly are the commands that change nothing and receive no message, so that reader roles are enough.
-var lookOnly = []string{"console", "list", "show", "status"}
+var lookOnly = []string{"console", "list", "reconcile", "show", "status"}
 
 // checkDashes refuses arguments that begin with a dash that programs put in the place of a hyphen, as in a flag that
 // was copied from a document. No id, host or queue begins with one.
@@ -185,7 +185,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 		fmt.Sprintf(".FlagUsagesWrapped %d ", terminal.DefaultWidth)))
 	onlyCommands(root)
 	addGroup(root, "Calls:",
-		newSend(env), newShow(env), newCalls(env), newRuns(env), newErase(env))
+		newSend(env), newShow(env), newReconcile(env), newCalls(env), newRuns(env), newErase(env))
 	addGroup(root, "Targets and apps:",
 		newStatus(env), newConsole(env), newTargets(env), newDoctor(env), newDrill(env))
 	addGroup(root, "Development:", newDemo(env), newExplain(env), newLog(env), newRoutes(env))

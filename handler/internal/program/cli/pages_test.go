@@ -109,7 +109,8 @@ func newReader(t *testing.T) *reader {
 	const envelope = `{"asyncCaller":1,"call":{"url":"https://example.com/"}}`
 	for name, text := range map[string]string{
 		"order.json": envelope, "message.json": envelope, "order.xml": envelope, "envelopes.jsonl": envelope,
-		"poison.jsonl": envelope, "headers.txt": "Authorization: secret",
+		"poison.jsonl": envelope, "headers.txt": "Authorization: secret", "ids.txt": "order-4711",
+		"orders.csv":  "orderId\norder-4711",
 		"routes.json": `{"orders-in":{"url":"https://shop.example.com/orders"}}`,
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

@@ -77,6 +77,8 @@ type session struct {
 	operations *operation.Operations
 	// hasApp says that the app folder is one, and hasInvalid that something in it is invalid.
 	hasApp, hasInvalid bool
+	// keepsHistory says that the settings of the app folder keep a history of the calls of some targets.
+	keepsHistory bool
 	// ids are those that the user gives.
 	ids []string
 }
@@ -109,6 +111,7 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		operations.Journals, operations.Operator = shared.folder(), operator(cmd, args)
 		s.account, s.operations = operations.Account, operations
 		s.account.OnScanned = s.progress.Scanned
+		s.keepsHistory = a.Settings.KeepsHistory()
 		s.hasApp = !errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
 		s.warnOfApp(invalid)
 		return withExitCode(cmd.Context(), s.searched(work(cmd.Context(), s, args)))
@@ -117,7 +120,7 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 
 // withoutApp are the commands that go on if the settings of the app, or values in host.json, are invalid: those that
 // only read, and those that make or end live settings.
-var withoutApp = []string{"console", "export", "list", "pause", "set", "show", "status"}
+var withoutApp = []string{"console", "export", "list", "pause", "reconcile", "set", "show", "status"}
 
 // warnOfApp warns of what is invalid in the app folder, if anything is.
 func (s *session) warnOfApp(invalid error) {
