@@ -419,7 +419,8 @@ func (s Settings) checkMoves() error {
 func (s Settings) checkEnvelope(e *envelope.Envelope) error {
 	moved, refusal := s.Rules.Profiles.Moved(e.Call)
 	made := cmp.Or(moved, &e.Call)
-	if refusal = cmp.Or(refusal, s.Guard.JudgeCall(made.Target, made.Host)); refusal != "" {
+	refusal = cmp.Or(refusal, s.Guard.JudgeCall(made.Target, made.Host))
+	if refusal != "" {
 		return strictjson.In("url", errors.New(refusal))
 	}
 	_, err := s.Rules.PolicyFor(e, nil)

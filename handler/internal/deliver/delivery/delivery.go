@@ -202,11 +202,6 @@ func (d *Deliverer) isHostGone() bool { return errors.Is(context.Cause(d.Stoppin
 func (d *Deliverer) attempt(
 	m *Message, in *decision.Intake, w decision.World, passed *passes,
 ) *decision.Verdict {
-	if in.Refused != "" {
-		return &decision.Verdict{
-			Outcome: &decision.Outcome{Failure: decision.FailureTargetRefused, Detail: in.Refused},
-		}
-	}
 	due := d.Rules.DueCall(in, w)
 	due.Message, due.First = m.Message, isFirst(m, in)
 	for _, gate := range d.Gates {

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"cmp"
 	"context"
 
 	"asynccaller/handler/internal/rules/decision"
@@ -14,7 +15,7 @@ type Guard struct{ guard.Rules }
 // Enter implements [delivery.Gate].
 func (g Guard) Enter(_ context.Context, due *decision.Due) (decision.Pass, *decision.Verdict) {
 	call := due.Intake.Call()
-	refused := g.JudgeCall(call.Target, call.Host)
+	refused := cmp.Or(due.Intake.Refused, g.JudgeCall(call.Target, call.Host))
 	if refused == "" {
 		return nil, nil
 	}

@@ -55,15 +55,12 @@ func certificateDetail(e *certificateError, err error) string {
 	if e.presented != "" {
 		about = "the target refused the certificate " + e.presented
 	}
-	switch {
-	case isAlert:
+	if isAlert {
 		name := strings.TrimPrefix(network.Err.Error(), "tls: ")
 		if !slices.Contains(certificateAlerts, name) {
 			return ""
 		}
 		return about + " (alert " + name + ")"
-	case isTimeout(err):
-		return ""
 	}
 	about = "the target asked for a client certificate, got none, and closed the connection"
 	if e.presented != "" {

@@ -259,7 +259,7 @@ func (q *QueueStatus) note(err error) {
 // are unknown.
 func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
 	settings := a.readSettings(ctx, s)
-	s.Moves, s.Certificates, s.Credentials = a.Moves(), a.Certificates(), a.Credentials()
+	s.Moves, s.Certificates, s.Credentials = a.Moves(), ClientCertificates(a.Rules.Decision.Profiles), a.Credentials()
 	queues, hosts, err := a.readScheduled(ctx, s, settings)
 	if err != nil {
 		s.RecordProblem = RecordProblem(err)

@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/certificate"
+	"asynccaller/handler/internal/rules/targets"
 )
 
 // TargetStatus has the scheduled messages for a host, and how it fails in the eyes of each app that calls it.
@@ -199,9 +200,9 @@ type ClientCertificate struct {
 	Ends    time.Time `json:"ends,omitzero"`
 }
 
-// Certificates returns the certificates of targets.json, ordered by pattern.
-func (a *Account) Certificates() (listed []ClientCertificate) {
-	certificates := a.Rules.Decision.Profiles.Certificates()
+// ClientCertificates returns the certificates of targets.json, ordered by pattern.
+func ClientCertificates(profiles targets.Profiles) (listed []ClientCertificate) {
+	certificates := profiles.Certificates()
 	for _, pattern := range slices.Sorted(maps.Keys(certificates)) {
 		c := certificates[pattern]
 		listed = append(listed, ClientCertificate{pattern, c.Name, c.Subject, c.Ends})

@@ -6,11 +6,9 @@ import (
 	"context"
 	"io"
 	stdlog "log"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"os/signal"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -32,6 +30,7 @@ import (
 	"asynccaller/handler/internal/observers/history"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
@@ -197,11 +196,9 @@ func openHistory(c Config, log zerolog.Logger) *history.History {
 // warnOfCertificates writes a line about each client certificate that has ended. It is presented all the same: the
 // target decides.
 func warnOfCertificates(profiles targets.Profiles, log zerolog.Logger) {
-	certificates := profiles.Certificates()
-	for _, pattern := range slices.Sorted(maps.Keys(certificates)) {
-		c := certificates[pattern]
-		if c.DaysLeft(time.Now()) < 0 {
-			log.Warn().Str("pattern", pattern).Str(logs.Certificate, c.Name).Time("ended", c.Ends).
+	for _, c := range account.ClientCertificates(profiles) {
+		if c.Ends.Before(time.Now()) {
+			log.Warn().Str("pattern", c.Pattern).Str(logs.Certificate, c.Certificate).Time("ended", c.Ends).
 				Msg("a client certificate has ended")
 		}
 	}

@@ -240,7 +240,7 @@ func (t timers) beat(ctx context.Context, table storage.Table, timer string) err
 		Name: t.App.Name(), Version: t.Version, Problem: t.whyNoCalls(), HostName: t.hostName(),
 		Adapter: t.Adapter, Queues: t.served(),
 	}
-	if first := firstToEnd(t.account.Certificates()); first != nil {
+	if first := firstToEnd(account.ClientCertificates(t.account.Rules.Decision.Profiles)); first != nil {
 		app.Certificate, app.CertificateEnds = first.Pattern+": "+first.Certificate, first.Ends
 	}
 	return heartbeat.Beat(ctx, table, app, timer)
