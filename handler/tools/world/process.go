@@ -114,7 +114,8 @@ func (w *World) targets() string {
 		of = `{"to":"http://` + secured + `"}`
 	}
 	return fmt.Sprintf(`{%q:{"concurrency":%d},%q:{"rate":{"limit":"%d/m","burst":%d}},
-		%q:{"headers":{"X-Profile":"$PROFILE"},"sign":["$SIGN"]},%q:{"breaker":{"minDelay":"1s","maxDelay":"10s"}},%q:%s}`,
+		%q:{"headers":{"X-Profile":"$PROFILE"},"sign":["$SIGN"]},
+		%q:{"breaker":{"minDelay":"1s","maxDelay":"10s"}},%q:%s}`,
 		narrow, narrowConcurrency, metered, meteredRate, meteredBurst, secured, probed, moving+":80", of)
 }
 

@@ -101,10 +101,14 @@ func TestClientCertificates(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		for _, closes := range []bool{false, true} {
 			for name, test := range map[string]struct{ text, alert, close string }{
-				"right":   {wanted.client(t, hour), "", ""},
-				"wrong":   {newAuthority(t).client(t, hour), "the target refused the certificate $CERT (alert ", "got $CERT"},
-				"expired": {wanted.client(t, time.Now().Add(-time.Hour)), "refused the certificate $CERT (alert ", "got $CERT"},
-				"none":    {"", "a client certificate is wanted (alert ", "got none"},
+				"right": {wanted.client(t, hour), "", ""},
+				"wrong": {
+					newAuthority(t).client(t, hour), "the target refused the certificate $CERT (alert ", "got $CERT",
+				},
+				"expired": {
+					wanted.client(t, time.Now().Add(-time.Hour)), "refused the certificate $CERT (alert ", "got $CERT",
+				},
+				"none": {"", "a client certificate is wanted (alert ", "got none"},
 			} {
 				t.Run(strings.Join([]string{name, tls.VersionName(version), map[bool]string{
 					false: "alert", true: "close",

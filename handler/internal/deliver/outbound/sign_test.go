@@ -102,11 +102,14 @@ func TestSignatures(t *testing.T) {
 		"json":       {call: object{"json": object{"a": "<é>"}}},
 		"48_KiB":     {call: object{"body": strings.Repeat("0123456789.abcde", 3<<10)}},
 		"retry":      {call: object{"body": "x"}, more: object{"attempts": 3}},
-		"callback":   {call: object{"method": "POST", "json": object{"Id": "r"}}, more: object{"requestId": "r.callback"}},
-		"user_info":  {call: object{"url": "https://u:p@a.example", "body": "x"}},
+		"callback": {
+			call: object{"method": "POST", "json": object{"Id": "r"}}, more: object{"requestId": "r.callback"},
+		},
+		"user_info": {call: object{"url": "https://u:p@a.example", "body": "x"}},
 		"own_headers": {call: object{"body": "x", "headers": object{
-			"webhook-id": "mine", "WEBHOOK-SIGNATURE": "v1,mine", "Webhook_Timestamp": "1", "WebHook-More": []string{"1", "2"},
-			"webhook": "kept",
+			"webhook-id": "mine", "WEBHOOK-SIGNATURE": "v1,mine", "Webhook_Timestamp": "1",
+			"WebHook-More": []string{"1", "2"},
+			"webhook":      "kept",
 		}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -206,7 +206,9 @@ func TestAnswerRepeatsSecrets(t *testing.T) {
 		"gzip_at_the_cut":  {oauth, coding("gzip"), coded(t, "gzip", long+"12345678token-a/b+c"), long + "12345678"},
 		"utf16_at_the_cut": {oauth, kind("utf-16"), inUTF16(long[:32<<10-8] + "token-a/b+c"), long[:32<<10-8]},
 		"cut_gzip":         {oauth, coding("gzip"), coded(t, "gzip", "the token-a/b+c is")[:24], "the "},
-		"signing_key":      {sign, nil, strings.Repeat("c\\/d+", 8) + " whsec_" + strings.Repeat("a/b+", 8), "*** whsec_***"},
+		"signing_key": {
+			sign, nil, strings.Repeat("c\\/d+", 8) + " whsec_" + strings.Repeat("a/b+", 8), "*** whsec_***",
+		},
 		"signing_key_gzip": {sign, both, coded(t, "gzip", inUTF16(strings.Repeat("a/b+", 8))), "***"},
 		"header_value":     {headers, nil, "clé-d'accès, partner-4711", "***, ***"},
 		"latin1":           {headers, kind("iso-8859-1"), "cl\xe9-d'acc\xe8s", "***"},

@@ -31,25 +31,31 @@ func TestSettle(t *testing.T) {
 		found []Place
 		want  string
 	}{
-		"nothing":                {nil, "unknown:"},
-		"delivered":              {[]Place{delivered}, "delivered: delivered"},
-		"read_before_its_end":    {[]Place{same, delivered}, "delivered: delivered"},
-		"row_left_behind":        {[]Place{late, delivered}, "delivered: delivered"},
-		"row_of_another_call":    {[]Place{other, delivered}, "several: scheduled? delivered"},
-		"waits_beside_an_end":    {[]Place{waits, delivered}, "several: scheduled delivered"},
-		"not_seen":               {[]Place{late}, "unknown: scheduled?"},
-		"two_ends":               {[]Place{rejected, delivered}, "several: ended delivered"},
-		"dead_letter":            {[]Place{poison, dead}, "poison: poison"},
-		"dead_letter_gone":       {[]Place{dead}, "unknown: ended?"},
-		"dead_letter_again":      {[]Place{waits, dead}, "scheduled: scheduled"},
-		"older_than_the_end":     {[]Place{{State: Scheduled, createdAt: t0}, dead}, "several: scheduled ended?"},
-		"retried":                {[]Place{dead, delivered}, "delivered: delivered"},
-		"edited":                 {[]Place{dead, end(Delivered, decision.Finish, 5, "c2", "t1")}, "delivered: delivered"},
-		"another_call_delivered": {[]Place{dead, end(Delivered, decision.Finish, 5, "c2", "")}, "several: ended? delivered"},
+		"nothing":             {nil, "unknown:"},
+		"delivered":           {[]Place{delivered}, "delivered: delivered"},
+		"read_before_its_end": {[]Place{same, delivered}, "delivered: delivered"},
+		"row_left_behind":     {[]Place{late, delivered}, "delivered: delivered"},
+		"row_of_another_call": {[]Place{other, delivered}, "several: scheduled? delivered"},
+		"waits_beside_an_end": {[]Place{waits, delivered}, "several: scheduled delivered"},
+		"not_seen":            {[]Place{late}, "unknown: scheduled?"},
+		"two_ends":            {[]Place{rejected, delivered}, "several: ended delivered"},
+		"dead_letter":         {[]Place{poison, dead}, "poison: poison"},
+		"dead_letter_gone":    {[]Place{dead}, "unknown: ended?"},
+		"dead_letter_again":   {[]Place{waits, dead}, "scheduled: scheduled"},
+		"older_than_the_end":  {[]Place{{State: Scheduled, createdAt: t0}, dead}, "several: scheduled ended?"},
+		"retried":             {[]Place{dead, delivered}, "delivered: delivered"},
+		"edited": {
+			[]Place{dead, end(Delivered, decision.Finish, 5, "c2", "t1")}, "delivered: delivered",
+		},
+		"another_call_delivered": {
+			[]Place{dead, end(Delivered, decision.Finish, 5, "c2", "")}, "several: ended? delivered",
+		},
 		"another_dead_letter": {
 			[]Place{{State: Poison, At: at(30), Reason: "rejected"}, dead}, "several: poison ended?",
 		},
-		"delivered_before": {[]Place{end(Delivered, decision.Finish, 1, "c1", "t1"), dead}, "several: delivered ended?"},
+		"delivered_before": {
+			[]Place{end(Delivered, decision.Finish, 1, "c1", "t1"), dead}, "several: delivered ended?",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state, places := settle(test.found)

@@ -273,7 +273,10 @@ func TestRunWithFaults(t *testing.T) {
 		"cut": {func(w *world) {
 			w.past.fail = func(string, int64) (error, bool) { return io.ErrUnexpectedEOF, true }
 		}, "map[poison:1 scheduled:1 unknown:100]", "asynccallerhistory200001: "},
-		"slow": {func(w *world) { w.past.takes = time.Hour }, "map[poison:1 scheduled:1 unknown:100]", "asynccallerhistory200001: "},
+		"slow": {
+			func(w *world) { w.past.takes = time.Hour }, "map[poison:1 scheduled:1 unknown:100]",
+			"asynccallerhistory200001: ",
+		},
 		"record": {func(w *world) {
 			w.op.Account.Table.(*memory.Table).Fail(denied)
 		}, "map[delivered:100 poison:1 unknown:1]", "scheduled calls"},

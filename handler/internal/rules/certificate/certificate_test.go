@@ -74,21 +74,26 @@ func TestParse(t *testing.T) {
 func TestProblems(t *testing.T) {
 	lines := strings.SplitAfter(read(t, "client.key"), "\n")
 	for name, c := range map[string]struct{ content, want string }{
-		"nothing":           {"", "is neither PEM nor base64"},
-		"a_path":            {"/etc/ssl/client.pfx", "is neither PEM nor base64"},
-		"base64_of_a_text":  {base64.StdEncoding.EncodeToString([]byte("hello")), "no PKCS#12 that can be read here"},
-		"no_key":            {read(t, "client.pem"), "has no private key: want the key and its certificates in one"},
-		"no_certificate":    {read(t, "client.key"), "has a private key, but no certificate"},
-		"two_keys":          {read(t, "client.key", "ec.key", "client.pem"), "has two private keys"},
-		"another_key":       {read(t, "ec.key", "client.pem"), "its private key is not that of its first certificate"},
-		"wrong_order":       {read(t, "client.key", "chain.pem", "client.pem"), "is not that of its first certificate"},
-		"wrong_issuer":      {read(t, "client.key", "client.pem", "ec.pem"), "number 2 is not the issuer of number 1"},
-		"encrypted":         {read(t, "encrypted.key", "client.pem"), "take the password off with `openssl pkey "},
-		"encrypted_before":  {read(t, "encrypted1.key", "client.pem"), "take the password off with `openssl pkey "},
-		"password":          {read(t, "password.pfx"), "has a password: take it off with `openssl pkcs12 "},
-		"a_request":         {strings.ReplaceAll(read(t, "client.pem"), "CERTIFICATE", "CERTIFICATE REQUEST"), "neither a certificate nor"},
-		"a_line_is_missing": {lines[0] + strings.Join(lines[2:], "") + read(t, "client.pem"), `cannot read its block "PRIV`},
-		"cut":               {read(t, "client.key") + read(t, "client.pem")[:300], "a block of its PEM is damaged"},
+		"nothing":          {"", "is neither PEM nor base64"},
+		"a_path":           {"/etc/ssl/client.pfx", "is neither PEM nor base64"},
+		"base64_of_a_text": {base64.StdEncoding.EncodeToString([]byte("hello")), "no PKCS#12 that can be read here"},
+		"no_key":           {read(t, "client.pem"), "has no private key: want the key and its certificates in one"},
+		"no_certificate":   {read(t, "client.key"), "has a private key, but no certificate"},
+		"two_keys":         {read(t, "client.key", "ec.key", "client.pem"), "has two private keys"},
+		"another_key":      {read(t, "ec.key", "client.pem"), "its private key is not that of its first certificate"},
+		"wrong_order":      {read(t, "client.key", "chain.pem", "client.pem"), "is not that of its first certificate"},
+		"wrong_issuer":     {read(t, "client.key", "client.pem", "ec.pem"), "number 2 is not the issuer of number 1"},
+		"encrypted":        {read(t, "encrypted.key", "client.pem"), "take the password off with `openssl pkey "},
+		"encrypted_before": {read(t, "encrypted1.key", "client.pem"), "take the password off with `openssl pkey "},
+		"password":         {read(t, "password.pfx"), "has a password: take it off with `openssl pkcs12 "},
+		"a_request": {
+			strings.ReplaceAll(read(t, "client.pem"), "CERTIFICATE", "CERTIFICATE REQUEST"),
+			"neither a certificate nor",
+		},
+		"a_line_is_missing": {
+			lines[0] + strings.Join(lines[2:], "") + read(t, "client.pem"), `cannot read its block "PRIV`,
+		},
+		"cut": {read(t, "client.key") + read(t, "client.pem")[:300], "a block of its PEM is damaged"},
 	} {
 		_, err := certificate.Parse(c.content)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
