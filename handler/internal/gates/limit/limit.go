@@ -17,9 +17,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/plain/bounds"
+	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/targets"
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/rows"
 )
 
 // Partition is the PartitionKey of the rows.
@@ -34,6 +36,8 @@ const (
 	maxTargets  = 4096
 	maxLooks    = 64
 	sharedBytes = 1
+	// maxHost limits the name of a host in a row that somebody else may have written.
+	maxHost = 300
 	// deniedTime is how long limits count in each instance after the table has refused access.
 	deniedTime = 5 * time.Minute
 )
@@ -311,4 +315,19 @@ func (l *Limits) reached() {
 		l.log.Info().Msg("limits of targets.json hold for all instances together again")
 	}
 	l.hasFailed, l.awaySince, l.deniedUntil = false, time.Time{}, time.Time{}
+}
+
+// ReadMeans returns how many seconds a call takes on average, for each host whose calls were limited. Of several apps
+// that limit the same host, it is the longest time.
+func ReadMeans(ctx context.Context, table storage.Table) (map[string]float64, error) {
+	means := map[string]float64{}
+	err := rows.ListWhole(ctx, table, storage.Query{Partition: Partition}, func(r row) error {
+		host := text.Line(r.TargetHost, maxHost)
+		means[host] = max(means[host], min(parse(r.Content).Mean, targets.MaxTimeout.Seconds()))
+		if len(means) >= maxTargets {
+			return rows.ErrStop
+		}
+		return nil
+	})
+	return means, err
 }

@@ -500,10 +500,14 @@ func (s *state) freeFor(now time.Time) time.Duration {
 }
 
 // pace is how many calls begin in a second if the limits are in use.
-func (s *state) pace(p targets.Profile) float64 {
+func (s *state) pace(p targets.Profile) float64 { return Pace(p, s.Mean) }
+
+// Pace returns how many calls of a profile begin in a second if its limits are in use and a call takes so many seconds
+// on average; +Inf if it has none.
+func Pace(p targets.Profile, mean float64) float64 {
 	pace := math.Inf(1)
 	if p.Concurrency > 0 {
-		pace = float64(p.Concurrency) / (1.03*s.Mean + callOverhead.Seconds())
+		pace = float64(p.Concurrency) / (1.03*mean + callOverhead.Seconds())
 	}
 	if p.Rate > 0 {
 		pace = min(pace, float64(p.Rate))

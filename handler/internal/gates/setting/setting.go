@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -283,6 +284,24 @@ func (f InForce) Of(target *url.URL, now time.Time) OfTarget {
 		}
 	}
 	return of
+}
+
+// With returns the settings as they are when some of a host are made, and those of other members of it end.
+func (f InForce) With(host string, made []Setting, ended ...string) InForce {
+	changed := maps.Clone(f)
+	if changed == nil {
+		changed = InForce{}
+	}
+	of := map[string]Setting{}
+	maps.Copy(of, f[host])
+	for _, member := range ended {
+		delete(of, member)
+	}
+	for _, s := range made {
+		of[s.Member] = s
+	}
+	changed[host] = of
+	return changed
 }
 
 // OfTarget has the settings that apply to a target, by member.

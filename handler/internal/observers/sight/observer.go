@@ -182,7 +182,7 @@ func (i *Interval) observe(host string, r *delivery.Report) {
 // isNew reports whether a message comes from its sender, and was not rescheduled or received before.
 func isNew(r *delivery.Report) bool {
 	e := cmp.Or(r.Intake.Received, r.Intake.Envelope)
-	return r.Message.DequeueCount <= 1 && e.Attempts == 0 && e.NextAttemptAt.IsZero()
+	return r.Message.DequeueCount <= 1 && e.Attempts == 0 && e.NextAttemptAt.IsZero() && e.Ticket == 0
 }
 
 // failure returns how a target has failed; its zero value if it has not. A target for which there is no token fails

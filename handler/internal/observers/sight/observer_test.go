@@ -177,6 +177,27 @@ func TestCollector(t *testing.T) {
 	})
 }
 
+// TestNew: a message counts as new once, however it was rescheduled, and also one that came back to its line.
+func TestNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table memory.Table
+		a := start(t, &table, "a")
+		for _, state := range []envelope.State{
+			{}, {Attempts: 1}, {NextAttemptAt: time.Now()}, {Ticket: 7},
+		} {
+			r := report("one.example", decision.Decision{Reason: decision.Busy},
+				&decision.Verdict{Refusal: &decision.Refusal{Reason: decision.Busy}})
+			r.Intake.Envelope.State = state
+			a.Observe(r)
+		}
+		a.stop()
+		<-time.After(75 * time.Second)
+		if one := read(t, sight.NewReader(&table), "one.example"); one.LastHour.New != 1 {
+			t.Errorf("%d new messages, want 1", one.LastHour.New)
+		}
+	})
+}
+
 // TestTableAway: while the table is away, calls do not wait, and the log says that minutes are missing.
 func TestTableAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -34,6 +34,8 @@ type Account struct {
 	AppTable storage.Table
 	// Sight reads which targets fail, and the numbers per minute; nil if they cannot be used, or are not needed.
 	Sight *sight.Reader
+	// NoLimits says why the limits of targets.json are not known here; empty if they are.
+	NoLimits string
 	// Reached, unless nil, becomes true when storage has answered. Until then, reading does not wait for an address at
 	// which nothing listens, because a person probably has to start or to correct something.
 	Reached *atomic.Bool

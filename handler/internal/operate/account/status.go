@@ -51,6 +51,8 @@ type Status struct {
 	Failing []sight.Target `json:"-"`
 	// DueTimes are those of all scheduled messages.
 	DueTimes message.DueTimes `json:"-"`
+	// Unrecorded is how many messages are on queues, about, and not among the scheduled ones.
+	Unrecorded int `json:"unrecorded"`
 	// OtherNumbers are those of all targets that are not named. NumbersProblem says why numbers are unknown.
 	OtherNumbers   *sight.Series `json:"otherNumbers,omitempty"`
 	NumbersProblem string        `json:"numbersProblem,omitempty"`
@@ -76,6 +78,8 @@ type Status struct {
 	// says why it is unknown which targets fail.
 	RecordProblem string `json:"recordProblem,omitempty"`
 	TargetProblem string `json:"targetProblem,omitempty"`
+
+	outlook outlook
 }
 
 // AppStatus says whether an app runs.
@@ -201,6 +205,9 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 		if scheduled != nil && scheduled[q.Queue] == nil {
 			s.Queues[i].Scheduled = &message.ScheduledGroup{Key: q.Queue, Statuses: map[int]int{}}
 		}
+		if scheduled != nil && q.Messages != nil {
+			s.Unrecorded += max(*q.Messages-s.Queues[i].Scheduled.Waiting(), 0)
+		}
 	}
 	return s, ctx.Err()
 }
@@ -277,6 +284,7 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	s.AllTargets = targets
 	s.Targets = slices.Clone(targets[:len(targets)-s.OtherTargets])
 	a.readNumbers(ctx, s)
+	a.estimate(ctx, s, settings)
 	return queues
 }
 
@@ -306,6 +314,9 @@ func (a *Account) readScheduled(
 	presence := s.Fronts.PresenceCheck(limited, s.At)
 	_, err = a.ListScheduled(limited, Source{}, false, func(m message.Recorded) error {
 		gone := presence(m.Row) == record.Gone
+		if !gone {
+			s.outlook.add(m, s.At)
+		}
 		UntilResumed(&m, settings, s.At)
 		queues.Add(m, gone)
 		hosts.Add(m, gone)

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"asynccaller/handler/internal/app/heartbeat"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/sight"
+	"asynccaller/handler/internal/operate/estimate"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/certificate"
@@ -29,6 +31,8 @@ type TargetStatus struct {
 	Recovered bool `json:"recovered,omitempty"`
 	// Numbers are those of the calls of all apps; nil if they are unknown.
 	Numbers *sight.Series `json:"numbers,omitempty"`
+	// Estimate says when its scheduled messages will be done; nil if only a handful wait.
+	Estimate *estimate.Estimate `json:"estimate,omitempty"`
 }
 
 // Failing returns the targets that fail, or none if they are not recorded.
@@ -51,15 +55,29 @@ type Setting struct {
 
 	// File is what targets.json says about the member of a live setting; empty if it says nothing.
 	File string `json:"file,omitempty"`
-	// Source is FromFile or Live.
+	// Source is FromFile, Live or FromRecord.
 	Source string `json:"source"`
+	// Estimate says when the calls that wait will be done, if their number is listed.
+	Estimate *estimate.Estimate `json:"estimate,omitempty"`
 }
 
-// The sources of a [Setting].
+// The sources of a [Setting]. FromRecord is that of calls that wait, which are listed with the settings.
 const (
-	Live     = "live"
-	FromFile = "file"
+	Live       = "live"
+	FromFile   = "file"
+	FromRecord = "record"
 )
+
+// WaitingCalls lists how many scheduled calls wait for the named targets, where more than a handful do.
+func (s *Status) WaitingCalls() (listed []Setting) {
+	for _, t := range s.Targets {
+		if t.Estimate != nil {
+			row := setting.Setting{Host: t.Key, Member: "waiting", Value: strconv.Itoa(t.Estimate.Calls)}
+			listed = append(listed, Setting{Setting: row, Source: FromRecord, Estimate: t.Estimate})
+		}
+	}
+	return listed
+}
 
 // Settings returns the rows of live settings, also those that have ended or are invalid, or [ErrNoSettings].
 func (a *Account) Settings(ctx context.Context) ([]setting.Setting, error) {

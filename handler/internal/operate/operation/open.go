@@ -53,6 +53,12 @@ func New(a config.App, appQueues []string, store storage.Queues, tables storage.
 		History:          tables,
 		HistoryRetention: a.Settings.HistoryRetention,
 	}
+	switch {
+	case errors.Is(a.FunctionsErr, fs.ErrNotExist):
+		op.Account.NoLimits = "its limit is in targets.json: --app names the folder of the app"
+	case a.SettingsErr != nil:
+		op.Account.NoLimits = "its limit is in targets.json, and the settings of the app are invalid"
+	}
 	if tables == nil || a.Settings.Tables == config.Off {
 		return op
 	}

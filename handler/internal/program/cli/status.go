@@ -20,6 +20,7 @@ import (
 	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/call"
+	"asynccaller/handler/internal/operate/estimate"
 	"asynccaller/handler/internal/plain/format"
 	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/program/terminal"
@@ -51,6 +52,11 @@ are due by then; NEXT is the time until the first of them, for a paused target u
 "no answer yet" is what an instance has last seen of calls that were in flight for 10 s or more.
 Targets without scheduled calls are shown for an hour after they have failed.
 
+Where more than 5 calls are scheduled, "done" says in which time nine of ten of them will be done,
+and all: by their next attempts, the limits in force, and the calls of the last 5 minutes. If some
+fail again, they are taken to come back as calls do that ask for no policy, and "likely before" is
+right in nine of ten cases. With --watch, the times are made anew once a minute.
+
 "(was 503)" is the cause of a target that is well again: calls were delivered since. SINCE and
 BREAKER are exact to a minute.
 
@@ -74,9 +80,9 @@ after its end.`,
 			return s.showStatus(ctx, false, all, nil)
 		}
 		redraw := s.env.canRedraw() && !s.json
-		order := map[string]int{}
+		var last lastShown
 		for {
-			err := s.showStatus(ctx, redraw, all, order)
+			err := s.showStatus(ctx, redraw, all, &last)
 			isStopped := ctx.Err() != nil
 			if err != nil && !isStopped && !errors.Is(err, errUnknown) {
 				return err
@@ -92,16 +98,21 @@ after its end.`,
 // errUnknown means that a status has values that are unknown, and says why.
 var errUnknown = errors.New("what could not be read is unknown")
 
-// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. Order, unless nil,
-// has the places of the targets that were shown before, which they keep. The error is an [errUnknown] if a part could
-// not be read.
-func (s *session) showStatus(ctx context.Context, redraw, all bool, order map[string]int) error {
+// lastShown is what was shown of targets before: in which order, and when their calls would be done.
+type lastShown struct {
+	order     map[string]int
+	estimates map[string]estimate.Estimate
+}
+
+// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too. Last, unless nil,
+// is what was shown before. The error is an [errUnknown] if a part could not be read.
+func (s *session) showStatus(ctx context.Context, redraw, all bool, last *lastShown) error {
 	status, err := s.account.Status(ctx)
 	if err != nil {
 		return err
 	}
-	if order != nil {
-		keepOrder(status.Targets, order)
+	if last != nil {
+		last.keep(status.Targets)
 	}
 	switch {
 	case s.json:
@@ -121,15 +132,25 @@ func (s *session) showStatus(ctx context.Context, redraw, all bool, order map[st
 	return nil
 }
 
-// keepOrder sorts targets as they were shown before, those that fail first. New ones follow, in their order.
-func keepOrder(targets []account.TargetStatus, order map[string]int) {
-	for _, t := range targets {
-		if _, isKnown := order[t.Key]; !isKnown {
-			order[t.Key] = len(order)
+// keep sorts targets as they were shown before, those that fail first. New ones follow, in their order. Estimates stay
+// for a minute.
+func (last *lastShown) keep(targets []account.TargetStatus) {
+	if last.order == nil {
+		last.order = map[string]int{}
+	}
+	estimates := map[string]estimate.Estimate{}
+	for i, t := range targets {
+		if _, isKnown := last.order[t.Key]; !isKnown {
+			last.order[t.Key] = len(last.order)
+		}
+		if t.Estimate != nil {
+			estimates[t.Key] = t.Estimate.Keep(last.estimates[t.Key])
+			targets[i].Estimate = new(estimates[t.Key])
 		}
 	}
+	last.estimates = estimates
 	slices.SortStableFunc(targets, func(a, b account.TargetStatus) int {
-		return cmp.Or(min(len(b.Failing), 1)-min(len(a.Failing), 1), order[a.Key]-order[b.Key])
+		return cmp.Or(min(len(b.Failing), 1)-min(len(a.Failing), 1), last.order[a.Key]-last.order[b.Key])
 	})
 }
 
@@ -164,6 +185,10 @@ func (s *session) printStatus(status account.Status, all bool) {
 	if waiting := slices.DeleteFunc(slices.Clone(status.Targets), isTraffic); len(waiting) > 0 {
 		fmt.Fprintln(out)
 		printTargets(out, waiting, status)
+		if printEstimates(out, waiting) && status.Unrecorded > 0 {
+			notes = append(notes, "the times are those of the scheduled calls, not of "+
+				format.Number(status.Unrecorded)+" others that are on the queues, about")
+		}
 	}
 	printNumbers(out, status)
 	if status.NumbersProblem != "" {
@@ -398,6 +423,21 @@ func printTargets(out io.Writer, targets []account.TargetStatus, s account.Statu
 			terminal.PrintLine(out, "answer", "%s", terminal.Cut(text, terminal.Width(out)-terminal.LabelWidth))
 		}
 	}
+}
+
+// printEstimates says when the calls that wait for targets will be done, and reports whether there was anything to say.
+func printEstimates(out io.Writer, targets []account.TargetStatus) (isPrinted bool) {
+	for _, t := range targets {
+		if t.Estimate == nil {
+			continue
+		}
+		if !isPrinted {
+			fmt.Fprintln(out)
+		}
+		isPrinted = true
+		terminal.PrintLine(out, "done", "%s: %s", terminal.CutMiddle(t.Key, 40), text.Printable(t.Estimate.Text()))
+	}
+	return isPrinted
 }
 
 // nextText says when the next message of a target is due. Those for a target that is paused without an end are not.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"asynccaller/handler/internal/app/functionapp"
 	"asynccaller/handler/internal/app/heartbeat"
+	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/observers/record"
 	"asynccaller/handler/internal/observers/sight"
 	"asynccaller/handler/internal/operate/account"
@@ -125,7 +127,7 @@ func TestStatusKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		<-time.After(3 * time.Hour)
 		d := newNumbersSession(t)
-		order := map[string]int{}
+		var last lastShown
 		var got []string
 		for _, row := range []string{
 			`{"hosts":{"a.example":{"delivered":2},"b.example":{"delivered":1}}}`,
@@ -134,7 +136,7 @@ func TestStatusKeepsOrder(t *testing.T) {
 			d.put(t, 1, row)
 			<-time.After(20 * time.Second)
 			d.stdout.Reset()
-			if err := d.showStatus(t.Context(), false, false, order); err != nil {
+			if err := d.showStatus(t.Context(), false, false, &last); err != nil {
 				t.Fatal(err)
 			}
 			for line := range strings.Lines(d.stdout.String()) {
@@ -161,6 +163,52 @@ func TestStatusWithoutNumbers(t *testing.T) {
 		if got := d.mustStatus(t); !strings.Contains(got, "note calls per minute are unknown: ") ||
 			!strings.Contains(got, storage.TableReaderRole) {
 			t.Errorf("status %s", got)
+		}
+	})
+}
+
+// TestEstimates: the commands say when the calls that wait will be done, as it is and after a change of the settings.
+func TestEstimates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		<-time.After(3*time.Hour + 30*time.Second)
+		var waiting []record.Row
+		for n := range 20 {
+			waiting = append(waiting, rowAt(fmt.Sprintf("aaaaaaaa-%d", n), "waits.example", time.Duration(n+1)*time.Minute))
+		}
+		d := newNumbersSession(t, append(waiting, rowAt("bbbbbbbb-1", "few.example", time.Hour))...)
+		d.account.AppTable = &memory.Table{}
+		for ago := 1; ago <= 10; ago++ {
+			d.put(t, ago, `{"hosts":{"waits.example":{"new":12,"delivered":12},"few.example":{"delivered":1}}}`)
+		}
+		d.mustStatus(t)
+		_, err := d.listSettings(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := setting.Setting{Host: "waits.example", Member: setting.Rate, Value: "10/m", Since: time.Now()}
+		pause := setting.Setting{Host: "waits.example", Member: setting.Pause, Since: time.Now()}
+		for _, change := range []account.Change{
+			{Host: "waits.example", Made: []setting.Setting{limit}}, {Host: "waits.example", Made: []setting.Setting{pause}},
+			{Host: "few.example", Ended: []string{setting.Pause}},
+		} {
+			if err := d.estimate(t.Context(), change); err != nil {
+				t.Error(err)
+			}
+		}
+		d.account.AppTable.(*memory.Table).Fail(errors.New("no answer"))
+		if err := d.estimate(t.Context(), account.Change{Host: "waits.example"}); err == nil {
+			t.Error("settings that cannot be read are no error")
+		}
+		for _, want := range []string{
+			"done waits.example: 90 % in 18m, all in about 20m",
+			"waits.example waiting 20 record - - 90 % in 18m, all in about 20m",
+			"then does not shrink: 12/min come, 10/min may leave",
+			"then stands still: paused until it is resumed",
+			"now unknown: its settings, its failures or its calls per minute could not be read",
+		} {
+			if !strings.Contains(strings.Join(strings.Fields(d.stdout.String()), " "), want) {
+				t.Errorf("no %q in:\n%s", want, d.stdout.String())
+			}
 		}
 	})
 }

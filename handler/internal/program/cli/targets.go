@@ -13,6 +13,7 @@ import (
 
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/estimate"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/plain/format"
@@ -63,9 +64,14 @@ are not counted. If something of this is not known, the exit code is 4.`,
 	}
 	flags := flagsOf(command)
 	change := addChange(flags, "pause", "until it is resumed")
+	isDry := addDryEstimate(flags)
 	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-			return s.pauseTarget(ctx, change.of(s, host, setting.Pause, ""))
+			pause := change.of(s, host, setting.Pause, "")
+			if *isDry {
+				return s.estimate(ctx, account.Change{Host: host, Made: []setting.Setting{pause}})
+			}
+			return s.pauseTarget(ctx, pause)
 		})
 	}, func() {})
 	return command
@@ -98,6 +104,42 @@ func (c *change) of(s *session, host, member, value string) setting.Setting {
 		made.Until = made.Since.Add(c.lasts)
 	}
 	return made
+}
+
+// addDryEstimate declares --dry-run of a command that changes settings.
+func addDryEstimate(flags *flagSet) *bool {
+	return flags.Bool("dry-run", false, "change nothing; say when the calls that wait will be done, now and then")
+}
+
+// estimate prints when the scheduled calls for a host will be done, as it is and after a change of the settings.
+func (s *session) estimate(ctx context.Context, c account.Change) error {
+	status, err := s.account.Status(ctx)
+	if err != nil {
+		return err
+	}
+	changed := status.Estimates(c)
+	printAll(s, changed, func(out io.Writer, changed []account.Changed) {
+		for _, e := range changed {
+			terminal.PrintLine(out, "target", "%s: %s scheduled", e.Host, format.Plural(e.Now.Calls, "call"))
+			terminal.PrintLine(out, "now", "%s", text.Printable(e.Now.Text()))
+			terminal.PrintLine(out, "then", "%s", text.Printable(e.Then.Text()))
+		}
+	})
+	isUnknown := func(e account.Changed) bool {
+		return e.Now.State == estimate.Unknown || e.Then.State == estimate.Unknown
+	}
+	switch {
+	case status.RecordProblem != "":
+		return &codeError{exitPartly, errors.New("scheduled calls: " + status.RecordProblem)}
+	case slices.ContainsFunc(changed, isUnknown):
+		return &codeError{exitPartly, errUnknown}
+	case len(changed) == 0:
+		s.progress.printf("at most %d calls for %s are scheduled: no time is said; nothing was changed", estimate.Handful,
+			c.Host)
+	default:
+		s.progress.printf("nothing was changed")
+	}
+	return nil
 }
 
 // withHost returns the RunE of a command whose argument is a target. Check refuses flags.
@@ -228,9 +270,13 @@ list" shows of the host.`,
 	addLimit(setting.Concurrency, "largest `number` of calls at a time")
 	clears := flags.Bool("clear", false, "end the rate and the concurrency that were set")
 	change := addChange(flags, "setting", "until it is cleared")
+	isDry := addDryEstimate(flags)
 	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-			if *clears {
+			switch {
+			case *clears && *isDry:
+				return s.estimate(ctx, account.Change{Host: host, Ended: []string{setting.Rate, setting.Concurrency}})
+			case *clears:
 				return s.clearLimits(ctx, host)
 			}
 			var limits []setting.Setting
@@ -238,6 +284,9 @@ list" shows of the host.`,
 				if value, isSet := values[member]; isSet {
 					limits = append(limits, change.of(s, host, member, value))
 				}
+			}
+			if *isDry {
+				return s.estimate(ctx, account.Change{Host: host, Made: limits})
 			}
 			return s.setTarget(ctx, "set", clearCommand, limits...)
 		})
@@ -281,8 +330,12 @@ run is one of "runs list", and "runs resume" continues it.`,
 	var pace journal.Pace
 	flags := flagsOf(command)
 	addPace(flags, &pace)
+	isDry := addDryEstimate(flags)
 	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+			if *isDry {
+				return s.estimate(ctx, account.Change{Host: host, Ended: []string{setting.Pause}, Rate: pace.Rate})
+			}
 			s.operations.Operator.Filter = waitingFilter(host, decision.Paused)
 			return s.resumeTarget(ctx, host, pace)
 		})
@@ -336,13 +389,14 @@ func waitingFilter(host string, reason decision.Reason) string {
 func newTargetsList(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list",
-		Short: "List the targets that are paused, and the limits of all targets",
+		Short: "List what is set for targets, and when the calls that wait will be done",
 		Long: `List the targets that are paused, the limits that are set, and what targets.json of the app folder
 has of limits, credentials, client certificates, signatures and new addresses. SOURCE is "live" for
 what an operator has set, with since when, until when, by whom and why: this is what an instance of
 an app reads from the table, and in force within 20 s. SOURCE is "file" for targets.json, whose
 TARGET is a pattern. A live setting replaces the same member of the file, and has no effect for a
-host that has moved.
+host that has moved. SOURCE is "record" for targets with more than 5 scheduled calls: how many there
+are, and when they will be done, as "status" says it.
 
 A host without a port means all ports. Rows of the table that are not valid have no effect, and are
 shown with their problem. If the table or the file cannot be read, the exit code is 4.`,
@@ -376,7 +430,11 @@ func (s *session) listSettings(ctx context.Context, host string) (listed []accou
 		}
 	}
 	listed = append(listed, s.account.FileSettings()...)
-	if host != "" {
+	var unread error
+	if host == "" {
+		status, err := s.account.Status(ctx)
+		listed, unread = append(listed, status.WaitingCalls()...), err
+	} else {
 		pattern := s.account.Rules.Decision.Profiles.OfHost(host).Pattern
 		listed = slices.DeleteFunc(listed, func(l account.Setting) bool {
 			isFile := l.Source == account.FromFile && l.Host == pattern
@@ -384,8 +442,11 @@ func (s *session) listSettings(ctx context.Context, host string) (listed []accou
 		})
 	}
 	printAll(s, listed, func(out io.Writer, settings []account.Setting) { printSettings(out, settings, now) })
-	if err != nil && !errors.Is(err, account.ErrNoSettings) {
+	switch {
+	case err != nil && !errors.Is(err, account.ErrNoSettings):
 		err = &codeError{exitPartly, fmt.Errorf("what is in force is unknown: %w", err)}
+	case err == nil && unread != nil:
+		err = &codeError{exitPartly, fmt.Errorf("what waits is unknown: %w", unread)}
 	}
 	return listed, err
 }
@@ -407,6 +468,9 @@ func printSettings(out io.Writer, settings []account.Setting, now time.Time) {
 			ends = format.Age(s.Until.Sub(now))
 		}
 		why := strings.TrimSuffix(s.By+": "+s.Reason, ": ")
+		if s.Estimate != nil {
+			why = text.Printable(s.Estimate.Text())
+		}
 		rows = append(rows, []string{s.Host, terminal.CutMiddle(s.String(), mostSet), s.Source, since, ends, why})
 	}
 	terminal.PrintTable(out, rows, terminal.Name("TARGET"), terminal.Left("SET", 0), terminal.Left("SOURCE", 0),

@@ -307,6 +307,7 @@ func newTarget(s account.Status, host string) targetData {
 		TargetStatus: t, RecordProblem: s.RecordProblem, TargetProblem: s.TargetProblem, Problems: problems(s),
 		Settings: settingRows(inForceFor(s, host)),
 	}
+	d.Estimate = s.Estimate(host)
 	d.Commands = targetCommands(host, d.Settings)
 	if len(d.Failing) == 0 { // the first targets are only those of the last hour
 		d.Failing = sight.OfHost(s.Failing, host)
