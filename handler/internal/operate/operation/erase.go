@@ -87,7 +87,8 @@ func (op *Operations) Erase(ctx context.Context, e Erasure, remove bool) ([]Eras
 	}
 	if remove {
 		var s RunSummary
-		s.Command, s.User, s.Machine = EraseCommand, op.Operator.User, op.Operator.Machine
+		s.Command, s.Operator = EraseCommand, op.By(ctx)
+		s.Filter, s.CommandLine = "", "" // what is erased is not kept
 		s.Total, s.Done = poison.Found+scheduled.Found, poison.Deleted+scheduled.Deleted
 		op.publishChange(ctx, s)
 	}

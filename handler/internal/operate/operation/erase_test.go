@@ -109,7 +109,7 @@ func TestErase(t *testing.T) {
 		if len(all) != 2 || all[0].Done != 1 {
 			t.Fatalf("%+v", all)
 		}
-		want = "erase finished 3/3 by ann@vm"
+		want = "erase finished 3/3 by (ann@vm)"
 		got := fmt.Sprintf("%s %s %d/%d by %s", all[1].Command, all[1].State, all[1].Done, all[1].Total, all[1].By())
 		content, err := json.Marshal(all)
 		if got != want || all[1].KeepsJournal() || err != nil || strings.Contains(string(content), "r1") {

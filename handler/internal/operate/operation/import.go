@@ -36,7 +36,7 @@ func (op *Operations) PlanImport(ctx context.Context, in io.Reader, o Import) (*
 	if err != nil {
 		return nil, err
 	}
-	p, err := op.newPlan(journal.Run{Command: "import"})
+	p, err := op.newPlan(ctx, journal.Run{Command: "import"})
 	if err != nil {
 		return nil, err
 	}

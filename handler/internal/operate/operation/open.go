@@ -32,7 +32,11 @@ func Open(a config.App) (op *Operations, closeAccount func(), err error) {
 	if noTables == nil {
 		tables = opened
 	}
-	return New(a, appQueues, store, tables), store.Close, nil
+	op = New(a, appQueues, store, tables)
+	if a.Connection.AccountKey == "" && a.Connection.SAS == "" {
+		op.Identity = store.Holder
+	}
+	return op, store.Close, nil
 }
 
 // New returns the operations on an account, of whose queues apps read some. The tables are nil if there are none.

@@ -8,6 +8,7 @@ package operation
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"asynccaller/handler/internal/operate/account"
@@ -31,6 +32,8 @@ type Operations struct {
 	HistoryRetention time.Duration
 	// Operator is who works on the account; the zero value for nobody.
 	Operator journal.Operator
+	// Identity returns the Azure identity of the latest requests, empty before the first one. It is nil without one.
+	Identity func() string
 	// Observer follows the work; it may be nil.
 	Observer run.Observer
 }
@@ -43,10 +46,23 @@ func (silent) Note(string)       {}
 
 func (op *Operations) observer() run.Observer { return cmp.Or[run.Observer](op.Observer, silent{}) }
 
+// By returns who works on the account. It sends a request if none was sent before, whose token says who that is.
+func (op *Operations) By(ctx context.Context) journal.Operator {
+	by := op.Operator
+	if op.Identity == nil {
+		return by
+	}
+	if op.Identity() == "" {
+		_, _ = op.Account.Reach(ctx) // the next request has the same error
+	}
+	by.Identity = op.Identity()
+	return by
+}
+
 // engine returns the engine of the account's runs.
 func (op *Operations) engine() *run.Engine {
 	return &run.Engine{
-		Store: op.Account.Store, Account: op.Account.Name, Runs: op.Journals, Operator: op.Operator,
+		Store: op.Account.Store, Account: op.Account.Name, Runs: op.Journals,
 		Observer: op.observer(), Hooks: op.hooks,
 	}
 }

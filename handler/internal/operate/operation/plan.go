@@ -81,7 +81,7 @@ func (op *Operations) plan(ctx context.Context, about journal.Run, s account.Sou
 	if err != nil {
 		return nil, err
 	}
-	p, err := op.newPlan(about)
+	p, err := op.newPlan(ctx, about)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +109,10 @@ func Hidden(now time.Time) string {
 	return "messages that it has claimed are invisible until " + until + " at the latest"
 }
 
-func (op *Operations) newPlan(about journal.Run) (*Plan, error) {
-	begun, err := op.engine().Begin(about)
+func (op *Operations) newPlan(ctx context.Context, about journal.Run) (*Plan, error) {
+	e := op.engine()
+	e.Operator = op.By(ctx)
+	begun, err := e.Begin(about)
 	if err != nil {
 		return nil, err
 	}
@@ -317,7 +319,9 @@ func (op *Operations) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 	}
 	isRead := func(name string) bool { return op.Account.IsRead(all, name) }
 	counts := newCounts()
-	undo, refused, callbacks, err := op.engine().Undo(ctx, id, isRead, func(s journal.Step) {
+	e := op.engine()
+	e.Operator = op.By(ctx)
+	undo, refused, callbacks, err := e.Undo(ctx, id, isRead, func(s journal.Step) {
 		counts.count(op.describeStep(s))
 	})
 	if err != nil {

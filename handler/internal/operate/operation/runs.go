@@ -36,14 +36,6 @@ type RunSummary struct {
 // KeepsJournal reports whether runs like this one have a journal, here or on the machine of the command.
 func (r RunSummary) KeepsJournal() bool { return !r.Setting && r.Command != EraseCommand }
 
-// By says who has made the run, and where unless it was here.
-func (r RunSummary) By() string {
-	if r.Here {
-		return r.User
-	}
-	return r.User + "@" + r.Machine
-}
-
 // silence is how old the last sign of life of a running run may be before a person should know.
 const silence = 3 * time.Minute
 

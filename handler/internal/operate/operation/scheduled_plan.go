@@ -43,7 +43,7 @@ func (op *Operations) planScheduled(
 	if _, err := op.Account.Reach(ctx); err != nil {
 		return nil, err
 	}
-	p, err := op.newPlan(about)
+	p, err := op.newPlan(ctx, about)
 	if err != nil {
 		return nil, err
 	}

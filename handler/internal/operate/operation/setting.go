@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/plain/bounds"
+	"asynccaller/handler/internal/plain/text"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/targets"
 )
@@ -30,6 +31,9 @@ func (op *Operations) Set(ctx context.Context, command string, settings ...setti
 	}
 	limited, cancel := context.WithTimeout(ctx, account.ReachTimeout)
 	defer cancel()
+	for i := range settings {
+		settings[i].By = text.Clip(op.By(limited).By(), setting.MaxText)
+	}
 	if err := setting.Write(limited, op.Account.AppTable, settings...); err != nil {
 		return err
 	}
@@ -71,7 +75,7 @@ func (op *Operations) Unset(
 // publishSetting adds a change of a setting to the list of runs.
 func (op *Operations) publishSetting(ctx context.Context, command string) {
 	s := RunSummary{Setting: true}
-	s.Command, s.Operator = command, op.Operator
+	s.Command, s.Operator = command, op.By(ctx)
 	op.publishChange(ctx, s)
 }
 

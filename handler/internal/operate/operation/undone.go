@@ -40,7 +40,7 @@ func (op *Operations) claimUndo(ctx context.Context, id, undo string) error {
 		}
 		version, err := rows.Replace(ctx, op.Outcomes, undoneRow{
 			Key: storage.Key{Partition: record.UndonePartition, ID: id, Version: found.Version},
-			By:  op.Operator.User + "@" + op.Operator.Machine, Undo: []byte(undo),
+			By:  op.By(ctx).By(), Undo: []byte(undo),
 		})
 		if err == nil && version == "" {
 			err = errors.New("another command has written the row at the same time") // it is read again

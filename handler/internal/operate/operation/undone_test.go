@@ -108,7 +108,7 @@ func TestUndoOfCopiedJournals(t *testing.T) {
 		want  string
 		done  int
 	}{
-		"undone":    {want: " by ann@vm has begun, perhaps with the journals of another machine or folder"},
+		"undone":    {want: " by (ann@vm) has begun, perhaps with the journals of another machine or folder"},
 		"no_answer": {table: func(t *memory.Table) { t.Fail(errors.New("no answer")) }, want: "not known whether it"},
 		"denied":    {table: func(t *memory.Table) { t.Fail(storage.ErrDenied) }, done: 3},
 		"hostile_row": {

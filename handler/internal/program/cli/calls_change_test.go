@@ -253,15 +253,15 @@ func TestPrintRuns(t *testing.T) {
 			undoing, undone, line("20261119-120000-requeue-cccc", "interrupted", 48*time.Hour, 100000, 99999, ben),
 			unreadable, line("20261118-110000-delete-eeee", "finished", 72*time.Hour, 2, 2, ada), lost, running,
 		}, now)
-		want := `RUN                            AGE  MESSAGES  BY       STATE
-20261121-115900-undo-aaaa       1m         3  ben      finished, undo of 20261121-110000-move-bbbb
-20261121-110000-move-bbbb       1h         3  ben      undone by 20261121-115900-undo-aaaa
-20261119-120000-requeue-cccc    2d  99999/100000  ben      interrupted
-20261119-110000-requeue-dddd     -         -  -        unreadable: line 3 is broken
-20261118-110000-delete-eeee     3d         2  ada@vm�  finished
-20261117-110000-move-ffff       4d       0/2  ada@vm�  running, last seen 4m ago
+		want := `RUN                            AGE  MESSAGES  BY         STATE
+20261121-115900-undo-aaaa       1m         3  (ben@)     finished, undo of 20261121-110000-move-bbbb
+20261121-110000-move-bbbb       1h         3  (ben@)     undone by 20261121-115900-undo-aaaa
+20261119-120000-requeue-cccc    2d  99999/100000  (ben@)     interrupted
+20261119-110000-requeue-dddd     -         -  -          unreadable: line 3 is broken
+20261118-110000-delete-eeee     3d         2  (ada@vm�)  finished
+20261117-110000-move-ffff       4d       0/2  (ada@vm�)  running, last seen 4m ago
   calls retry --text … �
-20261116-110000-move-gggg       0s       0/2  ada@vm�  running
+20261116-110000-move-gggg       0s       0/2  (ada@vm�)  running
 `
 		if got := out.String(); got != want {
 			t.Errorf("\n%s\nwant\n%s", got, want)

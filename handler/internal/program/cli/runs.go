@@ -48,7 +48,7 @@ type runFilter struct {
 // selects reports whether a run matches. Only Run and State are known of a run whose journal cannot be read: such a run
 // matches only a filter that selects all.
 func (f runFilter) selects(r operation.RunSummary) bool {
-	return !r.At.Before(f.since) && (f.user == "" || f.user == r.User) && (f.command == "" || f.command == r.Command ||
+	return !r.At.Before(f.since) && (f.user == "" || f.user == r.User || f.user == r.Identity) && (f.command == "" || f.command == r.Command ||
 		f.command == verb(r.Command))
 }
 
@@ -69,7 +69,7 @@ where it can be resumed or undone.`,
 	var filter runFilter
 	flags := flagsOf(command)
 	parsed(flags, &filter.since, "since", "only runs after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
-	parsed(flags, &filter.user, "user", "only runs of this `user`", parseText)
+	parsed(flags, &filter.user, "user", "only runs of this `user` or Azure identity", parseText)
 	parsed(flags, &filter.command, "command", "only runs of this `command`, such as retry, edit or move", parseText)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		flags.refuse(len(args) > 0 && filter != runFilter{}, "RUN excludes --since, --user and --command")

@@ -95,10 +95,8 @@ func addChange(flags *flagSet, made, end string) *change {
 
 // of returns the setting of a member of a host.
 func (c *change) of(s *session, host, member, value string) setting.Setting {
-	operator := s.operations.Operator
 	made := setting.Setting{
 		Host: host, Member: member, Value: value, Since: time.Now().UTC().Truncate(time.Second), Reason: c.reason,
-		By: text.Clip(operator.User+"@"+operator.Machine, setting.MaxText),
 	}
 	if c.lasts > 0 {
 		made.Until = made.Since.Add(c.lasts)

@@ -32,6 +32,7 @@ func newPauseSession(t *testing.T, n int) *testSession {
 	d := newScheduledSession(t, n+1, 0)
 	d.group = "targets"
 	d.account.AppTable = &memory.Table{}
+	d.operations.Operator = journal.Operator{User: "anna", Machine: "ops-7"}
 	isFirst := true
 	err := rows.ListWhole(t.Context(), d.account.Table, storage.Query{}, func(row record.Row) error {
 		if !isFirst {
@@ -52,7 +53,7 @@ func newPauseSession(t *testing.T, n int) *testSession {
 
 func pauseAt(host string, lasts time.Duration) setting.Setting {
 	p := setting.Setting{
-		Host: host, Member: setting.Pause, Since: time.Now().UTC(), By: "anna@ops-7", Reason: "INC-4711",
+		Host: host, Member: setting.Pause, Since: time.Now().UTC(), Reason: "INC-4711",
 	}
 	if lasts > 0 {
 		p.Until = p.Since.Add(lasts)
@@ -76,7 +77,7 @@ func TestPauseSaysWhatExpires(t *testing.T) {
 		"other_port": {"t.example:8443", 2 * time.Hour, until + "1T02:00:00Z: 0\n", "", nil},
 		"no_end":     {"t.example", 0, until + "2T00:00:00Z: 3, the first", "", nil},
 		"no_record": {
-			"t.example", 0, inForce + "since 2000-01-01T00:00:00Z by anna@ops-7 until it is resumed: INC-4711",
+			"t.example", 0, inForce + "since 2000-01-01T00:00:00Z by (anna@ops-7) until it is resumed: INC-4711",
 			"how many scheduled calls expire is unknown: list scheduled calls: no answer",
 			func(_ *testing.T, d *testSession) { d.account.Table.(*memory.Table).Fail(errors.New("no answer")) },
 		},
@@ -290,10 +291,10 @@ func TestListSettings(t *testing.T) {
 		got, code := list()
 		const want = `
 TARGET                        SET                                 SOURCE  SINCE   ENDS  BY, REASON
-a.example                     pause                               live       1h  never  anna@op…4711
-a.example                     rate 100/m                          live       1h  never  anna@op…4711
-b.example:8443                pause                               live       1h     2h  anna@op…4711
-very-long.very-lon…g.example  pause                               live       1h  never  anna@op…4711
+a.example                     pause                               live       1h  never  (anna@o…4711
+a.example                     rate 100/m                          live       1h  never  (anna@o…4711
+b.example:8443                pause                               live       1h     2h  (anna@o…4711
+very-long.very-lon…g.example  pause                               live       1h  never  (anna@o…4711
 *.b.example                   auth OAuth 2 client cl…gin.example  file        -      -
 *.b.example                   concurrency 3                       file        -      -
 *.b.example                   rate 10/s                           file        -      -
@@ -305,8 +306,8 @@ ignored        =2A_pause pause: its key is not that of a host and a member
 		}
 		status := d.mustStatus(t)
 		for _, want := range []string{
-			"paused a.example since 2000-01-01T00:00:00Z by anna@ops-7 until it is resumed: INC-4711",
-			"paused b.example:8443 since 2000-01-01T00:00:00Z by anna@ops-7 until 2000-01-01T03:00:00Z: INC-4711",
+			"paused a.example since 2000-01-01T00:00:00Z by (anna@ops-7) until it is resumed: INC-4711",
+			"paused b.example:8443 since 2000-01-01T00:00:00Z by (anna@ops-7) until 2000-01-01T03:00:00Z: INC-4711",
 			"credential a.example: managed identity for api://a",
 		} {
 			if !strings.Contains(status, want) {

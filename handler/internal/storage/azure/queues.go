@@ -34,6 +34,8 @@ import (
 type Queues struct {
 	service *azqueue.ServiceClient
 	httpClient
+	// holder is who holds the latest token.
+	holder *holder
 }
 
 var _ storage.Queues = (*Queues)(nil)
@@ -46,12 +48,17 @@ func Open(conn Connection) (*Queues, error) {
 
 // open is Open with the parts that tests replace.
 func open(conn Connection, credential credentialFor, client *http.Client) (*Queues, error) {
-	service, err := newServiceClient(conn, credential, origin{client, queueService})
+	h := &holder{}
+	service, err := newServiceClient(conn, h.of(credential), origin{client, queueService})
 	if err != nil {
 		return nil, describe("open queue storage", err)
 	}
-	return &Queues{service, httpClient{client}}, nil
+	return &Queues{service, httpClient{client}, h}, nil
 }
+
+// Holder returns the name or the object id of the Azure identity whose token the latest requests had, as the token
+// says it; empty if there was none yet, or with a key or a SAS.
+func (s *Queues) Holder() string { return s.holder.String() }
 
 var _ policy.Transporter = (*http.Client)(nil)
 

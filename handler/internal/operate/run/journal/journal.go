@@ -47,12 +47,23 @@ type Run struct {
 
 // Operator says who began a run, and on which messages.
 type Operator struct {
-	User    string `json:"user,omitempty"`
-	Machine string `json:"machine,omitempty"`
+	// Identity is the name or the object id of the Azure identity whose token the commands use; empty without one. User and
+	// Machine are what the machine says.
+	Identity string `json:"identity,omitempty"`
+	User     string `json:"user,omitempty"`
+	Machine  string `json:"machine,omitempty"`
 	// Filter is the selection as a person would write it.
 	Filter string `json:"filter,omitempty"`
 	// CommandLine is the command line, without values that may be secrets.
 	CommandLine string `json:"commandLine,omitempty"`
+}
+
+// By says who it is. What only the machine says is in parentheses.
+func (o Operator) By() string {
+	if o.Identity != "" || o.User+o.Machine == "" {
+		return o.Identity
+	}
+	return "(" + o.User + "@" + o.Machine + ")"
 }
 
 // Pace controls how fast and how carefully a run sends messages.
