@@ -133,7 +133,7 @@ func (s *Status) estimateWith(host string, inForce setting.InForce, w *estimate.
 		t.Retry = retry.Default()
 	}
 	mean, wasLimited := s.outlook.means[host]
-	t.Pace = limit.Pace(profile, mean)
+	t.Pace, t.Concurrency = limit.Pace(profile, mean), profile.Concurrency > 0 && profile.Rate == 0
 	runs := func(app AppStatus) bool { return app.Silent == "" && app.Problem == "" }
 	switch {
 	case !slices.ContainsFunc(s.Apps, runs):

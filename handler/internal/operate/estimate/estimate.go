@@ -29,6 +29,8 @@ type Target struct {
 	IsOpen  bool
 	// Pace is how many of its calls limits allow in a second; +Inf if there are none.
 	Pace float64
+	// Concurrency says that they limit the number of calls at a time, and not their rate.
+	Concurrency bool
 	// Retry is the policy by which calls that fail are made again: rows do not have theirs.
 	Retry retry.Policy
 	// Numbers are its calls of the last hour.
@@ -159,9 +161,14 @@ func Of(t Target) Estimate {
 			return e
 		}
 	}
-	nineOfTen, last := t.Waiting.replay(t.Retry, pace/60, e.ComePerMinute/60, e.FailedShare)
+	come := e.ComePerMinute
+	if t.Concurrency { // of the messages that arrive, about so many pass those in the line (tools/world)
+		const passing = 0.6
+		pace, come = pace-passing*come, come-passing*come
+	}
+	nineOfTen, last := t.Waiting.replay(t.Retry, pace/60, come/60, e.FailedShare)
 	if e.FailedShare > 0 {
-		_, last = t.Waiting.replay(t.Retry, pace/60, e.ComePerMinute/60, made.mostShare())
+		_, last = t.Waiting.replay(t.Retry, pace/60, come/60, made.mostShare())
 	}
 	e.State, e.Why = Ends, ""
 	e.NineOfTen, e.Last = t.Now.Add(nineOfTen), t.Now.Add(last)

@@ -81,7 +81,7 @@ func TestText(t *testing.T) {
 		},
 		"a fifth fails again": {
 			estimate.Target{Waiting: waiting(100, 0, 3), Numbers: minutes([3]int{2, 80, 20})},
-			"90 % in 47s, all likely before 12m",
+			"90 % in 47s, all likely before 23m",
 		},
 		"the failures of before": {
 			estimate.Target{

@@ -45,7 +45,7 @@ const (
 	// left is what is left of the calls when the last one is done: half of it. LikelyLeft is what may be left so that
 	// none is in nine of ten cases.
 	left       = 0.5
-	likelyLeft = 0.105
+	likelyLeft = 0.05
 )
 
 // replay returns after which times nine of ten calls and the last one are done, if in a second so many calls can be
@@ -110,7 +110,7 @@ func spread(due []amounts, policy retry.Policy, n float64, attempts, cell int) {
 	if n == 0 {
 		return
 	}
-	middle := bounds.Seconds((beginOf(cell)+beginOf(cell+1))/2)
+	middle := bounds.Seconds((beginOf(cell) + beginOf(cell+1)) / 2)
 	for place := range places {
 		delay := policy.Delay(attempts+1, (float64(place)+0.5)/places)
 		later := max(cellOf(middle+delay), cell+1)

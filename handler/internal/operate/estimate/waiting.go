@@ -22,7 +22,9 @@ func cellOf(wait time.Duration) int {
 }
 
 // beginOf returns after how many seconds a cell begins.
-func beginOf(cell int) float64 { return firstCell / (growth - 1) * (math.Pow(growth, float64(cell)) - 1) }
+func beginOf(cell int) float64 {
+	return firstCell / (growth - 1) * (math.Pow(growth, float64(cell)) - 1)
+}
 
 // Kind says what a call waits for.
 type Kind uint8
