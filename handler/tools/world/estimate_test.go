@@ -68,10 +68,19 @@ func incidents() []incident {
 	return []incident{
 		{name: "an outage of 1 h", instances: 2, outage: hour, rate: steady(12)},
 		{name: "an outage of 12 h", instances: 2, outage: 12 * hour, rate: steady(6), isLong: true},
-		{name: "12 h without a breaker", instances: 2, outage: 12 * hour, rate: steady(3), limit: noBreaker, isLong: true},
+		{
+			name: "12 h without a breaker", instances: 2, outage: 12 * hour, rate: steady(3), limit: noBreaker,
+			isLong: true,
+		},
 		{name: "arrivals that grow", instances: 2, outage: hour, rate: ramp, isLong: true},
-		{name: "a limit of 13/m", instances: 2, outage: hour, rate: steady(12), limit: `"rate":"13/m"`, want: estimate.Grows, mayEnd: true},
-		{name: "a limit of 11/m", instances: 2, outage: hour, rate: steady(12), limit: `"rate":"11/m"`, want: estimate.Grows},
+		{
+			name: "a limit of 13/m", instances: 2, outage: hour, rate: steady(12), limit: `"rate":"13/m"`,
+			want: estimate.Grows, mayEnd: true,
+		},
+		{
+			name: "a limit of 11/m", instances: 2, outage: hour, rate: steady(12), limit: `"rate":"11/m"`,
+			want: estimate.Grows,
+		},
 		{name: "a limit of 30/m", instances: 2, outage: hour, rate: steady(12), limit: `"rate":"30/m"`, isLong: true},
 		{name: "a limit of 75/m", instances: 5, outage: hour, rate: steady(60), limit: `"rate":"75/m"`, isLong: true},
 		{
@@ -114,7 +123,7 @@ func TestEstimates(t *testing.T) {
 				if want == "" {
 					want = estimate.Ends
 				}
-				if got.said.State != want && !(i.mayEnd && got.said.State == estimate.Ends) {
+				if isExpected := i.mayEnd && got.said.State == estimate.Ends; got.said.State != want && !isExpected {
 					t.Errorf("%q, want %s", got.said.Text(), want)
 				}
 				if got.said.State != estimate.Ends {
@@ -207,7 +216,7 @@ func (s *stand) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 // send sends the calls until done is closed, at random moments.
 func (s *stand) send(store storage.Queues, host string, done <-chan struct{}) {
-	random := rand.New(rand.NewPCG(s.random.Uint64(), 1)) //nolint:gosec // keeps no secret
+	random := rand.New(rand.NewPCG(s.random.Uint64(), 1))
 	for n := 0; ; n++ {
 		s.mu.Lock()
 		pause := time.Duration(random.ExpFloat64() / s.rate(time.Since(s.begin)) * float64(time.Minute))
@@ -234,9 +243,9 @@ func (i incident) play(t *testing.T, seed uint64) played {
 	<-time.After(time.Hour)
 	s := &stand{
 		incident: i, connections: make(chan net.Conn), closed: make(chan struct{}), begin: time.Now(),
-		random: rand.New(rand.NewPCG(seed, 2)), delivered: map[string]time.Time{}, //nolint:gosec // keeps no secret
+		random: rand.New(rand.NewPCG(seed, 2)), delivered: map[string]time.Time{},
 	}
-	server := http.Server{Handler: s} //nolint:gosec // its clients are this test's
+	server := http.Server{Handler: s}
 	store, tables := memory.New(), &memory.Tables{}
 	ctx, stop := context.WithCancel(context.Background())
 	var running, serving sync.WaitGroup
@@ -245,7 +254,8 @@ func (i incident) play(t *testing.T, seed uint64) played {
 	must(t, store.Create(ctx, mainQueue))
 	var op *operation.Operations
 	for range i.instances {
-		c, err := work.ReadConfig(app, []string{"AzureWebJobsStorage=UseDevelopmentStorage=true", "GOMEMLIMIT=off"}, nil)
+		environ := []string{"AzureWebJobsStorage=UseDevelopmentStorage=true", "GOMEMLIMIT=off"}
+		c, err := work.ReadConfig(app, environ, nil)
 		must(t, err)
 		op = operation.New(c.App, []string{mainQueue}, store, tables)
 		c.Store, c.Tables, c.Connect = store, tables, s.connect

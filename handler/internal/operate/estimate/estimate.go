@@ -43,9 +43,10 @@ type State string
 const (
 	// Ends says that they do, and that the times are known.
 	Ends State = "ends"
-	// IsPaused says that the target is paused, and IsDown that no call is made or delivered.
+	// IsPaused says that the target is paused.
 	IsPaused State = "paused"
-	IsDown   State = "down"
+	// IsDown says that no call is made or delivered.
+	IsDown State = "down"
 	// Grows says that about as many calls arrive as limits allow, or more.
 	Grows State = "grows"
 	// Unknown says that something is not known that the times depend on.

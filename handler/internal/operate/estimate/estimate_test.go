@@ -38,17 +38,23 @@ func minutes(numbers ...[3]int) (s sight.Series) {
 
 func TestText(t *testing.T) {
 	perMinute := func(n float64) float64 { return n / 60 }
+	of8, of12 := [3]int{8, 9, 0}, [3]int{12, 9, 0}
 	quiet := minutes([3]int{2, 10, 0}, [3]int{2, 10, 0})
 	for name, test := range map[string]struct {
 		target estimate.Target
 		want   string
 	}{
-		"due times":  {estimate.Target{Waiting: waiting(100, 12*time.Second, 3)}, "90 % in 18m, all in about 20m"},
-		"far away":   {estimate.Target{Waiting: waiting(60, 24*time.Hour, 3)}, "90 % in 54d, all in about 60d"},
-		"a limit":    {estimate.Target{Waiting: waiting(100, 0, 3), Pace: perMinute(10)}, "90 % in 9m, all in about 10m"},
-		"no reports": {estimate.Target{Waiting: waiting(100, time.Second, 3), Unknown: "its limits"}, "unknown: its limits"},
+		"due times": {estimate.Target{Waiting: waiting(100, 12*time.Second, 3)}, "90 % in 18m, all in about 20m"},
+		"far away":  {estimate.Target{Waiting: waiting(60, 24*time.Hour, 3)}, "90 % in 54d, all in about 60d"},
+		"a limit": {
+			estimate.Target{Waiting: waiting(100, 0, 3), Pace: perMinute(10)},
+			"90 % in 9m, all in about 10m",
+		},
+		"no reports": {estimate.Target{Waiting: waiting(100, 0, 3), Unknown: "its limits"}, "unknown: its limits"},
 		"a pause": {
-			estimate.Target{Waiting: waiting(9, 0, 3), IsPaused: true, PausedUntil: now.Add(6 * time.Hour), Unknown: "x"},
+			estimate.Target{
+				Waiting: waiting(9, 0, 3), IsPaused: true, PausedUntil: now.Add(6 * time.Hour), Unknown: "x",
+			},
 			"stands still: paused until 2026-11-29T16:00:00Z",
 		},
 		"a pause without an end": {
@@ -68,14 +74,14 @@ func TestText(t *testing.T) {
 		"more arrivals than the limit": {
 			estimate.Target{
 				Waiting: waiting(100, time.Second, 3), Pace: perMinute(10),
-				Numbers: minutes([3]int{12, 9, 0}, [3]int{12, 9, 0}, [3]int{12, 9, 0}, [3]int{12, 9, 0}, [3]int{12, 9, 0}),
+				Numbers: minutes(of12, of12, of12, of12, of12),
 			},
 			"does not shrink: 12/min come, 10/min may leave",
 		},
 		"fewer, by chance": {
 			estimate.Target{
 				Waiting: waiting(100, time.Second, 3), Pace: perMinute(10),
-				Numbers: minutes([3]int{8, 9, 0}, [3]int{8, 9, 0}, [3]int{8, 9, 0}, [3]int{8, 9, 0}, [3]int{8, 9, 0}),
+				Numbers: minutes(of8, of8, of8, of8, of8),
 			},
 			"does not shrink: 8.0/min come, 10/min may leave",
 		},
@@ -123,7 +129,8 @@ func TestLine(t *testing.T) {
 		for i := range 200 {
 			w.Add(time.Duration(i)*6*time.Second, 0, kind)
 		}
-		numbers := minutes([3]int{5, 9, 0}, [3]int{5, 9, 0}, [3]int{5, 9, 0}, [3]int{5, 9, 0}, [3]int{5, 9, 0})
+		of5 := [3]int{5, 9, 0}
+		numbers := minutes(of5, of5, of5, of5, of5)
 		e := estimate.Of(estimate.Target{
 			Now: now, Waiting: w, Pace: 12.0 / 60, Numbers: numbers, Retry: retry.Default(),
 		})

@@ -48,8 +48,9 @@ type runFilter struct {
 // selects reports whether a run matches. Only Run and State are known of a run whose journal cannot be read: such a run
 // matches only a filter that selects all.
 func (f runFilter) selects(r operation.RunSummary) bool {
-	return !r.At.Before(f.since) && (f.user == "" || f.user == r.User || f.user == r.Identity) && (f.command == "" || f.command == r.Command ||
-		f.command == verb(r.Command))
+	isBy := f.user == "" || f.user == r.User || f.user == r.Identity
+	isCommand := f.command == "" || f.command == r.Command || f.command == verb(r.Command)
+	return !r.At.Before(f.since) && isBy && isCommand
 }
 
 func newRunsList(shared *sharedFlags) *cobra.Command {

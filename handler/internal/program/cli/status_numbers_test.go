@@ -173,7 +173,8 @@ func TestEstimates(t *testing.T) {
 		<-time.After(3*time.Hour + 30*time.Second)
 		var waiting []record.Row
 		for n := range 20 {
-			waiting = append(waiting, rowAt(fmt.Sprintf("aaaaaaaa-%d", n), "waits.example", time.Duration(n+1)*time.Minute))
+			id, wait := fmt.Sprintf("aaaaaaaa-%d", n), time.Duration(n+1)*time.Minute
+			waiting = append(waiting, rowAt(id, "waits.example", wait))
 		}
 		d := newNumbersSession(t, append(waiting, rowAt("bbbbbbbb-1", "few.example", time.Hour))...)
 		d.account.AppTable = &memory.Table{}
@@ -188,7 +189,8 @@ func TestEstimates(t *testing.T) {
 		limit := setting.Setting{Host: "waits.example", Member: setting.Rate, Value: "10/m", Since: time.Now()}
 		pause := setting.Setting{Host: "waits.example", Member: setting.Pause, Since: time.Now()}
 		for _, change := range []account.Change{
-			{Host: "waits.example", Made: []setting.Setting{limit}}, {Host: "waits.example", Made: []setting.Setting{pause}},
+			{Host: "waits.example", Made: []setting.Setting{limit}},
+			{Host: "waits.example", Made: []setting.Setting{pause}},
 			{Host: "few.example", Ended: []string{setting.Pause}},
 		} {
 			if err := d.estimate(t.Context(), change); err != nil {

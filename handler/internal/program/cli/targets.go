@@ -67,7 +67,7 @@ are not counted. If something of this is not known, the exit code is 4.`,
 	isDry := addDryEstimate(flags)
 	command.RunE = withHost(flags, func(host string) runFunc {
 		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
-			pause := change.of(s, host, setting.Pause, "")
+			pause := change.of(host, setting.Pause, "")
 			if *isDry {
 				return s.estimate(ctx, account.Change{Host: host, Made: []setting.Setting{pause}})
 			}
@@ -94,7 +94,7 @@ func addChange(flags *flagSet, made, end string) *change {
 }
 
 // of returns the setting of a member of a host.
-func (c *change) of(s *session, host, member, value string) setting.Setting {
+func (c *change) of(host, member, value string) setting.Setting {
 	made := setting.Setting{
 		Host: host, Member: member, Value: value, Since: time.Now().UTC().Truncate(time.Second), Reason: c.reason,
 	}
@@ -132,8 +132,8 @@ func (s *session) estimate(ctx context.Context, c account.Change) error {
 	case slices.ContainsFunc(changed, isUnknown):
 		return &codeError{exitPartly, errUnknown}
 	case len(changed) == 0:
-		s.progress.printf("at most %d calls for %s are scheduled: no time is said; nothing was changed", estimate.Handful,
-			c.Host)
+		s.progress.printf("at most %d calls for %s are scheduled: no time is said; nothing was changed",
+			estimate.Handful, c.Host)
 	default:
 		s.progress.printf("nothing was changed")
 	}
@@ -280,7 +280,7 @@ list" shows of the host.`,
 			var limits []setting.Setting
 			for _, member := range []string{setting.Rate, setting.Concurrency} {
 				if value, isSet := values[member]; isSet {
-					limits = append(limits, change.of(s, host, member, value))
+					limits = append(limits, change.of(host, member, value))
 				}
 			}
 			if *isDry {

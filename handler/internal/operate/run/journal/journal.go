@@ -47,8 +47,8 @@ type Run struct {
 
 // Operator says who began a run, and on which messages.
 type Operator struct {
-	// Identity is the name or the object id of the Azure identity whose token the commands use; empty without one. User and
-	// Machine are what the machine says.
+	// Identity is the name or the object id of the Azure identity whose token the commands use; empty without one.
+	// User and Machine are what the machine says.
 	Identity string `json:"identity,omitempty"`
 	User     string `json:"user,omitempty"`
 	Machine  string `json:"machine,omitempty"`
