@@ -137,7 +137,7 @@ func (s *Status) estimateWith(host string, inForce setting.InForce, w *estimate.
 	runs := func(app AppStatus) bool { return app.Silent == "" && app.Problem == "" }
 	switch {
 	case !slices.ContainsFunc(s.Apps, runs):
-		t.Unknown = "no app is known to run"
+		t.Unknown = "no app is known to make calls"
 	case s.SettingProblem != "" || s.TargetProblem != "" || s.NumbersProblem != "" || a.Sight == nil:
 		t.Unknown = "its settings, its failures or its calls per minute could not be read"
 	case s.outlook.meansErr != nil:
