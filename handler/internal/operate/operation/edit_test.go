@@ -76,7 +76,7 @@ func TestEdit(t *testing.T) {
 		r := execute(t, mustPlan(t)(a.PlanEdit(t.Context(), everything(),
 			setting(t, "call.url=https://u.example/carts/7", "call.json.a=2"))))
 		m, e := onlyMessage(t, a, store)
-		if r.Done != 1 || m.ID != before.ID || string(e.Call.Body) != `{"a":2}` ||
+		if r.Done != 1 || m.ID != before.ID || string(e.Call.Body.Bytes()) != `{"a":2}` ||
 			e.Call.URL != "https://u.example/carts/7" {
 			t.Fatalf("%+v: %+v", r, e)
 		}

@@ -66,7 +66,7 @@ func TestSend(t *testing.T) {
 			}
 			in := sender.Rules.Open(decoded, sent[0].ID, encoding.MaxContentBytes(), time.Now())
 			if in.Malformed != nil || in.Envelope.RequestID != receipt.RequestID ||
-				string(in.Envelope.Call.Body) != "text" {
+				string(in.Envelope.Call.Body.Bytes()) != "text" {
 				t.Errorf("%s: %v", decoded, in.Malformed)
 			}
 		}
@@ -83,7 +83,7 @@ func TestPrepareRefuses(t *testing.T) {
 		"retry: unknown policy": `{"asyncCaller":1,"retry":"often",` + call + `}`,
 		"deadline: is in the past": `{"asyncCaller":1,"deadline":"2020-01-01T00:00:00Z",` +
 			call + `}`,
-		"a message holds 49152": `{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` +
+		"a message holds 49152": `{"asyncCaller":1,"call":{"url":"https://t.example/` +
 			strings.Repeat("x", 50000) + `"}}`,
 		"priority: want a whole number from 1 to 10": `{"asyncCaller":1,"priority":11,` + call + `}`,
 		"deadline: is not after notBefore": `{"asyncCaller":1,"notBefore":"2999-01-02T00:00:00Z",` +
