@@ -138,10 +138,14 @@ func (r Rules) OpenUnchecked(content []byte, messageID string, limit int, now ti
 // maxRoutedBytes is more than the envelope of any routed message has.
 const maxRoutedBytes = 1 << 20
 
-// OpenRouted reads a message on the queue of a route. DequeueCount is how often the host has received it; 0 if that is
-// not known.
+// OpenRouted reads a message on the queue of a route. Its envelope has the body as gzip if it would be larger than a
+// message otherwise. DequeueCount is how often the host has received the message; 0 if that is not known.
 func (r Rules) OpenRouted(to route.Route, a route.Arrival, dequeueCount int64, limit int, now time.Time) Intake {
-	in := r.OpenUnchecked(to.Envelope(a), a.MessageID, limit, now)
+	content := to.Envelope(a)
+	in := r.OpenUnchecked(content, a.MessageID, limit, now)
+	if compressed, ok := envelope.Compress(content, in.Malformed); ok {
+		in = r.OpenUnchecked(compressed, a.MessageID, limit, now)
+	}
 	if _, isTooLarge := errors.AsType[*envelope.TooLargeError](in.Malformed); isTooLarge {
 		a.Attempts = int(max(dequeueCount-1, 0)) // it has nowhere else to count
 		in = r.OpenUnchecked(to.Envelope(a), a.MessageID, maxRoutedBytes, now)
