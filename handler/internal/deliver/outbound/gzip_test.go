@@ -31,7 +31,8 @@ func TestGzipBody(t *testing.T) {
 	for status, sent := range map[int]string{307: text.String(), 308: text.String(), 303: ""} {
 		w := newNetwork(t, status, []string{"/1", "https://a.example/x"})
 		w.client.WithProfiles(mustSigning(t, `{"a.example":{"sign":["$NEW"]}}`))
-		e := mustEnvelope(t, object{"url": "http://a.example/0", "gzipBody": inGzip(text.String())}, object{"asyncCaller": 2})
+		call := object{"url": "http://a.example/0", "gzipBody": inGzip(text.String())}
+		e := mustEnvelope(t, call, object{"asyncCaller": 2})
 		wantAnswer(t, w.client.Do(t.Context(), e), 200)
 		all := append(w.plain.all(), w.secure.all()...)
 		if len(all) != 3 {

@@ -102,7 +102,8 @@ func TestSignatures(t *testing.T) {
 		"json":       {call: object{"json": object{"a": "<é>"}}},
 		"48_KiB":     {call: object{"body": strings.Repeat("0123456789.abcde", 3<<10)}},
 		"gzip": {
-			call: object{"gzipBody": inGzip(strings.Repeat("0123456789.abcde", 40<<10))}, more: object{"asyncCaller": 2},
+			call: object{"gzipBody": inGzip(strings.Repeat("0123456789.abcde", 40<<10))},
+			more: object{"asyncCaller": 2},
 		},
 		"empty_gzip": {call: object{"gzipBody": inGzip("")}, more: object{"asyncCaller": 2}},
 		"retry":      {call: object{"body": "x"}, more: object{"attempts": 3}},

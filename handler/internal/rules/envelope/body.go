@@ -46,7 +46,7 @@ func (b Body) Len() int {
 func (b Body) Stored() (content []byte, isGzip bool) { return b.stored, b.isGzip }
 
 // Reader returns a reader of the body from its beginning, or nil if there is none. For gzip it takes some 45 KiB, from
-// the first read on.
+// the first read to the end of the body.
 func (b Body) Reader() io.Reader {
 	switch {
 	case b.IsNone():
@@ -62,18 +62,22 @@ func (b Body) Reader() io.Reader {
 // inflater reads what gzip holds.
 type inflater struct {
 	content []byte
-	reader  *gzip.Reader // nil before the first read
+	reader  *gzip.Reader // nil before the first read, and after the last one
+	err     error        // of the last one
 }
 
 func (i *inflater) Read(p []byte) (int, error) {
-	if i.reader == nil {
-		reader, err := gzip.NewReader(bytes.NewReader(i.content))
-		if err != nil {
-			return 0, err
-		}
-		i.reader = reader
+	if i.err == nil && i.reader == nil {
+		i.reader, i.err = gzip.NewReader(bytes.NewReader(i.content))
 	}
-	return i.reader.Read(p)
+	if i.err != nil {
+		return 0, i.err
+	}
+	n, err := i.reader.Read(p)
+	if err != nil { // a target can take minutes to answer
+		i.reader, i.err = nil, err
+	}
+	return n, err
 }
 
 // WriteTo writes the body. The only errors are those of w.
@@ -104,7 +108,7 @@ type pooled struct {
 	buffer [4 << 10]byte
 }
 
-// inflate writes the body, at most a byte more than MaxBody, and returns how many bytes of gzip are left behind the end.
+// inflate writes the body, at most a byte more than MaxBody, and returns how many bytes follow the gzip.
 func (b Body) inflate(w io.Writer) (n int64, left int, err error) {
 	in := inflaters.Get().(*pooled) //nolint:forcetypeassert // by New
 	defer inflaters.Put(in)
@@ -200,8 +204,8 @@ func Compress(content []byte, problem error) (compressed []byte, ok bool) {
 	return compressed, err == nil && len(compressed) < len(content)
 }
 
-// Inflate returns a native envelope with its gzipBody as json or body, for edits. Restore puts the gzipBody back into an
-// edited envelope whose body is still the same. The content may be any JSON object; one without gzip of a text is
+// Inflate returns a native envelope with its gzipBody as json or body, for edits. Restore puts the gzipBody back into
+// an edited envelope whose body is still the same. The content may be any JSON object; one without gzip of a text is
 // returned as it is.
 func Inflate(content []byte) (inflated []byte, restore func(edited []byte) ([]byte, error)) {
 	var n native

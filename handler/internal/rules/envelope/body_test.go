@@ -14,8 +14,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"asynccaller/handler/internal/rules/envelope"
 )
+
+// wholeBody makes package cmp compare bodies.
+var wholeBody = cmp.AllowUnexported(envelope.Body{})
 
 // gzipped returns an envelope with gzip of a body, as its bytes are.
 func gzipped(content, headers string) string {
@@ -41,7 +46,7 @@ func inMember(t *testing.T, text string, change func(*gzip.Header)) string {
 	return b.String()
 }
 
-// TestGzipBody: the body of a call can be one member of gzip that inflates to at most 1 MiB. Anything else is malformed.
+// TestGzipBody: a body can be one member of gzip that inflates to at most 1 MiB. Anything else is malformed.
 func TestGzipBody(t *testing.T) {
 	plain := inGzip(t, "C4nary")
 	full := strings.Repeat("a", envelope.MaxBody)
@@ -53,26 +58,30 @@ func TestGzipBody(t *testing.T) {
 		return string(content)
 	}
 	for name, test := range map[string]struct{ content, body, problem string }{
-		"text":          {gzipped(plain, ""), "C4nary", ""},
-		"empty":         {gzipped(inGzip(t, ""), ""), "", ""},
-		"largest":       {gzipped(inGzip(t, full), ""), full, ""},
-		"name":          {gzipped(inMember(t, "x", func(h *gzip.Header) { h.Name, h.Comment = "a", "b" }), ""), "x", ""},
-		"line_breaks":   {strings.Replace(gzipped(plain, ""), `"gzipBody":"H`, `"gzipBody":"\r\nH`, 1), "C4nary", ""},
-		"too_large":     {gzipped(inGzip(t, full+"b"), ""), "", "inflates to more than 1048576 bytes"},
-		"truncated":     {gzipped(plain[:len(plain)-1], ""), "", "the gzip ends too early"},
-		"only_header":   {gzipped(plain[:10], ""), "", "not gzip in base64"},
-		"nothing":       {gzipped("", ""), "", "not gzip in base64"},
-		"two_members":   {gzipped(plain+plain, ""), "", fmt.Sprintf("%d bytes follow the gzip: want one", len(plain))},
-		"trailing":      {gzipped(plain+"\x00", ""), "", "1 bytes follow the gzip"},
-		"sum":           {gzipped(changed(-8), ""), "", "the checksum or the length"},
-		"length":        {gzipped(changed(-4), ""), "", "the checksum or the length"},
-		"damaged":       {gzipped(string(damaged), ""), "", "the gzip is damaged"},
-		"zlib":          {gzipped(compressed(t, "deflate", "C4nary with some more text"), ""), "", "not gzip in base64"},
-		"plain":         {gzipped("C4nary, and no gzip", ""), "", "not gzip in base64"},
-		"no_base64":     {strings.Replace(gzipped(plain, ""), `"gzipBody":"`, `"gzipBody":"!`, 1), "", "not base64"},
-		"other_type":    {`{"asyncCaller":2,"call":{"url":"https://t.example/","gzipBody":{}}}`, "", "want a string"},
-		"long_name":     {gzipped(inMember(t, "", func(h *gzip.Header) { h.Name = full[:30<<10] }), ""), "", "the gzip header"},
-		"extra_field":   {gzipped(inMember(t, "", func(h *gzip.Header) { h.Extra = []byte("C4nary") }), ""), "", "the gzip header"},
+		"text":        {gzipped(plain, ""), "C4nary", ""},
+		"empty":       {gzipped(inGzip(t, ""), ""), "", ""},
+		"largest":     {gzipped(inGzip(t, full), ""), full, ""},
+		"name":        {gzipped(inMember(t, "x", func(h *gzip.Header) { h.Name, h.Comment = "a", "b" }), ""), "x", ""},
+		"line_breaks": {strings.Replace(gzipped(plain, ""), `"gzipBody":"H`, `"gzipBody":"\r\nH`, 1), "C4nary", ""},
+		"too_large":   {gzipped(inGzip(t, full+"b"), ""), "", "inflates to more than 1048576 bytes"},
+		"truncated":   {gzipped(plain[:len(plain)-1], ""), "", "the gzip ends too early"},
+		"only_header": {gzipped(plain[:10], ""), "", "not gzip in base64"},
+		"nothing":     {gzipped("", ""), "", "not gzip in base64"},
+		"two_members": {gzipped(plain+plain, ""), "", fmt.Sprintf("%d bytes follow the gzip: want one", len(plain))},
+		"trailing":    {gzipped(plain+"\x00", ""), "", "1 bytes follow the gzip"},
+		"sum":         {gzipped(changed(-8), ""), "", "the checksum or the length"},
+		"length":      {gzipped(changed(-4), ""), "", "the checksum or the length"},
+		"damaged":     {gzipped(string(damaged), ""), "", "the gzip is damaged"},
+		"zlib":        {gzipped(compressed(t, "deflate", "C4nary with some more text"), ""), "", "not gzip in base64"},
+		"plain":       {gzipped("C4nary, and no gzip", ""), "", "not gzip in base64"},
+		"no_base64":   {strings.Replace(gzipped(plain, ""), `"gzipBody":"`, `"gzipBody":"!`, 1), "", "not base64"},
+		"other_type":  {`{"asyncCaller":2,"call":{"url":"https://t.example/","gzipBody":{}}}`, "", "want a string"},
+		"long_name": {
+			gzipped(inMember(t, "", func(h *gzip.Header) { h.Name = full[:30<<10] }), ""), "", "the gzip header",
+		},
+		"extra_field": {
+			gzipped(inMember(t, "", func(h *gzip.Header) { h.Extra = []byte("C4nary") }), ""), "", "the gzip header",
+		},
 		"another_body":  {gzipped(plain, `,"body":"x"`), "", "appears together with body"},
 		"first_version": {strings.Replace(gzipped(plain, ""), ":2", ":1", 1), "", `only with "asyncCaller": 2`},
 		"no_gzip":       {`{"asyncCaller":2,"call":{"url":"https://t.example/","body":"x"}}`, "x", ""},
@@ -81,9 +90,9 @@ func TestGzipBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, err := envelope.Parse([]byte(test.content))
 			if test.problem != "" {
-				const where = "call.gzipBody: "
-				if err == nil || !strings.Contains(err.Error(), where+test.problem) || strings.Contains(err.Error(), "C4nary") {
-					t.Errorf("error %v, want %q", err, where+test.problem)
+				want := "call.gzipBody: " + test.problem
+				if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "C4nary") {
+					t.Errorf("error %v, want %q", err, want)
 				}
 				return
 			}
@@ -192,7 +201,8 @@ func TestInflate(t *testing.T) {
 			t.Fatal(err)
 		}
 		moved, err = restore(moved)
-		wantGzip, hasGzip := strings.Contains(test.content, `"gzipBody":`), strings.Contains(string(moved), `"gzipBody":`)
+		const member = `"gzipBody":`
+		wantGzip, hasGzip := strings.Contains(test.content, member), strings.Contains(string(moved), member)
 		if err != nil || !strings.Contains(string(moved), "r2") || wantGzip != hasGzip {
 			t.Errorf("%s: restored %.200s, %v", name, moved, err)
 		}
@@ -234,9 +244,10 @@ func TestGzipMemory(t *testing.T) {
 	}
 }
 
-// FuzzGzipBody: gzip of any form is refused, or keeps what checkPromises checks, with a body that has the length it says.
+// FuzzGzipBody: gzip of any form is refused, or keeps what checkPromises checks, with a body of the length it says.
 func FuzzGzipBody(f *testing.F) {
-	f.Add([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x4b\x4c\x4a\x06\x04\x00\xff\xff\xc2\x41\x24\x35\x03\x00\x00\x00"))
+	f.Add([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" +
+		"\x4b\x4c\x4a\x06\x04\x00\xff\xff\xc2\x41\x24\x35\x03\x00\x00\x00"))
 	f.Add([]byte("\x1f\x8b\x08\x1f\x00\x00\x00\x00\x00\xff\x01\x00a\x00b\x00\x00\x00"))
 	f.Add([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, content []byte) {
@@ -249,7 +260,8 @@ func FuzzGzipBody(f *testing.F) {
 		sum := sha256.New()
 		n, err := e.Call.Body.WriteTo(sum)
 		body := e.Call.Body.Bytes()
-		if err != nil || int(n) != e.Call.Body.Len() || len(body) != int(n) || sha256.Sum256(body) != [32]byte(sum.Sum(nil)) {
+		isSame := sha256.Sum256(body) == [32]byte(sum.Sum(nil))
+		if err != nil || int(n) != e.Call.Body.Len() || len(body) != int(n) || !isSame {
 			t.Errorf("%d bytes, %v, want %d", n, err, e.Call.Body.Len())
 		}
 	})

@@ -182,7 +182,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(&c.want, got, cmp.AllowUnexported(envelope.Body{}), cmpopts.IgnoreUnexported(envelope.Envelope{})); diff != "" {
+			if diff := cmp.Diff(&c.want, got, wholeBody, cmpopts.IgnoreUnexported(envelope.Envelope{})); diff != "" {
 				t.Errorf("envelope (-want +got):\n%s", diff)
 			}
 			if got.Format() != format {
@@ -430,7 +430,7 @@ func TestNullIsAbsent(t *testing.T) {
 		if err != nil || wantErr != nil {
 			t.Fatalf("%s: %v, %v", c.with, err, wantErr)
 		}
-		options := cmp.Options{cmp.AllowUnexported(envelope.Body{}), cmpopts.IgnoreUnexported(envelope.Envelope{}), cmpopts.EquateEmpty()}
+		options := cmp.Options{wholeBody, cmpopts.IgnoreUnexported(envelope.Envelope{}), cmpopts.EquateEmpty()}
 		if diff := cmp.Diff(want, got, options); diff != "" {
 			t.Errorf("%s: -without +with:\n%s", c.with, diff)
 		}

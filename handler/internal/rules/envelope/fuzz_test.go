@@ -87,7 +87,7 @@ func checkPromises(t *testing.T, content string) {
 		t.Fatalf("the call has changed:\n%s\n%s", content, first.Bytes)
 	}
 	options := cmp.Options{
-		cmp.AllowUnexported(envelope.Body{}),
+		wholeBody,
 		cmpopts.IgnoreUnexported(envelope.Envelope{}),
 		cmpopts.EquateApproxTime(time.Millisecond), // to which our own times are cut
 		cmpopts.EquateEmpty(),

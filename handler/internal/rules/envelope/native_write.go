@@ -183,7 +183,8 @@ func CallbackID(requestID string) string {
 // IsCallbackOf reports whether an envelope has the request id and the body of the native callback of a call.
 func (e *Envelope) IsCallbackOf(requestID string) bool {
 	var body struct{ ID string }
-	return e.RequestID == CallbackID(requestID) && json.Unmarshal(e.Call.Body.Bytes(), &body) == nil && body.ID == requestID
+	return e.RequestID == CallbackID(requestID) && json.Unmarshal(e.Call.Body.Bytes(), &body) == nil &&
+		body.ID == requestID
 }
 
 func (*native) names() strictjson.Names { return strictjson.ExactNames }

@@ -206,7 +206,7 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 	plain := string(body)
 	isMarkup := strings.Contains(mediaType, "html") || strings.Contains(mediaType, "xml")
 	switch {
-	case isValid && !(isCut && m.secrets == Revealed) && (strings.Contains(mediaType, "json") || looksLikeJSON(plain)):
+	case isValid && (!isCut || m.secrets != Revealed) && (strings.Contains(mediaType, "json") || looksLikeJSON(plain)):
 		return m.layOut(where, plain), BodyJSON
 	case isBinary(body) && m.secrets == Revealed:
 		return dump(body), BodyBinary

@@ -244,8 +244,8 @@ func check(r message.Rules, content []byte, messageID, run string, now time.Time
 // would otherwise grow a thousandfold.
 const maxIndentedDepth = 64
 
-// Editable returns content for an editor: indented JSON in the form of [envelope.DecodeTexts] and [envelope.Inflate], in
-// which characters that cannot be seen are escapes. Content that is not a JSON object is returned as it is.
+// Editable returns content for an editor: indented JSON in the form of [envelope.DecodeTexts] and [envelope.Inflate],
+// in which characters that cannot be seen are escapes. Content that is not a JSON object is returned as it is.
 func Editable(content []byte) []byte {
 	text := bytes.TrimSpace(content)
 	if _, err := strictjson.Object(text); err != nil {

@@ -59,7 +59,8 @@ func TestRestart(t *testing.T) {
 			if !got.CreatedAt.Equal(now) || !got.GiveUpAt(expiration).Equal(now.Add(expiration)) {
 				t.Errorf("created %v, given up %v", got.CreatedAt, got.GiveUpAt(expiration))
 			}
-			if diff := cmp.Diff(came.Call, got.Call, cmp.AllowUnexported(envelope.Body{})); diff != "" || got.RequestID != "order-42" {
+			diff := cmp.Diff(came.Call, got.Call, cmp.AllowUnexported(envelope.Body{}))
+			if diff != "" || got.RequestID != "order-42" {
 				t.Errorf("call %s (-came +got):\n%s", got.RequestID, diff)
 			}
 			// The C# side would drop a message without a deadline.
