@@ -70,8 +70,7 @@ func (s *search) inEnvelope(e *envelope.Envelope) {
 		}
 	}
 	s.inBody(&envelope.Answer{Header: e.Call.Header, Body: e.Call.Body.Bytes()})
-	stored, _ := e.Call.Body.Stored()
-	s.bodies = append(s.bodies, string(stored)) // of gzip, which the content has in base64
+	s.bodies = append(s.bodies, string(e.Call.Body.Gzip())) // which the content has in base64
 	if e.Latest != nil {
 		s.inBody(e.Latest)
 	}

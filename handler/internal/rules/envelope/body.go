@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
@@ -23,9 +24,11 @@ const MaxBody = 1 << 20
 // Body is the body of a call; the zero value is none. The message holds its bytes, or gzip of them, which is inflated
 // anew each time the body is read: a call never takes the memory of the whole.
 type Body struct {
-	// stored is nil if there is no body.
+	// stored are the bytes or, if isGzip, gzip of them in base64, as the message has it; nil if there is no body. Size is
+	// the length that the gzip states.
 	stored []byte
 	isGzip bool
+	size   int
 }
 
 // BodyOf returns the body with these bytes; nil is no body.
@@ -39,20 +42,26 @@ func (b Body) Len() int {
 	if !b.isGzip {
 		return len(b.stored)
 	}
-	return int(binary.LittleEndian.Uint32(b.stored[len(b.stored)-4:])) // the end of gzip, which check compares
+	return b.size
 }
 
-// Stored returns the bytes that the message holds: those of the body or, if isGzip, gzip of them.
-func (b Body) Stored() (content []byte, isGzip bool) { return b.stored, b.isGzip }
+// Gzip returns gzip of the body, if the message holds that, and nil otherwise.
+func (b Body) Gzip() []byte {
+	if !b.isGzip {
+		return nil
+	}
+	content, _ := base64.StdEncoding.AppendDecode(nil, b.stored) // it was parsed
+	return content
+}
 
-// Reader returns a reader of the body from its beginning, or nil if there is none. For gzip it takes some 45 KiB, from
+// Reader returns a reader of the body from its beginning, or nil if there is none. For gzip it takes some 50 KiB, from
 // the first read to the end of the body.
 func (b Body) Reader() io.Reader {
 	switch {
 	case b.IsNone():
 		return nil
 	case b.isGzip && b.Len() > 0:
-		return &inflater{content: b.stored}
+		return &inflater{body: b}
 	case b.isGzip:
 		return bytes.NewReader(nil)
 	}
@@ -61,14 +70,14 @@ func (b Body) Reader() io.Reader {
 
 // inflater reads what gzip holds.
 type inflater struct {
-	content []byte
-	reader  *gzip.Reader // nil before the first read, and after the last one
-	err     error        // of the last one
+	body   Body
+	reader *gzip.Reader // nil before the first read, and after the last one
+	err    error        // of the last one
 }
 
 func (i *inflater) Read(p []byte) (int, error) {
 	if i.err == nil && i.reader == nil {
-		i.reader, i.err = gzip.NewReader(bytes.NewReader(i.content))
+		i.reader, i.err = gzip.NewReader(bufio.NewReader(i.body.decoder()))
 	}
 	if i.err != nil {
 		return 0, i.err
@@ -105,20 +114,25 @@ var inflaters = sync.Pool{New: func() any { return new(pooled) }}
 
 type pooled struct {
 	gzip.Reader
+	from   bufio.Reader
 	buffer [4 << 10]byte
 }
 
+// decoder returns a reader of the gzip.
+func (b Body) decoder() io.Reader { return base64.NewDecoder(base64.StdEncoding, bytes.NewReader(b.stored)) }
+
 // inflate writes the body, at most a byte more than MaxBody, and returns how many bytes follow the gzip.
-func (b Body) inflate(w io.Writer) (n int64, left int, err error) {
+func (b Body) inflate(w io.Writer) (n, left int64, err error) {
 	in := inflaters.Get().(*pooled) //nolint:forcetypeassert // by New
 	defer inflaters.Put(in)
-	content := bytes.NewReader(b.stored)
-	if err = in.Reset(content); err != nil {
+	in.from.Reset(b.decoder())
+	if err = in.Reset(&in.from); err != nil {
 		return 0, 0, err
 	}
 	in.Multistream(false)
 	n, err = io.CopyBuffer(w, io.LimitReader(&in.Reader, MaxBody+1), in.buffer[:])
-	return n, content.Len(), err
+	left, _ = io.CopyBuffer(io.Discard, &in.from, in.buffer[:])
+	return n, left, err
 }
 
 // The header and the trailer of gzip (RFC 1952, 2.3).
@@ -137,6 +151,7 @@ var (
 // parseGzip reads gzip in base64. It does not inflate it: see [Body.check].
 func parseGzip(value []byte) (Body, error) {
 	content, err := parseBase64(value)
+	text, _ := strictjson.Bytes(value)
 	switch {
 	case err != nil:
 		return Body{}, err
@@ -145,7 +160,8 @@ func parseGzip(value []byte) (Body, error) {
 	case content[flagsAt]&flagExtra != 0: // which would take memory while the body is sent
 		return Body{}, errors.New("the gzip header has an extra field: leave it out")
 	}
-	return Body{stored: content, isGzip: true}, nil
+	size := binary.LittleEndian.Uint32(content[len(content)-4:]) // which check compares
+	return Body{stored: text, isGzip: true, size: int(size)}, nil
 }
 
 // check inflates gzip and returns what is wrong with it. Until then, the length and the bytes of the body are unknown.
