@@ -83,7 +83,10 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 	in := rules.Open(content, uuid.NewString(), s.Encoding.MaxContentBytes(), now)
 	if compressed, ok := envelope.Compress(content, in.Malformed); ok {
 		in = rules.Open(compressed, uuid.NewString(), s.Encoding.MaxContentBytes(), now)
-		message.Compressed = in.Malformed == nil
+		if in.Malformed != nil {
+			return message, fmt.Errorf("with its body as gzip, %w", in.Malformed)
+		}
+		message.Compressed = true
 	}
 	if in.Malformed != nil {
 		return message, in.Malformed

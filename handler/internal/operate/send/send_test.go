@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -189,5 +190,22 @@ func TestSendRepeats(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestPrepareCompresses: only an envelope that is too large gets its body as gzip.
+func TestPrepareCompresses(t *testing.T) {
+	sender, _ := newSender()
+	for size, compressed := range map[int]bool{10 << 10: false, 200 << 10: true} {
+		draft := send.Draft{Call: send.Call{URL: "https://t.example/", JSON: fmt.Appendf(nil, `[%s1]`,
+			strings.Repeat("1,", size/2))}}
+		content, err := draft.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := sender.Prepare(content)
+		if err != nil || m.Compressed != compressed || strings.Contains(string(m.Content), "gzipBody") != compressed {
+			t.Errorf("%d bytes: %v, compressed is %t", size, err, m.Compressed)
+		}
 	}
 }
