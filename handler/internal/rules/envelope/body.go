@@ -116,6 +116,7 @@ type pooled struct {
 	gzip.Reader
 	from   bufio.Reader
 	buffer [4 << 10]byte
+	gzip   []byte
 }
 
 // decoder returns a reader of the gzip.
@@ -150,11 +151,17 @@ var (
 
 // parseGzip reads gzip in base64. It does not inflate it: see [Body.check].
 func parseGzip(value []byte) (Body, error) {
-	content, err := parseBase64(value)
-	text, _ := strictjson.Bytes(value)
+	text, err := strictjson.Bytes(value)
+	if err != nil {
+		return Body{}, err
+	}
+	in := inflaters.Get().(*pooled) //nolint:forcetypeassert // by New
+	defer inflaters.Put(in)
+	in.gzip, err = base64.StdEncoding.AppendDecode(in.gzip[:0], text)
+	content := in.gzip
 	switch {
 	case err != nil:
-		return Body{}, err
+		return Body{}, errNotBase64
 	case len(content) < minGzip || content[0] != 0x1f || content[1] != 0x8b:
 		return Body{}, errNotGzip
 	case content[flagsAt]&flagExtra != 0: // which would take memory while the body is sent

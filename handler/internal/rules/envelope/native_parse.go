@@ -427,6 +427,8 @@ func parseHeaderValue(value json.RawMessage) (string, error) {
 	return text, err
 }
 
+var errNotBase64 = errors.New("not base64 (standard alphabet, with padding)")
+
 func parseBase64(value json.RawMessage) ([]byte, error) {
 	text, err := strictjson.Bytes(value)
 	if err != nil {
@@ -434,7 +436,7 @@ func parseBase64(value json.RawMessage) ([]byte, error) {
 	}
 	content, err := base64.StdEncoding.AppendDecode([]byte{}, text)
 	if err != nil {
-		return nil, errors.New("not base64 (standard alphabet, with padding)")
+		return nil, errNotBase64
 	}
 	return content, nil
 }
