@@ -122,7 +122,8 @@ func TestExpediteScheduled(t *testing.T) {
 			}
 			if e.DueAt().After(time.Now()) || e.Attempts != 3 || !e.CreatedAt.Equal(want.CreatedAt) ||
 				len(e.Trail) != 1 || !e.Deadline.Equal(want.Deadline) ||
-				!bytes.Equal(e.Call.Body.Bytes(), want.Call.Body.Bytes()) || string(e.Context) != string(want.Context) ||
+				!bytes.Equal(e.Call.Body.Bytes(), want.Call.Body.Bytes()) ||
+				string(e.Context) != string(want.Context) ||
 				!strings.Contains(string(content), `"custom":[1, 2]`) || e.Run != "" {
 				t.Fatalf("it was changed to %s", content)
 			}

@@ -24,8 +24,8 @@ const MaxBody = 1 << 20
 // Body is the body of a call; the zero value is none. The message holds its bytes, or gzip of them, which is inflated
 // anew each time the body is read: a call never takes the memory of the whole.
 type Body struct {
-	// stored are the bytes or, if isGzip, gzip of them in base64, as the message has it; nil if there is no body. Size is
-	// the length that the gzip states.
+	// stored are the bytes or, if isGzip, gzip of them in base64, as the message has it; nil if there is no body.
+	// Size is the length that the gzip states.
 	stored []byte
 	isGzip bool
 	size   int
@@ -120,7 +120,9 @@ type pooled struct {
 }
 
 // decoder returns a reader of the gzip.
-func (b Body) decoder() io.Reader { return base64.NewDecoder(base64.StdEncoding, bytes.NewReader(b.stored)) }
+func (b Body) decoder() io.Reader {
+	return base64.NewDecoder(base64.StdEncoding, bytes.NewReader(b.stored))
+}
 
 // inflate writes the body, at most a byte more than MaxBody, and returns how many bytes follow the gzip.
 func (b Body) inflate(w io.Writer) (n, left int64, err error) {

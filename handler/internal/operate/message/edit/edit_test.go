@@ -317,7 +317,7 @@ func TestPrepareRefuses(t *testing.T) {
 		"retry":         {with(`"retry":"frobnicate"`), none, "--set retry=NAME"},
 		"passed":        {good, set("deadline=2026-01-01T00:00:00Z"), "the deadline that was set has passed"},
 		"too_early":     {later, set("deadline=2026-12-31T00:00:00Z"), "is not after notBefore"},
-		"too_large":     {at("http://h.example/", `,"headers":{"A":"`+strings.Repeat("x", 49<<10)+`"}`), none, "shorten it by"},
+		"too_large":     {at("http://h.example/"+strings.Repeat("x", 49<<10), ""), none, "shorten it by"},
 		"nexus_private": {linkLocal, none, "link-local"},
 		"edited_denied": {`no JSON`, edited(at("http://denied.example/", "")), isDenied},
 		"fixed_no_json": {good, edited(`[`), "malformed: not JSON"},
