@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -71,6 +72,9 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 		return repeated(`{"asyncCaller":1,"notBefore":"2999-01-01T00:00:00Z","call":{"url":"`+url+`"},`, `"%x":0,`,
 			`"z":0}`)
 	}
+	// The handler refuses the first kind after 1 MiB, and calls the second one, which has just as much.
+	kinds[gzipBombs] = func(url string) string { return gzipOf(t, url, bytes.Repeat([]byte{0}, 33<<20)) }
+	kinds["gzip"] = func(url string) string { return gzipOf(t, url, largest()) }
 	kinds[bombs] = func(url string) string { return `{"asyncCaller":1,"call":{"url":"` + url + `"}}` }
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		envelope := kinds[name]
@@ -79,7 +83,7 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 			if name == bombs {
 				answer = bomb(t)
 			}
-			peak := f.peakOf(t, envelope, answer, name != notDue, name == bombs)
+			peak := f.peakOf(t, envelope, answer, name != notDue && name != gzipBombs, name == bombs)
 			t.Logf("%d MiB", peak)
 			if peak > memoryLimitMiB+executableMiB {
 				t.Errorf("the handler took %d MiB, want at most %d", peak, memoryLimitMiB+executableMiB)
@@ -90,6 +94,31 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 
 // notDue are messages that are only parsed and rescheduled, all at the same time.
 const notDue = "not_due"
+
+// gzipBombs are messages with bodies of gzip that inflate to a thousand times their size.
+const gzipBombs = "gzip_bombs"
+
+// largest returns a body of 1 MiB, of which gzip makes as much as a message can hold.
+func largest() []byte {
+	body := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(body[:31<<10])
+	return body
+}
+
+// gzipOf returns an envelope with gzip of a body.
+func gzipOf(t *testing.T, url string, body []byte) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(body)
+	_ = w.Close()
+	content := `{"asyncCaller":2,"call":{"url":"` + url + `","method":"PUT","gzipBody":"` +
+		base64.StdEncoding.EncodeToString(b.Bytes()) + `"}}`
+	if len(content) > 48<<10 || len(content) < 40<<10 {
+		t.Fatalf("%d bytes", len(content))
+	}
+	return content
+}
 
 // slowly is the path at which a hostile target answers, but only after some seconds: its calls may take long.
 const slowly = "slowly"
@@ -151,12 +180,12 @@ func (f *fixture) peakOf(t *testing.T, envelope func(url string) string, answer 
 // process that makes as many calls as it ever does, less its memory before. docs/performance.md states the limits.
 func TestMemoryPerCall(t *testing.T) {
 	needsHost(t, "the handler runs alone")
-	const calls = 512
 	f := newFixture(t, options{})
 	f.allowManyCalls()
-	for name, row := range map[string]struct{ bytes, mostKiB int }{
-		"small":   {1 << 10, 80},
-		"largest": {hostileBytes, 200},
+	for name, row := range map[string]struct{ bytes, calls, mostKiB int }{
+		"small":   {1 << 10, 512, 80},
+		"largest": {hostileBytes, 512, 200},
+		"gzip":    {hostileBytes, 440, 200}, // with a body of 1 MiB, the handler makes fewer calls at a time
 	} {
 		t.Run(name, func(t *testing.T) {
 			var posts sync.WaitGroup
@@ -167,12 +196,15 @@ func TestMemoryPerCall(t *testing.T) {
 			slow := newSlow(t)
 			head := `{"asyncCaller":1,"requestId":"` + name + `","call":{"url":"` + slow.URL + `","body":"`
 			content := repeatedTo(row.bytes, head, `%x`, `"}}`)
+			if name == "gzip" {
+				content = gzipOf(t, slow.URL, largest())
+			}
 			h.invoke(content) // the target is known to answer slowly, so its calls may take long
-			for range calls {
+			for range row.calls {
 				posts.Go(func() { h.invoke(content) })
 			}
-			f.await("all calls to be in flight", func() bool { return slow.calls.Load() == calls+1 })
-			perCall := (memoryKiB(t, pid, "VmHWM") - before) / calls
+			f.await("all calls to be in flight", func() bool { return int(slow.calls.Load()) == row.calls+1 })
+			perCall := (memoryKiB(t, pid, "VmHWM") - before) / row.calls
 			t.Logf("%d KiB a call of %d bytes, %d MiB when idle", perCall, len(content), before>>10)
 			if perCall > row.mostKiB {
 				t.Errorf("a call takes %d KiB, want at most %d", perCall, row.mostKiB)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"go/format"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,11 +37,42 @@ const (
 // sample returns the program of docs/senders.md in a language.
 func sample(t *testing.T, language string) string {
 	t.Helper()
-	found := regexp.MustCompile("(?s)\n```"+language+"\n(.*?)\n```\n").FindAllStringSubmatch(read(t, senders), -1)
-	if len(found) != 1 {
-		t.Fatalf("%s has %d programs in %s, want 1", senders, len(found), language)
+	return blocks(t, language)[0]
+}
+
+// sampleWithGzip returns the program with a gzipBody, as the page says.
+func sampleWithGzip(t *testing.T, language string) string {
+	t.Helper()
+	program, call := sample(t, language), blocks(t, language)[1]
+	for _, change := range map[string][][2]string{
+		"go": {
+			{`"asyncCaller": 1`, `"asyncCaller": 2`},
+			{`map[string]any{"url": url, "json": map[string]any{"order": order, "item": "book"}},`, "call,"},
+			{"\tenvelope, err :=", call + "\tenvelope, err :="},
+			{"import (\n", "import (\n\t\"bytes\"\n\t\"compress/gzip\"\n"},
+		},
+		"js": {
+			{"asyncCaller: 1", "asyncCaller: 2"},
+			{`call: { url, json: { order, item: "book" } }`, "call"},
+			{"  const envelope =", call + "  const envelope ="},
+			{"import {", "import { gzipSync } from \"node:zlib\";\nimport {"},
+		},
+	}[language] {
+		if !strings.Contains(program, change[0]) {
+			t.Fatalf("the program in %s has no %q", language, change[0])
+		}
+		program = strings.Replace(program, change[0], change[1], 1)
 	}
-	return found[0][1] + "\n"
+	return program
+}
+
+func blocks(t *testing.T, language string) []string {
+	t.Helper()
+	found := regexp.MustCompile("(?s)\n```"+language+"\n(.*?)\n```\n").FindAllStringSubmatch(read(t, senders), -1)
+	if len(found) != 2 {
+		t.Fatalf("%s has %d blocks in %s, want a program and a call with gzipBody", senders, len(found), language)
+	}
+	return []string{found[0][1] + "\n", found[1][1] + "\n"}
 }
 
 // program runs a sample with these arguments.
@@ -57,20 +89,22 @@ func programs(t *testing.T) map[string]program {
 	}
 	executable, err := buildSample()
 	must(t, err)
+	withGzip := filepath.Join(dir, "gzip")
+	mustRun(t, project, os.Environ(), "go", "build", "-o", withGzip, write("gzip.go", sampleWithGzip(t, "go")))
 	checkInstalled(t)
 	modules, err := filepath.Abs("node_modules")
 	must(t, err)
 	must(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
-	script := write("send.mjs", sample(t, "js"))
+	run := func(command ...string) program {
+		return func(t *testing.T, connection string, args ...string) {
+			t.Helper()
+			mustRun(t, dir, environ("AzureWebJobsStorage="+connection), command[0], append(command[1:], args...)...)
+		}
+	}
 	return map[string]program{
-		"go": func(t *testing.T, connection string, args ...string) {
-			t.Helper()
-			mustRun(t, dir, environ("AzureWebJobsStorage="+connection), executable, args...)
-		},
-		"js": func(t *testing.T, connection string, args ...string) {
-			t.Helper()
-			mustRun(t, dir, environ("AzureWebJobsStorage="+connection), "node", append([]string{script}, args...)...)
-		},
+		"go": run(executable), "go_gzip": run(withGzip),
+		"js":      run("node", write("send.mjs", sample(t, "js"))),
+		"js_gzip": run("node", write("gzip.mjs", sampleWithGzip(t, "js"))),
 	}
 }
 
@@ -98,9 +132,15 @@ func checkInstalled(t *testing.T) {
 	}
 }
 
-// checkEnvelope checks that the handler accepts an envelope, and that it is the one that every sample makes.
+// checkEnvelope checks that the handler accepts an envelope, and that it is the one that every sample makes, perhaps as
+// gzip.
 func checkEnvelope(t *testing.T, content []byte, order, url, callback string) {
 	t.Helper()
+	inflated, _ := envelope.Inflate(content)
+	if !bytes.Equal(inflated, content) {
+		content = bytes.Replace(inflated, []byte(`"asyncCaller":2`), []byte(`"asyncCaller":1`), 1)
+		content = bytes.Replace(content, []byte(`"headers":{"Content-Type":"application/json"},`), nil, 1)
+	}
 	var got, want any
 	must(t, json.Unmarshal(content, &got))
 	must(t, json.Unmarshal(fmt.Appendf(nil, `{"asyncCaller": 1, "requestId": "order-%[1]s", "call": {"url": %[2]q, "json": {"order": %[1]q, "item": "book"}},
@@ -195,6 +235,20 @@ func TestSendersThatDoNotRun(t *testing.T) {
 			t.Fatalf("sample %d: %s", i+1, result.Error)
 		}
 		checkEnvelope(t, result.Envelope, variables["order"], variables["url"], variables["callback"])
+	}
+	calls := []source{
+		{"csharp", strings.Replace(blocks(t, "csharp")[1], "var call =", "var envelope =", 1)},
+		{"python", strings.Replace(blocks(t, "python")[1], "call =", "envelope =", 1)},
+	}
+	values := map[string]string{"headers": "H", "gzipBody": "G", "gzip_body": "G"}
+	maps.Copy(values, variables)
+	for i, result := range evaluate(t, calls, values) {
+		var call map[string]any
+		err := json.Unmarshal(result.Envelope, &call)
+		if result.Error != "" || err != nil || call["url"] != values["url"] || call["gzipBody"] != "G" ||
+			call["headers"] == nil {
+			t.Errorf("call %d: %s%s", i+1, result.Envelope, result.Error)
+		}
 	}
 	for program, parts := range map[string][]string{
 		csharp: {

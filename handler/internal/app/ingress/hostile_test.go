@@ -178,7 +178,7 @@ func (h hostile) check(t *testing.T, e *envelope.Envelope) {
 	case "url":
 		got = e.Call.URL
 	case "body":
-		got = string(e.Call.Body)
+		got = string(e.Call.Body.Bytes())
 	case "header":
 		name, value, _ := strings.Cut(want, ": ")
 		want, got = value, strings.Join(e.Call.Header[name], ",")

@@ -144,6 +144,7 @@ func (d *Deliverer) deliver(ctx context.Context, m Message) *Result {
 	var passed passes
 	defer func() { passed.released(d.Now()) }() // also after a panic
 	in, world := d.open(&m)
+	in.CheckBody() // takes little memory, but up to some milliseconds: others are parsed meanwhile
 	var verdict *decision.Verdict
 	if d.Rules.IsDue(&in, world) {
 		verdict = d.attempt(&m, &in, world, &passed)
@@ -182,7 +183,7 @@ func (d *Deliverer) open(m *Message) (in decision.Intake, w decision.World) {
 	}
 	limit := d.Settler.MaxContentBytes()
 	if !m.IsRouted {
-		return d.Rules.Open(m.Content, m.ID, limit, now), w
+		return d.Rules.OpenUnchecked(m.Content, m.ID, limit, now), w
 	}
 	to, hasRoute := d.Routes[m.Queue]
 	if !hasRoute { // in hold mode, routes.json may be invalid

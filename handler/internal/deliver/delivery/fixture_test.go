@@ -75,7 +75,8 @@ type madeCall struct {
 
 func (t *target) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
 	t.mu.Lock()
-	t.calls = append(t.calls, madeCall{time.Now(), e.Attempts + 1, e.RequestID, e.Call.URL, string(e.Call.Body)})
+	body := string(e.Call.Body.Bytes())
+	t.calls = append(t.calls, madeCall{time.Now(), e.Attempts + 1, e.RequestID, e.Call.URL, body})
 	t.mu.Unlock()
 	return t.answer(ctx, e)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"slices"
@@ -99,7 +100,13 @@ var directives = map[string]func(p *play, arguments string){
 		const form = `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/","body":"%s"}%s}`
 		p.put(fmt.Sprintf(form, strings.Repeat("x", 49052-len(members)), members))
 	},
-	"bytes": func(p *play, n string) { p.put(strings.Repeat("\xff", p.number(n))) },
+	// So many bytes that no compression makes fewer, and a JSON text in which it does.
+	"bytes": func(p *play, n string) {
+		content := make([]byte, p.number(n))
+		_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+		p.put(string(content))
+	},
+	"json": func(p *play, n string) { p.put("[" + strings.Repeat("1,", (p.number(n)-3)/2) + "1]") },
 
 	// How it arrives: on a queue, on the queue of a route with these members, or in text mode.
 	"queue": func(p *play, queue string) { p.queue = queue },
@@ -291,8 +298,8 @@ func (p *play) addOutcome(outcome string) {
 // answer is what the target answers.
 func (p *play) answer(ctx context.Context, e *envelope.Envelope) decision.Outcome {
 	call := e.Call.Method + " " + e.Call.URL
-	if len(e.Call.Body) > 0 {
-		call += " with " + p.describe(e.Call.Body)
+	if e.Call.Body.Len() > 0 {
+		call += " with " + p.describe(e.Call.Body.Bytes())
 	}
 	keys := p.Rules.Profiles.For(e.Call.Target).SigningKeysOf(&e.Call)
 	if len(keys) > 0 {

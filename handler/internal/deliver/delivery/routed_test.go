@@ -66,8 +66,8 @@ func FuzzRouted(f *testing.F) {
 				}
 			}
 			if len(b.items(t, poisonQueue)) == 1 {
-				if letter := b.mustDeadLetter(t); string(letter.Call.Body) != string(content) {
-					t.Errorf("the dead letter has the body %q", letter.Call.Body)
+				if letter := b.mustDeadLetter(t); string(letter.Call.Body.Bytes()) != string(content) {
+					t.Errorf("the dead letter has the body %q", letter.Call.Body.Bytes())
 				}
 			}
 			last := b.linesWith(t, "settled")

@@ -276,7 +276,8 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureConnect, "the host cannot be reached"
 	case socket.IsReset(err):
 		return decision.FailureConnection, "connection reset"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), isClosedIdle(err):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		isClosedIdle(err):
 		return decision.FailureConnection, "connection closed before the answer"
 	case errors.Is(err, errTooManyLines):
 		return decision.FailureConnection, errTooManyLines.Error()

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,7 +71,8 @@ func TestConnectionThatClosesWhenIdle(t *testing.T) {
 		_ = connection.Close()
 	})
 	client := newClient(t, longTimeout)
-	e := mustEnvelope(t, object{"url": server.URL, "body": "x"})
+	text := strings.Repeat("x", 5<<10)
+	e := mustEnvelope(t, object{"url": server.URL, "gzipBody": inGzip(text)}, object{"asyncCaller": 2})
 	var callers sync.WaitGroup
 	for range 8 {
 		callers.Go(func() {
@@ -85,4 +87,9 @@ func TestConnectionThatClosesWhenIdle(t *testing.T) {
 		})
 	}
 	callers.Wait()
+	for _, s := range server.all() {
+		if string(s.body) != text {
+			t.Errorf("the body is %q", s.body)
+		}
+	}
 }

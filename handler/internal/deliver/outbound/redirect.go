@@ -121,7 +121,7 @@ func (c *Client) follow(request *http.Request, response *http.Response, added []
 	if status == http.StatusSeeOther {
 		dropContent(next)
 	} else if request.GetBody != nil {
-		next.Body, _ = request.GetBody() // a bytes.Reader, which has no errors
+		next.Body, _ = request.GetBody() // it has no errors
 	}
 	staysOnHost := targets.SameHost(request.URL, target)
 	staysInProfile := c.staysInProfile(request.URL, target)

@@ -1,7 +1,6 @@
 package outbound
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"maps"
@@ -35,13 +34,14 @@ var steps = []func(*draft){addProfile, addToken, addOwn, addTrace, spell}
 func newRequest(
 	ctx context.Context, e *envelope.Envelope, profile targets.Profile, h held,
 ) (request *http.Request, added []string, err error) {
-	var body io.Reader
-	if e.Call.Body != nil {
-		body = bytes.NewReader(e.Call.Body)
-	}
-	request, err = http.NewRequestWithContext(ctx, e.Call.Method, "", body)
+	body := e.Call.Body
+	request, err = http.NewRequestWithContext(ctx, e.Call.Method, "", body.Reader())
 	if err != nil {
 		return nil, nil, err
+	}
+	if request.Body != nil && request.GetBody == nil { // it is inflated, which net/http does not know
+		request.ContentLength = int64(body.Len())
+		request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(body.Reader()), nil }
 	}
 	d := draft{header: endToEnd(e.Call.Header), envelope: e, profile: profile, held: h}
 	for _, step := range steps {

@@ -34,7 +34,7 @@ func sign(request *http.Request, e *envelope.Envelope, profile targets.Profile) 
 	if len(keys) == 0 {
 		return nil
 	}
-	addSignatures(request, webhookIDOf(e), keys)
+	addSignatures(request, e, keys)
 	for _, name := range []string{webhookID, webhookTimestamp, webhookSignature} {
 		added = append(added, http.CanonicalHeaderKey(name))
 	}
@@ -47,7 +47,7 @@ func (c *Client) signBehind(request *http.Request, e *envelope.Envelope, added [
 	profile := c.profiles.For(request.URL)
 	hadSignatures := dropSignatures(request, profile)
 	if hadSignatures && slices.Contains(added, http.CanonicalHeaderKey(webhookSignature)) {
-		addSignatures(request, webhookIDOf(e), profile.Sign)
+		addSignatures(request, e, profile.Sign)
 	}
 }
 
@@ -61,16 +61,17 @@ func dropSignatures(request *http.Request, profile targets.Profile) bool {
 	return len(request.Header) < before
 }
 
-func addSignatures(request *http.Request, id string, keys targets.SigningKeys) {
+func addSignatures(request *http.Request, e *envelope.Envelope, keys targets.SigningKeys) {
+	id, body := webhookIDOf(e), envelope.Body{}
+	if request.GetBody != nil { // a redirect has not dropped it
+		body = e.Call.Body
+	}
 	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
 	signatures := make([]string, 0, len(keys))
 	for _, key := range keys {
 		sum := hmac.New(sha256.New, []byte(key.Key))
 		_, _ = io.WriteString(sum, id+"."+timestamp+".") // a hash never fails
-		if request.GetBody != nil {
-			body, _ := request.GetBody() // a bytes.Reader, which has no errors
-			_, _ = io.Copy(sum, body)    // without a copy of the body: it writes itself
-		}
+		_, _ = body.WriteTo(sum)
 		signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(sum.Sum(nil)))
 	}
 	request.Header[webhookID] = []string{id}

@@ -101,6 +101,11 @@ func TestSignatures(t *testing.T) {
 		"binary":     {call: object{"bodyBase64": "AP8KDS4u"}},
 		"json":       {call: object{"json": object{"a": "<é>"}}},
 		"48_KiB":     {call: object{"body": strings.Repeat("0123456789.abcde", 3<<10)}},
+		"gzip": {
+			call: object{"gzipBody": inGzip(strings.Repeat("0123456789.abcde", 40<<10))},
+			more: object{"asyncCaller": 2},
+		},
+		"empty_gzip": {call: object{"gzipBody": inGzip("")}, more: object{"asyncCaller": 2}},
 		"retry":      {call: object{"body": "x"}, more: object{"attempts": 3}},
 		"callback": {
 			call: object{"method": "POST", "json": object{"Id": "r"}}, more: object{"requestId": "r.callback"},

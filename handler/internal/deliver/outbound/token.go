@@ -112,7 +112,7 @@ func (c *Client) exchange(request *http.Request, h *held) (*http.Request, *http.
 	again.Header = maps.Clone(request.Header)
 	h.set(again.Header)
 	if request.GetBody != nil {
-		again.Body, _ = request.GetBody() // a bytes.Reader, which has no errors
+		again.Body, _ = request.GetBody() // it has no errors
 	}
 	response, err = c.transport.send(request.Context(), again, h.identity)
 	return again, response, err

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// maxSearched limits how many bytes are looked at for a message, in all forms: 16 times the largest one. A hostile
+	// maxSearched limits how many bytes are looked at for a message, in all forms: 4 times the largest body. A hostile
 	// sender can nest forms at will.
-	maxSearched = 1 << 20
+	maxSearched = 4 * envelope.MaxBody
 	// maxNested limits how deep forms are nested.
 	maxNested = 8
 	// maxBinary is the length up to which unknown bytes in base64 within a text count as a hash, a key or a signature.
@@ -69,7 +69,8 @@ func (s *search) inEnvelope(e *envelope.Envelope) {
 			s.in(name+": "+value, maxNested)
 		}
 	}
-	s.inBody(&envelope.Answer{Header: e.Call.Header, Body: e.Call.Body})
+	s.inBody(&envelope.Answer{Header: e.Call.Header, Body: e.Call.Body.Bytes()})
+	s.bodies = append(s.bodies, string(e.Call.Body.Gzip())) // which the content has in base64
 	if e.Latest != nil {
 		s.inBody(e.Latest)
 	}

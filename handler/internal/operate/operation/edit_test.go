@@ -76,7 +76,7 @@ func TestEdit(t *testing.T) {
 		r := execute(t, mustPlan(t)(a.PlanEdit(t.Context(), everything(),
 			setting(t, "call.url=https://u.example/carts/7", "call.json.a=2"))))
 		m, e := onlyMessage(t, a, store)
-		if r.Done != 1 || m.ID != before.ID || string(e.Call.Body) != `{"a":2}` ||
+		if r.Done != 1 || m.ID != before.ID || string(e.Call.Body.Bytes()) != `{"a":2}` ||
 			e.Call.URL != "https://u.example/carts/7" {
 			t.Fatalf("%+v: %+v", r, e)
 		}
@@ -164,7 +164,7 @@ func TestEditRefused(t *testing.T) {
 		"malformed":       {"call.url=none", "would be malformed"},
 		"retry":           {"retry=no-such", "retry policy"},
 		"private":         {"call.url=https://169.254.169.254/", "must not be called"},
-		"too_large":       {"call.body=" + strings.Repeat("x", 48<<10), "bytes"},
+		"too_large":       {"call.url=https://t.example/" + strings.Repeat("x", 48<<10), "bytes"},
 		"no_room":         {"call.body=" + strings.Repeat("x", 48<<10-len(plannedCall("r0", later))-50), "no room for"},
 		"same":            {"call.method=POST", ""},
 		"same_url":        {"call.url=https://t.example/orders/1", "change nothing"},

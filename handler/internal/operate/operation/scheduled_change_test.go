@@ -1,6 +1,7 @@
 package operation_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,8 @@ func TestExpediteScheduled(t *testing.T) {
 			}
 			if e.DueAt().After(time.Now()) || e.Attempts != 3 || !e.CreatedAt.Equal(want.CreatedAt) ||
 				len(e.Trail) != 1 || !e.Deadline.Equal(want.Deadline) ||
-				string(e.Call.Body) != string(want.Call.Body) || string(e.Context) != string(want.Context) ||
+				!bytes.Equal(e.Call.Body.Bytes(), want.Call.Body.Bytes()) ||
+				string(e.Context) != string(want.Context) ||
 				!strings.Contains(string(content), `"custom":[1, 2]`) || e.Run != "" {
 				t.Fatalf("it was changed to %s", content)
 			}
@@ -208,8 +210,8 @@ func TestCancelCallback(t *testing.T) {
 			`"Id":"r0"`, `"Context":{"x":"y"}`, `"StatusCode":503`, `"Attempts":3`,
 			`"Reason":"cancelled"`,
 		} {
-			if !strings.Contains(string(e.Call.Body), want) {
-				t.Errorf("the callback has no %s: %s", want, e.Call.Body)
+			if !strings.Contains(string(e.Call.Body.Bytes()), want) {
+				t.Errorf("the callback has no %s: %s", want, e.Call.Body.Bytes())
 			}
 		}
 		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))

@@ -48,6 +48,8 @@ type Message struct {
 	// Warnings say what the sender probably did not intend: members without effect, and headers that a C# function app
 	// may be unable to read.
 	Warnings []string
+	// Compressed says that the body had no room in a message, and is gzip in Content.
+	Compressed bool
 }
 
 // Receipt identifies a message that was sent, or perhaps sent.
@@ -79,6 +81,13 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 	rules := s.Rules
 	rules.MaxDeadline = 0 // the handler applies its own
 	in := rules.Open(content, uuid.NewString(), s.Encoding.MaxContentBytes(), now)
+	if compressed, ok := envelope.Compress(content, in.Malformed); ok {
+		in = rules.Open(compressed, uuid.NewString(), s.Encoding.MaxContentBytes(), now)
+		if in.Malformed != nil {
+			return message, fmt.Errorf("with its body as gzip, %w", in.Malformed)
+		}
+		message.Compressed = true
+	}
 	if in.Malformed != nil {
 		return message, in.Malformed
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -66,7 +67,7 @@ func TestSend(t *testing.T) {
 			}
 			in := sender.Rules.Open(decoded, sent[0].ID, encoding.MaxContentBytes(), time.Now())
 			if in.Malformed != nil || in.Envelope.RequestID != receipt.RequestID ||
-				string(in.Envelope.Call.Body) != "text" {
+				string(in.Envelope.Call.Body.Bytes()) != "text" {
 				t.Errorf("%s: %v", decoded, in.Malformed)
 			}
 		}
@@ -83,7 +84,7 @@ func TestPrepareRefuses(t *testing.T) {
 		"retry: unknown policy": `{"asyncCaller":1,"retry":"often",` + call + `}`,
 		"deadline: is in the past": `{"asyncCaller":1,"deadline":"2020-01-01T00:00:00Z",` +
 			call + `}`,
-		"a message holds 49152": `{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` +
+		"a message holds 49152": `{"asyncCaller":1,"call":{"url":"https://t.example/` +
 			strings.Repeat("x", 50000) + `"}}`,
 		"priority: want a whole number from 1 to 10": `{"asyncCaller":1,"priority":11,` + call + `}`,
 		"deadline: is not after notBefore": `{"asyncCaller":1,"notBefore":"2999-01-02T00:00:00Z",` +
@@ -189,5 +190,22 @@ func TestSendRepeats(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestPrepareCompresses: only an envelope that is too large gets its body as gzip.
+func TestPrepareCompresses(t *testing.T) {
+	sender, _ := newSender()
+	for size, compressed := range map[int]bool{10 << 10: false, 200 << 10: true} {
+		draft := send.Draft{Call: send.Call{URL: "https://t.example/", JSON: fmt.Appendf(nil, `[%s1]`,
+			strings.Repeat("1,", size/2))}}
+		content, err := draft.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := sender.Prepare(content)
+		if err != nil || m.Compressed != compressed || strings.Contains(string(m.Content), "gzipBody") != compressed {
+			t.Errorf("%d bytes: %v, compressed is %t", size, err, m.Compressed)
+		}
 	}
 }

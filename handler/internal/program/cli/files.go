@@ -6,10 +6,11 @@ import (
 	"io"
 
 	"asynccaller/handler/internal/plain/bom"
+	"asynccaller/handler/internal/rules/envelope"
 )
 
-// maxFileBytes limits a file with one envelope or body: more than any queue accepts, with room for indentation.
-const maxFileBytes = 1 << 20
+// maxFileBytes limits a file with one envelope or body: more than either has, with room for indentation.
+const maxFileBytes = 4 * envelope.MaxBody
 
 // readText reads a file as readFile does, without a byte order mark. It refuses UTF-16.
 func readText(env Env, path string) ([]byte, error) {

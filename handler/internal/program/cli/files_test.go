@@ -11,7 +11,7 @@ import (
 // TestReadFile checks that a file is read only up to a limit.
 func TestReadFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(path, bytes.Repeat([]byte(" "), 2<<20), 0o600); err != nil {
+	if err := os.WriteFile(path, bytes.Repeat([]byte(" "), 5<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := readFile(Env{}, path); err == nil || !strings.Contains(err.Error(), "larger than any message") {

@@ -347,7 +347,7 @@ func TestNexusPage(t *testing.T) {
 	}
 	e, err := envelope.Parse([]byte(strings.TrimSpace(stdout.String())))
 	if err != nil || e.Format() != envelope.FormatNexus || e.Call.URL != "https://example.com/orders" ||
-		string(e.Call.Body) != `{"id": 42}` || e.Tenant.Organization != "acme" || e.Deadline.IsZero() {
+		string(e.Call.Body.Bytes()) != `{"id": 42}` || e.Tenant.Organization != "acme" || e.Deadline.IsZero() {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

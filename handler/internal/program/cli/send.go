@@ -44,8 +44,9 @@ func newSend(env Env) *cobra.Command {
 The flags describe one envelope; FILE, or standard input for "-", contains any number of envelopes
 as JSON, native ones and Nexus messages. A missing queue is created. The command prints the request
 id of each envelope, and then the number of envelopes and the storage account to standard error.
-Warnings name members without effect, and headers that the C# app of Nexus cannot read or send. An
-envelope whose callback or deadline is probably misspelt is refused.
+An envelope that is larger than a message is sent with its body as gzip, if that helps: version 0.1
+of the app does not deliver it. Warnings name members without effect, and headers that the C# app of
+Nexus cannot read or send. An envelope whose callback or deadline is probably misspelt is refused.
 
 While storage is busy, the command repeats a write. If storage's answer to a write is lost, the
 envelope is perhaps sent: the exit code is 4, standard error names the request id, and --json prints
@@ -173,6 +174,9 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	for _, warning := range message.Warnings {
 		status.printf("warning: %s", warning)
 	}
+	if message.Compressed {
+		reportCompressed(status, 1)
+	}
 	var receipt send.Receipt
 	if !o.dryRun {
 		receipt, err = sender.Send(ctx, message)
@@ -261,7 +265,7 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	defer status.clear()
 	out := env.out
 	out.progress = status
-	sent, failed, perhapsSent, warned, latest := 0, 0, 0, 0, 0
+	sent, failed, perhapsSent, warned, compressed, latest := 0, 0, 0, 0, 0, 0
 	advice := ""
 	for sending := range sender.SendAll(ctx, bom.NewReader(input)) {
 		message, receipt, err := sending.Wait()
@@ -273,6 +277,9 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 			}
 		}
 		err = o.report(out, message, receipt, err)
+		if message.Compressed {
+			compressed++
+		}
 		switch {
 		case err == nil:
 			sent++
@@ -288,6 +295,9 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	}
 	if warned > mostWarnings {
 		status.printf("%s not shown", format.Plural(warned-mostWarnings, "more warning"))
+	}
+	if compressed > 0 {
+		reportCompressed(status, compressed)
 	}
 	o.summarize(status, sent, sender.Account)
 	if sent+perhapsSent > 0 && !o.dryRun {
@@ -315,6 +325,12 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 		return &codeError{exitPartly, errors.New(strings.Join(problems, "\n"))}
 	}
 	return errors.New(strings.Join(problems, "\n"))
+}
+
+// reportCompressed prints for how many envelopes [send.Message.Compressed] is set.
+func reportCompressed(status *progress, n int) {
+	status.printf("%s with the body as gzip, because it is larger than a message otherwise",
+		format.Plural(n, "envelope"))
 }
 
 // print prints the receipt of a message, or the message for --dry-run.

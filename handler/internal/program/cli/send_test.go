@@ -71,7 +71,7 @@ func TestSendFailures(t *testing.T) {
 	var lines atomic.Int64
 	go func() {
 		for i := range n {
-			fmt.Fprintf(writer, `{"asyncCaller":%d,"call":{"url":"https://t.example/"}}`+"\n", i%2+1)
+			fmt.Fprintf(writer, `{"asyncCaller":%d,"call":{"url":"https://t.example/"}}`+"\n", i%2*2+1)
 		}
 		if early := lines.Load(); early < n/4 {
 			t.Errorf("%d failures are shown at the end of the file", early)
@@ -79,7 +79,7 @@ func TestSendFailures(t *testing.T) {
 		_ = writer.Close()
 	}()
 	stderr := writerFunc(func(line []byte) {
-		want := fmt.Sprintf("async-caller: envelope %d: asyncCaller: want 1, the only version there is\n",
+		want := fmt.Sprintf("async-caller: envelope %d: asyncCaller: want 1 or 2\n",
 			2*lines.Add(1))
 		if string(line) != want {
 			t.Errorf("printed %s, want %s", line, want)

@@ -88,8 +88,29 @@ func (in *Intake) MovedTo() string {
 // Open reads a message's content as it arrives. MessageID identifies the call if the envelope has no request
 // id; limit is the size of the largest content that the queue accepts, in bytes.
 func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) Intake {
+	in := r.OpenUnchecked(content, messageID, limit, now)
+	in.CheckBody()
+	return in
+}
+
+// CheckBody checks the body of the envelope, see [envelope.Envelope.CheckBody]. A message whose body is wrong is
+// malformed, as any content that is no envelope.
+func (in *Intake) CheckBody() {
+	if in.Received == nil {
+		return
+	}
+	if err := in.Received.CheckBody(); err != nil {
+		*in = Intake{
+			Content: in.Content, Limit: in.Limit, Successors: in.Successors, Malformed: err,
+			Tenant: in.Tenant, RequestID: in.RequestID,
+		}
+	}
+}
+
+// OpenUnchecked is Open without [Intake.CheckBody], which must follow before anything reads the body.
+func (r Rules) OpenUnchecked(content []byte, messageID string, limit int, now time.Time) Intake {
 	in := Intake{Content: content, Limit: limit}
-	e, err := envelope.Parse(content)
+	e, err := envelope.ParseUnchecked(content)
 	if err != nil {
 		in.Malformed = err
 		in.Tenant, in.RequestID = envelope.Identify(content)
@@ -117,13 +138,17 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 // maxRoutedBytes is more than the envelope of any routed message has.
 const maxRoutedBytes = 1 << 20
 
-// OpenRouted reads a message on the queue of a route. DequeueCount is how often the host has received it; 0 if that is
-// not known.
+// OpenRouted reads a message on the queue of a route. Its envelope has the body as gzip if it would be larger than a
+// message otherwise. DequeueCount is how often the host has received the message; 0 if that is not known.
 func (r Rules) OpenRouted(to route.Route, a route.Arrival, dequeueCount int64, limit int, now time.Time) Intake {
-	in := r.Open(to.Envelope(a), a.MessageID, limit, now)
+	content := to.Envelope(a)
+	in := r.OpenUnchecked(content, a.MessageID, limit, now)
+	if compressed, ok := envelope.Compress(content, in.Malformed); ok {
+		in = r.OpenUnchecked(compressed, a.MessageID, limit, now)
+	}
 	if _, isTooLarge := errors.AsType[*envelope.TooLargeError](in.Malformed); isTooLarge {
 		a.Attempts = int(max(dequeueCount-1, 0)) // it has nowhere else to count
-		in = r.Open(to.Envelope(a), a.MessageID, maxRoutedBytes, now)
+		in = r.OpenUnchecked(to.Envelope(a), a.MessageID, maxRoutedBytes, now)
 		in.NoRoom = true
 	}
 	in.Content, in.Limit, in.Successors = a.Content, limit, to.Successors

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
@@ -116,11 +117,30 @@ func orNull(value json.RawMessage) json.RawMessage {
 
 // Embedded is a member that holds a message, a body or other JSON in a string, for people to see decoded.
 type Embedded struct {
-	Path   []string
-	Kind   EmbeddedKind
-	Base64 bool
+	Path []string
+	Kind EmbeddedKind
+	// Base64 says that the content is in base64, and Gzip that it is gzip in base64.
+	Base64, Gzip bool
 	// ContentType is the path of the header that gives the type of a body; nil if there is none.
 	ContentType []string
+}
+
+// Decode returns the content that the member holds as this text.
+func (e Embedded) Decode(text string) (content []byte, err error) {
+	switch {
+	case e.Base64:
+		return base64.StdEncoding.DecodeString(text)
+	case e.Gzip:
+		body, err := parseGzip(quote(text))
+		if err == nil {
+			err = body.check()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return body.Bytes(), nil
+	}
+	return []byte(text), nil
 }
 
 // EmbeddedKind is the kind of embedded content.
@@ -140,6 +160,7 @@ func EmbeddedMembers() []Embedded {
 	return []Embedded{
 		{Path: []string{string(partCall), "body"}, Kind: EmbeddedBody, ContentType: contentType},
 		{Path: []string{string(partCall), "bodyBase64"}, Kind: EmbeddedBody, ContentType: contentType, Base64: true},
+		{Path: []string{string(partCall), gzipBody}, Kind: EmbeddedBody, ContentType: contentType, Gzip: true},
 		{Path: []string{nexusRawRequest, rawCallOut}, Kind: EmbeddedHTTP, Base64: true},
 		{Path: []string{nexusRawRequest, rawCallBack}, Kind: EmbeddedHTTP, Base64: true},
 		{Path: []string{nexusRawRequest, rawContext}, Kind: EmbeddedJSON, Base64: true},

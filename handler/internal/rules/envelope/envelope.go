@@ -123,8 +123,7 @@ type Call struct {
 	Spelling dotnet.Spelling
 	// Host replaces the URL's host in the request, unless empty.
 	Host string
-	// Body is nil if the call has none.
-	Body []byte
+	Body Body
 	// Timeout is the sender's limit, or 0 for the configured one.
 	Timeout time.Duration
 }
@@ -273,8 +272,11 @@ func (e *Envelope) CorrelationID() string {
 // can make them a multiple of it, by thousands of short headers or members.
 func (e *Envelope) Memory() int {
 	// Measured with go1.26, for maps and slices that have just grown.
-	const ofMember, ofHeader, ofValue = 48, 200, 24
+	const ofMember, ofHeader, ofValue, ofInflater = 48, 200, 24, 52 << 10
 	bytes := e.members * ofMember
+	if e.Call.Body.isGzip {
+		bytes += ofInflater
+	}
 	headers := []http.Header{e.Call.Header}
 	if e.Latest != nil {
 		headers = append(headers, e.Latest.Header)
@@ -310,8 +312,8 @@ func (e *Envelope) Fingerprint() [sha256.Size]byte {
 // hashCall hashes what the receiver of a call notices. It leaves out the trace, because a sender that repeats a call
 // has a new span, and Content-Length, which follows from the body: the C# app adds it.
 func hashCall(sum io.Writer, c Call) {
-	_, _ = fmt.Fprintf(sum, "%q %q %q %d ", c.Method, c.URL, c.Host, len(c.Body))
-	_, _ = sum.Write(c.Body)
+	_, _ = fmt.Fprintf(sum, "%q %q %q %d ", c.Method, c.URL, c.Host, c.Body.Len())
+	_, _ = c.Body.WriteTo(sum)
 	for _, name := range slices.Sorted(maps.Keys(c.Header)) {
 		switch name {
 		case HeaderTraceparent, HeaderTracestate, "Content-Length":

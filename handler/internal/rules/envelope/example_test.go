@@ -18,7 +18,7 @@ func Example() {
 		fmt.Println("malformed:", err)
 		return
 	}
-	fmt.Printf("%s %s %s\n", e.Call.Method, e.Call.URL, e.Call.Body)
+	fmt.Printf("%s %s %s\n", e.Call.Method, e.Call.URL, e.Call.Body.Bytes())
 
 	// The target answered 503: reschedule.
 	state := e.State

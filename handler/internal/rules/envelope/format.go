@@ -58,6 +58,19 @@ var ErrNotEnvelope = errors.New(`asyncCaller: missing, and so is RawRequest: thi
 // stops being JSON. They never quote a header's value, a body or a URL. A [*WrappedError] names the form around an
 // envelope. The envelope shares the memory of content.
 func Parse(content []byte) (*Envelope, error) {
+	e, err := ParseUnchecked(content)
+	if err == nil {
+		err = e.CheckBody()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// ParseUnchecked is Parse without [Envelope.CheckBody], which can take some milliseconds. Before that, nothing may read
+// the body.
+func ParseUnchecked(content []byte) (*Envelope, error) {
 	members, err := strictjson.Object(content)
 	native, nexus := markers(members)
 	var e *Envelope

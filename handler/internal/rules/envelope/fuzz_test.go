@@ -87,6 +87,7 @@ func checkPromises(t *testing.T, content string) {
 		t.Fatalf("the call has changed:\n%s\n%s", content, first.Bytes)
 	}
 	options := cmp.Options{
+		wholeBody,
 		cmpopts.IgnoreUnexported(envelope.Envelope{}),
 		cmpopts.EquateApproxTime(time.Millisecond), // to which our own times are cut
 		cmpopts.EquateEmpty(),
@@ -100,8 +101,8 @@ func checkPromises(t *testing.T, content string) {
 	if e.Callback != nil {
 		report := envelope.Report{Status: http.StatusOK, Payload: content, At: arrival}
 		callback := mustArrive(t, 0, string(written(t)(e.CallbackWith(report, limit)).Bytes), nil)
-		if !json.Valid(callback.Call.Body) || callback.Callback != nil || callback.Call.URL != e.Callback.URL {
-			t.Fatalf("callback to %s, want to %s: %s", callback.Call.URL, e.Callback.URL, callback.Call.Body)
+		if !json.Valid(callback.Call.Body.Bytes()) || callback.Callback != nil || callback.Call.URL != e.Callback.URL {
+			t.Fatalf("callback to %s, want to %s: %s", callback.Call.URL, e.Callback.URL, callback.Call.Body.Bytes())
 		}
 	}
 	e.LimitDeadline(2*time.Hour, time.Hour)

@@ -21,16 +21,20 @@ import (
 )
 
 const (
-	// nativeVersion is the value of the marker.
+	// nativeVersion and gzipVersion are the values of the marker. They mean the same, but that only gzipVersion allows
+	// gzipBody: versions that would ignore the member refuse the envelope.
 	nativeVersion = 1
+	gzipVersion   = 2
 	maxRequestID  = 128
 	jsonMediaType = "application/json"
 	// maxContextDepth leaves room for the levels that a callback adds: JSON readers accept 10,000.
 	maxContextDepth = 1000
 )
 
-// native is our own format, version 1.
+// native is our own format.
 type native struct {
+	// version is the value of the marker.
+	version int
 	// members is the envelope as it came.
 	members []strictjson.Member
 	// deadline and run are the deadline and the run as they came.
@@ -43,7 +47,7 @@ type native struct {
 func (n *native) name() Format { return FormatNative }
 
 func parseNative(members []strictjson.Member) (*Envelope, error) {
-	n := &native{members: members}
+	n := &native{members: members, version: nativeVersion}
 	e := &Envelope{format: n}
 	for _, m := range members {
 		if strictjson.IsNull(m.Value) && m.Name != "context" {
@@ -57,6 +61,8 @@ func parseNative(members []strictjson.Member) (*Envelope, error) {
 	switch {
 	case e.Call.URL == "":
 		return nil, strictjson.In(string(partCall), errMissing)
+	case e.Call.Body.isGzip && n.version < gzipVersion:
+		return nil, strictjson.In(string(partCall), strictjson.In(gzipBody, errGzipVersion))
 	case !startsAgain && !e.Deadline.IsZero() && !e.Deadline.After(e.NotBefore):
 		return nil, strictjson.In("deadline", errors.New("is not after notBefore: no call could ever be made"))
 	}
@@ -73,9 +79,9 @@ var errMissing = errors.New("missing")
 func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	switch m.Name {
 	case nativeMarker:
-		_, err = strictjson.Int(m.Value, nativeVersion, nativeVersion)
+		n.version, err = strictjson.Int(m.Value, nativeVersion, gzipVersion)
 		if err != nil {
-			err = fmt.Errorf("want %d, the only version there is", nativeVersion)
+			err = fmt.Errorf("want %d or %d", nativeVersion, gzipVersion)
 		}
 	case "requestId":
 		e.RequestID, err = parseRequestID(m.Value)
@@ -243,11 +249,13 @@ func (c *Call) set(m strictjson.Member) (err error) {
 	case "headers":
 		err = c.setHeaders(m)
 	case "body":
-		c.Body, err = strictjson.Bytes(m.Value)
+		c.Body.stored, err = strictjson.Bytes(m.Value)
 	case "bodyBase64":
-		c.Body, err = parseBase64(m.Value)
+		c.Body.stored, err = parseBase64(m.Value)
 	case "json":
-		c.Body = m.Value
+		c.Body = BodyOf(m.Value)
+	case gzipBody:
+		c.Body, err = parseGzip(m.Value)
 	case "timeout":
 		c.Timeout, err = strictjson.Duration(m.Value)
 		if err == nil && c.Timeout == 0 {
@@ -419,6 +427,8 @@ func parseHeaderValue(value json.RawMessage) (string, error) {
 	return text, err
 }
 
+var errNotBase64 = errors.New("not base64 (standard alphabet, with padding)")
+
 func parseBase64(value json.RawMessage) ([]byte, error) {
 	text, err := strictjson.Bytes(value)
 	if err != nil {
@@ -426,7 +436,7 @@ func parseBase64(value json.RawMessage) ([]byte, error) {
 	}
 	content, err := base64.StdEncoding.AppendDecode([]byte{}, text)
 	if err != nil {
-		return nil, errors.New("not base64 (standard alphabet, with padding)")
+		return nil, errNotBase64
 	}
 	return content, nil
 }

@@ -80,7 +80,7 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 	has := func(name string) bool { return n.has(name, l) }
 	w := newObject()
 	w.Grow(e.size + comfortableRoom)
-	w.number(nativeMarker, nativeVersion)
+	w.number(nativeMarker, n.version)
 	w.text("requestId", e.RequestID)
 	for _, m := range n.members {
 		if n.keeps(e, m.Name, l) {
@@ -183,7 +183,8 @@ func CallbackID(requestID string) string {
 // IsCallbackOf reports whether an envelope has the request id and the body of the native callback of a call.
 func (e *Envelope) IsCallbackOf(requestID string) bool {
 	var body struct{ ID string }
-	return e.RequestID == CallbackID(requestID) && json.Unmarshal(e.Call.Body, &body) == nil && body.ID == requestID
+	return e.RequestID == CallbackID(requestID) && json.Unmarshal(e.Call.Body.Bytes(), &body) == nil &&
+		body.ID == requestID
 }
 
 func (*native) names() strictjson.Names { return strictjson.ExactNames }
@@ -191,7 +192,10 @@ func (*native) names() strictjson.Names { return strictjson.ExactNames }
 func (*native) deadlineName() string { return "deadline" }
 
 // bodyMembers are the members of a call that are its body. A call has at most one of them.
-var bodyMembers = []string{"body", "bodyBase64", "json"}
+var bodyMembers = []string{"body", "bodyBase64", "json", gzipBody}
+
+// gzipBody is the member with gzip of the body, in base64.
+const gzipBody = "gzipBody"
 
 func (n *native) setPath(content []byte, path []string, text string) ([]byte, error) {
 	of := part(path[0])
@@ -217,6 +221,13 @@ func (n *native) setBody(content []byte, kind, text string) ([]byte, error) {
 		values[kind] = asJSON(text)
 	case "bodyBase64":
 		values[kind] = asString(text)
+	case gzipBody:
+		values[kind] = asString(text)
+		var err error
+		content, err = n.names().Set(content, []string{nativeMarker}, strconv.AppendInt(nil, gzipVersion, 10))
+		if err != nil {
+			return nil, err
+		}
 	}
 	wasJSON := n.names().Get(content, string(partCall), "json") != nil
 	for _, member := range append([]string{kind}, bodyMembers...) {

@@ -240,7 +240,7 @@ func (n *nexus) setRawRequest(e *Envelope, raw strictjson.Member) error {
 func (n *nexus) callbackCall() (Call, error) {
 	call, err := parseCallOut(n.callBack, n.callBackScheme)
 	maps.DeleteFunc(call.Header, func(name string, _ []string) bool { return dotnet.IsContentHeader(name) })
-	call.Body = nil
+	call.Body = Body{}
 	return call, err
 }
 
@@ -253,7 +253,7 @@ func parseCallOut(message []byte, scheme string) (Call, error) {
 	}
 	call := Call{
 		URL:    cmp.Or(scheme, defaultScheme) + "://" + request.Host + request.Target,
-		Header: request.Header, Spelling: request.Spelling, Body: request.Body,
+		Header: request.Header, Spelling: request.Spelling, Body: BodyOf(request.Body),
 	}
 	call.Method, err = checkMethod(request.Method)
 	if err != nil {

@@ -402,7 +402,7 @@ func (m message) describe() *Envelope {
 		Set:               m.live.Set,
 		Credential:        m.credential(),
 		SignedWith:        m.in.Profile.SigningKeysOf(m.in.Call()).Names(),
-		BodyBytes:         len(e.Call.Body),
+		BodyBytes:         e.Call.Body.Len(),
 		Bytes:             len(m.Content),
 		Attempts:          e.Attempts,
 		CreatedAt:         e.CreatedAt,

@@ -2,7 +2,6 @@ package mask
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -131,16 +130,12 @@ func (m *masker) member(where, name string, value json.RawMessage, depth int) js
 	return quote(m.hide(where, string(compact)))
 }
 
-// decoded returns embedded content as one string for each line. It hides invalid base64, because a single wrong
-// character may be all that is wrong with it.
+// decoded returns embedded content as one string for each line. It hides invalid base64 and gzip, because a single
+// wrong character may be all that is wrong with it.
 func (m *masker) decoded(where string, e envelope.Embedded, text string, depth int) json.RawMessage {
-	content := []byte(text)
-	if e.Base64 {
-		var err error
-		content, err = base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			return quote(m.hide(where, text))
-		}
+	content, err := e.Decode(text)
+	if err != nil {
+		return quote(m.hide(where, text))
 	}
 	var lines []string
 	switch {

@@ -22,6 +22,7 @@ import (
 // The limits of the results, in bytes.
 const (
 	maxBody    = 16 << 10
+	maxRead    = 64 << 10  // of a body, because laying out nested JSON takes a thousand times its size
 	maxContent = 256 << 10 // usually enough for the largest message
 	maxLine    = 1 << 10
 	maxDump    = 512
@@ -80,7 +81,7 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 	m := newMasker(secrets)
 	call := Call{
 		Method: text.Lines(e.Call.Method), URL: text.Lines(m.url("url", e.Call.URL)),
-		Body: m.wholeBody("body", e.Call.Header.Get("Content-Type"), e.Call.Body),
+		Body: m.wholeBody("body", e.Call.Header.Get("Content-Type"), e.Call.Body.Bytes()),
 	}
 	add := func(name, value string) {
 		shown := m.header("header."+name, name, value)
@@ -184,6 +185,7 @@ func (m *masker) wholeBody(where, contentType string, body []byte) Body {
 	b := Body{Kind: kind, Bytes: len(body), Partial: m.isPart}
 	if kind != BodyBinary || m.secrets == Revealed {
 		b.Text, b.Truncated = clip(shown, maxBody)
+		b.Truncated = b.Truncated || len(body) > maxRead
 	}
 	return b
 }
@@ -198,16 +200,18 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 	if err != nil {
 		mediaType = strings.ToLower(contentType)
 	}
+	length, isValid := len(body), json.Valid(body)
+	body = body[:min(length, maxRead)]
+	isCut := len(body) < length
 	plain := string(body)
-	isValid := json.Valid(body)
 	isMarkup := strings.Contains(mediaType, "html") || strings.Contains(mediaType, "xml")
 	switch {
-	case isValid && (strings.Contains(mediaType, "json") || looksLikeJSON(plain)):
+	case isValid && (!isCut || m.secrets != Revealed) && (strings.Contains(mediaType, "json") || looksLikeJSON(plain)):
 		return m.layOut(where, plain), BodyJSON
 	case isBinary(body) && m.secrets == Revealed:
 		return dump(body), BodyBinary
 	case isBinary(body):
-		note := fmt.Sprintf("(not shown without --reveal: binary, %d bytes)", len(body))
+		note := fmt.Sprintf("(not shown without --reveal: binary, %d bytes)", length)
 		return m.mark(where, note, plain), BodyBinary
 	case m.secrets == Revealed:
 		return text.Lines(plain), BodyText

@@ -82,7 +82,7 @@ func TestShowCall(t *testing.T) {
 		Callback: "https://s.example/cb?code=***",
 		Context:  "{\n  \"sessionId\": \"***\",\n  \"ok\": true\n}",
 	}
-	want.Bytes = len(mustParse(t, nativeSecrets).Call.Body)
+	want.Bytes = mustParse(t, nativeSecrets).Call.Body.Len()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("call (-want +got):\n%s", diff)
 	}

@@ -111,7 +111,15 @@ func Prepare(
 	deadline := e.Deadline
 	// Accept restarts dead letters. A message that the host moved needs the same: its deadline may have passed.
 	e.DeadLetter = &envelope.DeadLetter{}
-	if err := e.Accept(now, messageID, r.Encoding.MaxContentBytes()); err != nil {
+	err = e.Accept(now, messageID, r.Encoding.MaxContentBytes())
+	if compressed, ok := envelope.Compress(content, err); ok {
+		e, err = envelope.Parse(compressed)
+		if err == nil {
+			e.DeadLetter = &envelope.DeadLetter{}
+			err = e.Accept(now, messageID, r.Encoding.MaxContentBytes())
+		}
+	}
+	if err != nil {
 		return "", err
 	}
 	if o.Edits.setDeadline() || EditsDeadline(original, content) {
@@ -236,13 +244,14 @@ func check(r message.Rules, content []byte, messageID, run string, now time.Time
 // would otherwise grow a thousandfold.
 const maxIndentedDepth = 64
 
-// Editable returns content for an editor: indented JSON in the form of [envelope.DecodeTexts], in which characters that
-// cannot be seen are escapes. Content that is not a JSON object is returned as it is.
+// Editable returns content for an editor: indented JSON in the form of [envelope.DecodeTexts] and [envelope.Inflate],
+// in which characters that cannot be seen are escapes. Content that is not a JSON object is returned as it is.
 func Editable(content []byte) []byte {
 	text := bytes.TrimSpace(content)
 	if _, err := strictjson.Object(text); err != nil {
 		return content
 	}
+	text, _ = envelope.Inflate(text)
 	text = strictjson.EscapeUnprintable(envelope.DecodeTexts(text))
 	if depth, err := strictjson.Depth(text); err == nil && depth <= maxIndentedDepth {
 		var w bytes.Buffer
@@ -267,9 +276,13 @@ func Restore(original, edited []byte) ([]byte, error) {
 	if _, err := strictjson.Object(original); err != nil {
 		return edited, nil //nolint:nilerr // nothing of it can be kept
 	}
-	restored, err := envelope.EncodeTexts(bytes.TrimSpace(original), edited)
+	inflated, restore := envelope.Inflate(bytes.TrimSpace(original))
+	restored, err := envelope.EncodeTexts(inflated, edited)
 	if err == nil {
-		restored, err = strictjson.Merge{Same: sameText}.Values(original, restored)
+		restored, err = strictjson.Merge{Same: sameText}.Values(inflated, restored)
+	}
+	if err == nil {
+		restored, err = restore(restored)
 	}
 	switch {
 	case err != nil:
@@ -308,7 +321,8 @@ func (e Edits) Apply(ctx context.Context, content []byte) ([]byte, error) {
 	if _, err := strictjson.Object(content); err != nil {
 		return nil, fmt.Errorf("flags cannot edit the message: %w: fix it with --edit", err)
 	}
-	edited := bytes.TrimSpace(content)
+	inflated, restore := envelope.Inflate(bytes.TrimSpace(content))
+	edited := inflated
 	for _, edit := range e {
 		var err error
 		edited, err = edit.apply(ctx, edited)
@@ -316,10 +330,10 @@ func (e Edits) Apply(ctx context.Context, content []byte) ([]byte, error) {
 			return nil, fmt.Errorf("%s: %w", strings.TrimSpace(edit.flag+" "+edit.name), err)
 		}
 	}
-	if bytes.Equal(edited, bytes.TrimSpace(content)) {
+	if bytes.Equal(edited, inflated) {
 		return content, nil
 	}
-	return edited, nil
+	return restore(edited)
 }
 
 // setDeadline reports whether a flag names the deadline, even if it sets the same one.

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// jqTime is far more than an edit of 64 KiB needs, and stops an expression that does not end.
+	// jqTime is far more than an edit of 1 MiB needs, and stops an expression that does not end.
 	jqTime = 2 * time.Second
-	// maxResult limits the result that is written as JSON, in bytes. It is more than any message holds.
-	maxResult = 1 << 20
+	// maxResult limits the result that is written as JSON, in bytes. It is more than any envelope with its body has.
+	maxResult = 2 * envelope.MaxBody
 	// maxResultDepth is how deep encoding/json reads.
 	maxResultDepth = 10_000
 )

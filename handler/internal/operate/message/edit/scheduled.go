@@ -38,6 +38,10 @@ func (o Options) Scheduled(
 		return before, err
 	}
 	after := r.Open(edited, messageID, now)
+	if compressed, ok := envelope.Compress(edited, after.Malformed); ok {
+		edited = compressed
+		after = r.Open(edited, messageID, now)
+	}
 	if after.Envelope != nil && !keepsState(before, after) {
 		return before, errStateStays
 	}
