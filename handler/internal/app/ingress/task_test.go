@@ -34,7 +34,7 @@ func newTaskApp(tb testing.TB, task ingress.Task) *app {
 		Name: function, Binding: "msg", Queue: mainQueue,
 		DataType: functionapp.DataBinary,
 	}}
-	a.Handler = ingress.Handler(functions, map[string]ingress.Task{taskName: task}, a, zerolog.New(a.log))
+	a.Handler = ingress.Handler(functions, map[string]ingress.Task{taskName: task}, ingress.Posts{}, a, zerolog.New(a.log))
 	return a
 }
 

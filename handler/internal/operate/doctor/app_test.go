@@ -71,7 +71,7 @@ const toShop = `{"orders-in": {"url": "https://shop.example/orders"}}`
 func (f *folder) routed(routes string) {
 	f.t.Helper()
 	f.write("routes.json", routes)
-	if _, _, err := functionapp.SyncRoutes(f.dir, []string{"orders-in"}); err != nil {
+	if _, _, err := functionapp.SyncRoutes(f.dir, []string{"orders-in"}, nil); err != nil {
 		f.t.Fatal(err)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -61,8 +59,8 @@ func syncRoutes(env Env, app string) error {
 	if err != nil {
 		return usageError(err)
 	}
-	queues := slices.Sorted(maps.Keys(routes))
-	made, removed, err := functionapp.SyncRoutes(app, queues)
+	queues := routes.Queues()
+	made, removed, err := functionapp.SyncRoutes(app, queues, routes.Posts())
 	list := func(label string, names []string) {
 		terminal.PrintLine(env.out, label, "%s", cmp.Or(strings.Join(names, ", "), "none"))
 	}

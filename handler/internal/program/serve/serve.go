@@ -67,7 +67,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	defer lines.Close()
 	i := instance.Open(ctx, c.Config, log)
 	defer i.Close() //nolint:contextcheck // after the last delivery
-	server, err := Listen(ctx, c.Port, ingress.Handler(c.App.Functions.Functions, i.Tasks, i.Deliverer, log), log)
+	server, err := Listen(ctx, c.Port, ingress.Handler(c.App.Functions.Functions, i.Tasks, i.Posts(), i.Deliverer, log), log)
 	if err != nil {
 		return err
 	}
