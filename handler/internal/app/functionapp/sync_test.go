@@ -109,6 +109,27 @@ func TestSyncRoutes(t *testing.T) {
 	}
 }
 
+// TestSyncPosts: a route that takes posts has a function for them, until it takes none.
+func TestSyncPosts(t *testing.T) {
+	dir := app(nil).write(t)
+	const name = "AC-in-orders-in"
+	made, _, err := functionapp.SyncRoutes(dir, []string{"returns"}, []string{"orders-in"})
+	if err != nil || !slices.Equal(made, []string{"AC-route-returns", name}) {
+		t.Fatalf("made %q, %v", made, err)
+	}
+	loaded, err := functionapp.Load(dir, nil)
+	want := functionapp.Post{
+		Name: name, Binding: "req", Output: "res", Queue: "orders-in", AuthLevel: "function",
+	}
+	if err != nil || len(loaded.Unserved) > 0 || !slices.Equal(loaded.Posts, []functionapp.Post{want}) {
+		t.Errorf("loaded %+v, %v", loaded.Posts, err)
+	}
+	made, removed, err := functionapp.SyncRoutes(dir, []string{"orders-in", "returns"}, nil)
+	if err != nil || !slices.Equal(made, []string{"AC-route-orders-in"}) || !slices.Equal(removed, []string{name}) {
+		t.Errorf("made %q, removed %q, %v", made, removed, err)
+	}
+}
+
 // TestSyncedFunctionLoads: what SyncRoutes makes is a function of a route.
 func TestSyncedFunctionLoads(t *testing.T) {
 	longest := strings.Repeat("q", 56)
