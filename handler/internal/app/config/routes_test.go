@@ -56,7 +56,7 @@ func TestCheckRoutes(t *testing.T) {
 		"invalid": {
 			`{"orders-in": {}}`, functions{name: orders}, []string{`routes.json: "orders-in": url: is missing`},
 		},
-		"refused": {metadata, functions{name: orders}, []string{`routes.json: "orders-in": url: `}},
+		"refused":      {metadata, functions{name: orders}, []string{`routes.json: "orders-in": url: `}},
 		"posts":        {posts, functions{in: trigger}, nil},
 		"posts_too":    {both, functions{in: trigger, name: orders}, nil},
 		"no_posts":     {both, functions{name: orders}, []string{"no function AC-in-orders-in to take posts: run"}},
@@ -65,8 +65,7 @@ func TestCheckRoutes(t *testing.T) {
 			posts, functions{"AC-in-Orders-in": trigger}, []string{"AC-in-Orders-in is for posts", "no function " + in},
 		},
 		"queue_of_posts": {posts, functions{in: trigger, name: orders}, []string{"has none of this name for its queue"}},
-		XX
-		"project": {routes, functions{"functions/AC-standard": orders, "AC-standard": ""}, nil},
+		"project":        {routes, functions{"functions/AC-standard": orders, "AC-standard": ""}, nil},
 	} {
 		t.Run(test, func(t *testing.T) {
 			dir := t.TempDir()
@@ -107,8 +106,8 @@ func TestKeptHeaders(t *testing.T) {
 	dir := t.TempDir()
 	mustWrite(t, dir, config.RoutesFile,
 		`{"orders-in": {"url": "https://shop.example/", "http": true, "keepHeaders": ["X-Sign", "X-Api-Key"]}}`)
-	mustWrite(t, dir, config.TargetsFile, `{"shop.example": {"headers": {"x-api-key": "secret"}}}`)
-	_, err := config.LoadApp(dir, nil, nil)
+	mustWrite(t, dir, config.TargetsFile, `{"shop.example": {"headers": {"x-api-key": "$SHOP_KEY"}}}`)
+	_, err := config.LoadApp(dir, nil, func(string) string { return "secret" })
 	want := `routes.json: "orders-in": keepHeaders: targets.json sets X-Api-Key for the target`
 	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "X-Sign") {
 		t.Errorf("error %v, want %s", err, want)
