@@ -1,0 +1,12 @@
+//go:build long
+
+package e2e_test
+
+import "testing"
+
+// TestManyPosts is TestPostsDuringAnOutage with many posts.
+func TestManyPosts(t *testing.T) {
+	needsHost(t, noPostsYet)
+	onlyLocal(t, noPosts)
+	postMany(t, 10_000)
+}
