@@ -185,14 +185,14 @@ func TestPostsDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	needsHost(t, noPostsYet)
 	onlyLocal(t, noPosts)
-	postMany(t, 100)
+	postMany(t, 300)
 }
 
 // postMany makes posts, 50 at a time, while connections break, and Azurite stops in between.
 func postMany(t *testing.T, posts int) {
 	t.Helper()
 	f := newFixture(t, options{})
-	server := azuritetest.Start(t, azurite.Options{})
+	server := azuritetest.Start(t, azurite.Options{Data: t.TempDir()})
 	proxy, err := storageproxy.Open(t.Context(), server.Endpoint, &breaking{})
 	f.must(err)
 	t.Cleanup(proxy.Close)

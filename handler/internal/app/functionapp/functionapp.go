@@ -150,6 +150,8 @@ type Host struct {
 	AllowList []string
 	// Forwarding are the members with which the host passes requests of HTTP functions to the handler as they are.
 	Forwarding []string
+	// MaxRequests is `extensions.http.maxConcurrentRequests`; 0 or less means any number.
+	MaxRequests int
 }
 
 // QueueOptions is host.json `extensions.queues`, with the host's defaults for missing members.
