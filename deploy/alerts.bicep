@@ -146,7 +146,7 @@ var alerts = [
     resolves: true
     query: '''
       traces | where timestamp > ago(1h) and message has "posts were refused in the last minute" | extend line = parse_json(message)
-      | where tostring(line.message) == "posts were refused in the last minute"
+      | where tostring(line.message) startswith "posts were refused in the last minute"
       | summarize posts = sum(toint(line.posts)) by function = tostring(line.function) | where posts > 10
     '''
   }
