@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/azurite"
@@ -186,11 +187,11 @@ func TestPostsDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	needsHost(t, noPostsYet)
 	onlyLocal(t, noPosts)
-	postMany(t, 300)
+	postMany(t, 300, 0)
 }
 
-// postMany makes posts, 50 at a time, while connections break, and Azurite stops in between.
-func postMany(t *testing.T, posts int) {
+// postMany makes posts, 50 at a time, while connections break, and Azurite stops in between, for the length of an outage.
+func postMany(t *testing.T, posts int, outage time.Duration) {
 	t.Helper()
 	f := newFixture(t, options{})
 	server := azuritetest.Start(t, azurite.Options{Data: t.TempDir()})
@@ -227,6 +228,8 @@ func postMany(t *testing.T, posts int) {
 		})
 	}
 	<-half
+	f.must(server.Stop())
+	storage.Sleep(t.Context(), outage)
 	f.must(server.Restart(t.Context()))
 	posting.Wait()
 	f.await("every post to be delivered", func() bool { return f.delivered(posts) })
