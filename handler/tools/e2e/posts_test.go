@@ -97,8 +97,8 @@ func TestPosts(t *testing.T) {
 		"gzip":      {"text/plain", []byte("\x1f\x8b\x08\x00\x00"), 415},
 		"signed":    {"multipart/form-data; boundary=x", []byte("\xff"), 202},
 	} {
-		status, text, err := post(t.Context(), url+"?code="+postKey, bytes.NewReader(c.body), "Content-Type", c.contentType,
-			"Idempotency-Key", id, "X-Hub-Signature", "sha256=1", "Cookie", postKey)
+		status, text, err := post(t.Context(), url+"?code="+postKey, bytes.NewReader(c.body),
+			"Content-Type", c.contentType, "Idempotency-Key", id, "X-Hub-Signature", "sha256=1", "Cookie", postKey)
 		if err != nil || status != c.status || strings.Contains(text, postKey) {
 			t.Errorf("%s: answered %d %s, want %d: %v", id, status, text, c.status, err)
 		}
@@ -128,16 +128,18 @@ func TestPosts(t *testing.T) {
 // refusePosts makes requests that an outsider can make, and of which nothing may come.
 func (f *fixture) refusePosts(url string) {
 	f.t.Helper()
+	const invocation = "0f4dbbbd-7b3c-4f0a-8c62-0a4ac11d4d0e"
 	accepted := len(f.host.Lines("post accepted"))
 	envelope := fmt.Sprintf(`{"Data":{"message":%q},"Metadata":{}}`,
 		storage.Base64.Encode([]byte(envelopeTo(f.target.URL("200")))))
 	root := strings.TrimSuffix(url, "/api/in/orders-in")
 	for path, want := range map[string]int{
-		"/AC-standard": 404, "/api/AC-standard": 404, "/api/in/orders-in/..%2f..%2fAC-standard": 404, "/AC-in-orders-in": 404,
-		"/api/in/orders-in": 401, "/API/in/Orders-In/?code=wrong": 401,
+		"/AC-standard": 404, "/api/AC-standard": 404, "/AC-in-orders-in": 404,
+		"/api/in/orders-in/..%2f..%2fAC-standard": 404,
+		"/api/in/orders-in":                       401, "/API/in/Orders-In/?code=wrong": 401,
 	} {
-		status, text, err := post(f.t.Context(), root+path, strings.NewReader(envelope), "Content-Type", "application/json",
-			"X-Azure-Functions-InvocationId", "0f4dbbbd-7b3c-4f0a-8c62-0a4ac11d4d0e")
+		status, text, err := post(f.t.Context(), root+path, strings.NewReader(envelope),
+			"Content-Type", "application/json", "X-Azure-Functions-InvocationId", invocation)
 		if err != nil || status != want {
 			f.t.Errorf("%s: answered %d %s, want %d: %v", path, status, text, want, err)
 		}
@@ -190,7 +192,7 @@ func TestPostsDuringAnOutage(t *testing.T) {
 	postMany(t, 300, 0)
 }
 
-// postMany makes posts, 50 at a time, while connections break, and Azurite stops in between, for the length of an outage.
+// postMany makes posts, 50 at a time, while connections break, and Azurite stops in between for an outage.
 func postMany(t *testing.T, posts int, outage time.Duration) {
 	t.Helper()
 	f := newFixture(t, options{})

@@ -1,12 +1,12 @@
 // Functionshost is a local stand-in for the Azure Functions host, for development and tests only. It runs one app
-// folder on one machine: `go run ./handler/tools/functionshost -app dist`. It has no scale controller, no triggers other
-// than queues, timers and the posts of routes, and no output bindings other than the answers to these.
+// folder on one machine: `go run ./handler/tools/functionshost -app dist`. It has no scale controller, no triggers
+// other than queues, timers and the posts of routes, and no output bindings other than the answers to these.
 //
 // It starts the custom handler of host.json as a process, listens to the queues, runs the timers and serves the HTTP
-// functions of the function.json files, as `func start` does. It behaves as docs/host.md says, and like the newest host where versions
-// differ. It is a Development host, and tells the handler so, unless AZURE_FUNCTIONS_ENVIRONMENT says otherwise. Its
-// settings are those of the environment and of local.settings.json. It passes on the output of the handler, and shows
-// the log on a terminal as `async-caller log` does.
+// functions of the function.json files, as `func start` does. It behaves as docs/host.md says, and like the newest host
+// where versions differ. It is a Development host, and tells the handler so, unless AZURE_FUNCTIONS_ENVIRONMENT says
+// otherwise. Its settings are those of the environment and of local.settings.json. It passes on the output of the
+// handler, and shows the log on a terminal as `async-caller log` does.
 //
 // It stops as the Functions host does: after SIGTERM it waits at most 10 s for calls in progress, and never kills a
 // handler that still makes calls. Ctrl-C reaches the handler too, which interrupts and reschedules its calls.

@@ -450,8 +450,8 @@ func LoadRoutes(dir string) (route.Routes, error) {
 	return readFile(dir, RoutesFile, func(content []byte) (route.Routes, error) { return route.Parse(content, nil) })
 }
 
-// CheckRoutes returns why routes and their functions do not belong together. [functionapp.SyncRoutes] makes the functions
-// that a route needs. An invalid routes.json has to be corrected first.
+// CheckRoutes returns why routes and their functions do not belong together. [functionapp.SyncRoutes] makes the
+// functions that a route needs. An invalid routes.json has to be corrected first.
 func (s Settings) CheckRoutes(app *functionapp.App) error {
 	if s.invalidRoutes {
 		return nil

@@ -60,12 +60,12 @@ func TestCheckRoutes(t *testing.T) {
 		"posts":        {posts, functions{in: trigger}, nil},
 		"posts_too":    {both, functions{in: trigger, name: orders}, nil},
 		"no_posts":     {both, functions{name: orders}, []string{"no function AC-in-orders-in to take posts: run"}},
-		"posts_of_one": {routes, functions{in: trigger, name: orders}, []string{in + " is for posts, but routes.json"}},
+		"posts_of_one": {routes, functions{in: trigger, name: orders}, []string{in + " is for posts, but"}},
 		"posts_case": {
 			posts, functions{"AC-in-Orders-in": trigger}, []string{"AC-in-Orders-in is for posts", "no function " + in},
 		},
-		"queue_of_posts": {posts, functions{in: trigger, name: orders}, []string{"has none of this name for its queue"}},
-		"project":        {routes, functions{"functions/AC-standard": orders, "AC-standard": ""}, nil},
+		"only_posts": {posts, functions{in: trigger, name: orders}, []string{"has none of this name for"}},
+		"project":    {routes, functions{"functions/AC-standard": orders, "AC-standard": ""}, nil},
 	} {
 		t.Run(test, func(t *testing.T) {
 			dir := t.TempDir()

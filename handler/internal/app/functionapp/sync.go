@@ -13,9 +13,10 @@ import (
 	"asynccaller/handler/internal/plain/bom"
 )
 
-// SyncRoutes makes the functions of routes in an app folder, those that read these queues and those that take posts, and
-// removes those of other routes. It returns their names. It changes nothing if the folder of such a function has anything else than it writes. After an
-// error, or if it is interrupted, it can be called again; until then start-up reports the difference.
+// SyncRoutes makes the functions of routes in an app folder, those that read these queues and those that take posts,
+// and removes those of other routes. It returns their names. It changes nothing if the folder of such a function has
+// anything else than it writes. After an error, or if it is interrupted, it can be called again; until then start-up
+// reports the difference.
 func SyncRoutes(dir string, queues, posts []string) (made, removed []string, err error) {
 	var wanted, stale, complete []string
 	for _, queue := range queues {

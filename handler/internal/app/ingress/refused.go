@@ -20,8 +20,8 @@ const (
 	maxRefusedLines = 10
 )
 
-// RefusedPosts counts the posts that are refused. [RefusedPosts.Run] logs their number once a minute: they leave no other
-// trace, and a sender may not look at its answers. The zero value has counted none; nil counts nothing.
+// RefusedPosts counts the posts that are refused. [RefusedPosts.Run] logs their number once a minute: they leave no
+// other trace, and a sender may not look at its answers. The zero value has counted none; nil counts nothing.
 type RefusedPosts struct {
 	mu     sync.Mutex
 	counts map[string]int

@@ -34,8 +34,8 @@ func (e *MalformedError) Error() string { return e.Err.Error() }
 func (e *MalformedError) Unwrap() error { return e.Err }
 
 // Post writes the call of a post as an envelope to the queue of the route's successors, as after a first failure: from
-// then on it is a message like any other. It returns when storage has acknowledged the message, or a [*TooLargeError], a
-// [*MalformedError], or why storage has not.
+// then on it is a message like any other. It returns when storage has acknowledged the message, or a [*TooLargeError],
+// a [*MalformedError], or why storage has not.
 func (d *Deliverer) Post(ctx context.Context, to route.Route, a route.Arrival) (Posted, error) {
 	content, identity, err := d.compose(to, a)
 	if err != nil {

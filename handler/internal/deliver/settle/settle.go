@@ -116,9 +116,9 @@ const acceptTimeout = 4 * time.Second
 // errNoAnswer means that storage may have written a message twice.
 var errNoAnswer = errors.New("two writes got no answer")
 
-// Accept writes the first message of a call, visible at once, and returns when storage has acknowledged it. It tries for
-// at most 4 s, and repeats only once a write whose answer was lost: a second message is better than a sender who gives
-// up, and enough. After an error, the message may nevertheless be on the queue.
+// Accept writes the first message of a call, visible at once, and returns when storage has acknowledged it. It tries
+// for at most 4 s, and repeats only once a write whose answer was lost: a second message is better than a sender who
+// gives up, and enough. After an error, the message may nevertheless be on the queue.
 func (s *Settler) Accept(ctx context.Context, queue string, content []byte) (put storage.Message, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acceptTimeout)
 	defer cancel()
