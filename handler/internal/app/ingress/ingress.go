@@ -41,9 +41,9 @@ type Deliverer interface {
 	Deliver(ctx context.Context, m delivery.Message) *delivery.Result
 }
 
-// Handler returns the handler of the host's requests: GET / at once, and POST /<name> for each function, each
-// task and each function for posts, whose names are those of their functions in exactly that case. Tasks may be nil; no
-// two may have the same name. The body of every answer is a JSON object, because the host waits until functionTimeout after a
+// Handler returns the handler of the host's requests: GET / at once, and POST /<name> for each function, each task and
+// each function for posts, whose names are those of their functions in exactly that case. Tasks may be nil; no two may
+// have the same name. The body of every answer is a JSON object, because the host waits until functionTimeout after a
 // 2xx answer without one (docs/host.md, "Answers"). It never has the member Logs: the host would log the outcome a
 // second time, without the log's fields.
 func Handler(

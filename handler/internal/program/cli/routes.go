@@ -31,9 +31,9 @@ messages are the bodies of the calls.`,
 func newRoutesSync(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "sync",
-		Short: "Make the function of each route, and remove those without a route",
-		Long: `Write AC-route-QUEUE/function.json in the app folder for each queue of routes.json, and remove these
-folders for other queues. Then deploy the folder again. If such a folder has other files, or another
+		Short: "Make the functions of each route, and remove those without a route",
+		Long: `Write AC-route-QUEUE/function.json in the app folder for each queue of routes.json that is read, and
+AC-in-QUEUE/function.json for each route with "http": true, and remove other such folders. Then deploy the folder again. If such a folder has other files, or another
 function.json, the command names it and changes nothing. In this project's folder, "make build" and
 "make package" make the functions of their app folder.
 
