@@ -137,6 +137,19 @@ var alerts = [
       | summarize lines = countif(toint(line.certificate_days) < 30) | where lines > 0
     '''
   }
+  {
+    name: 'posts'
+    title: 'More than 10 posts for a route were refused in an hour'
+    severity: 2
+    every: 'PT15M'
+    window: 'PT1H'
+    resolves: true
+    query: '''
+      traces | where timestamp > ago(1h) and message has "posts were refused in the last minute" | extend line = parse_json(message)
+      | where tostring(line.message) startswith "posts were refused in the last minute"
+      | summarize posts = sum(toint(line.posts)) by function = tostring(line.function) | where posts > 10
+    '''
+  }
 ]
 
 resource alert 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [

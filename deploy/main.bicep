@@ -678,6 +678,13 @@ var logSettings = {
   AzureFunctionsJobHost__logging__applicationInsights__enableDependencyTracking: 'false'
 }
 
+// Posts for routes (docs/http.md): larger ones have no room in a message, and each takes six times its size of the host.
+@description('Bounds of the memory that requests of clients take.')
+var requestSettings = {
+  FUNCTIONS_REQUEST_BODY_SIZE_LIMIT: '1048576'
+  AzureFunctionsJobHost__extensions__http__maxConcurrentRequests: '100'
+}
+
 @description('Elastic Premium would need a shared key for a file share, so it runs from the package in its container.')
 var premiumSettings = {
   FUNCTIONS_EXTENSION_VERSION: '~4'
@@ -689,7 +696,7 @@ var premiumSettings = {
 resource appSettings 'Microsoft.Web/sites/config@2025-03-01' = {
   parent: app
   name: 'appsettings'
-  properties: union(identitySettings, logSettings, flex ? {} : premiumSettings, settings)
+  properties: union(identitySettings, logSettings, requestSettings, flex ? {} : premiumSettings, settings)
 }
 
 // Deployments authenticate with Microsoft Entra ID, never with a publishing password.

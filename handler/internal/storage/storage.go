@@ -147,6 +147,12 @@ func PutCreating(ctx context.Context, store Putter, queue string, item Item) (Me
 	return store.Put(ctx, queue, item)
 }
 
+// ExcludesWrite reports whether a put that failed has certainly written nothing.
+func ExcludesWrite(err error) bool {
+	return slices.ContainsFunc([]error{ErrBusy, ErrNotSent, ErrRefused, ErrNoQueue},
+		func(kind error) bool { return errors.Is(err, kind) })
+}
+
 // PoisonSuffix ends the name of the queue to which the Functions host moves the messages of a queue that it
 // cannot handle.
 const PoisonSuffix = "-poison"

@@ -26,7 +26,7 @@ func (s system) stage(ctx context.Context) error {
 	case s.stay:
 		return s.copyDist()
 	}
-	err = demo.WriteApp(s.app)
+	err = errors.Join(demo.WriteApp(s.app), s.addPosts())
 	if err != nil {
 		return err
 	}

@@ -144,12 +144,13 @@ func (s system) run(ctx context.Context) (err error) {
 		return err
 	}
 	var log io.Writer
+	args := []string{"-http", "127.0.0.1:0"}
 	if s.stay {
-		log = logview.NewWriter(os.Stderr)
+		log, args = logview.NewWriter(os.Stderr), nil
 	}
 	s.host, err = testbed.StartHost(ctx, testbed.HostOptions{
 		Executable: s.localHost, AppDir: s.app, ConnectionString: s.azurite.ConnectionString, Environ: s.environ,
-		Out: log,
+		Out: log, Args: args,
 	})
 	if err != nil {
 		return err
@@ -164,7 +165,7 @@ func (s system) run(ctx context.Context) (err error) {
 	if !s.stay {
 		check := s.newCheck()
 		check.Ended = s.host.Done()
-		err := check.Run(ctx)
+		err := errors.Join(check.Run(ctx), s.post(ctx))
 		if err != nil {
 			return errors.Join(err, s.saveLog())
 		}

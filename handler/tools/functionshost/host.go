@@ -55,6 +55,8 @@ type options struct {
 	Log zerolog.Logger
 	// Lease is how long a received message stays invisible unless renewed, in whole seconds.
 	Lease time.Duration
+	// HTTPAddress is where HTTP functions are served, and Key their function key; empty lets everybody post.
+	HTTPAddress, Key string
 	// MaxHandlerErrors is the number of handler errors (unexpected exits, not ready in time), each within 30
 	// minutes of the one before, at which the host stops. A negative number means no limit.
 	MaxHandlerErrors int
@@ -118,6 +120,11 @@ func (h *host) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	waitForPosts, err := h.serveHTTP(running, inFlight, invoker)
+	if err != nil {
+		return err
+	}
+	sources.Go(waitForPosts)
 	idle := make(chan struct{})
 	supervisor.Go(func() {
 		if err := handler.supervise(inFlight, running.Done(), idle); err != nil {

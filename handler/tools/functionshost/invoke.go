@@ -44,14 +44,28 @@ type invoker struct {
 	inFlight atomic.Int64
 }
 
-// invoke waits for a handler that is ready, sends it the invocation and judges the answer. The end of ctx cuts
-// the invocation short.
+// result is the answer of the handler to an invocation.
+type result struct {
+	Outputs map[string]json.RawMessage
+	Logs    []string
+}
+
+// invoke is answer for an invocation without outputs.
 func (i *invoker) invoke(ctx context.Context, inv invocation) listener.Result {
+	if _, ok := i.answer(ctx, inv); !ok {
+		return listener.Failed
+	}
+	return listener.Succeeded
+}
+
+// answer waits for a handler that is ready, sends it the invocation and judges the answer. The end of ctx cuts
+// the invocation short.
+func (i *invoker) answer(ctx context.Context, inv invocation) (answered result, ok bool) {
 	i.inFlight.Add(1)
 	defer i.inFlight.Add(-1)
 	proc := i.handler.await(ctx)
 	if proc == nil {
-		return listener.Failed
+		return answered, false
 	}
 
 	id := uuid.NewString()
@@ -62,34 +76,34 @@ func (i *invoker) invoke(ctx context.Context, inv invocation) listener.Result {
 	}
 	executing.Msg("Executing")
 	begin := time.Now()
-	lines, err := []string(nil), inv.err
+	err := inv.err
 	if err == nil {
-		lines, err = i.exchange(ctx, proc, id, inv, log)
+		answered, err = i.exchange(ctx, proc, id, inv, log)
 	}
 	took := time.Since(begin)
 	if err != nil {
 		log.Error().Err(err).Int64(logs.Took, logs.Millis(took)).Str("result", "Failed").Msg("Executed")
-		return listener.Failed
+		return answered, false
 	}
-	for _, line := range lines {
+	for _, line := range answered.Logs {
 		log.Info().Msg(line)
 	}
 	log.Info().Int64(logs.Took, logs.Millis(took)).Str("result", "Succeeded").Msg("Executed")
-	return listener.Succeeded
+	return answered, true
 }
 
-// exchange posts the invocation and returns the log lines of the answer. If the answer is not there when the
+// exchange posts the invocation and returns the answer. If the answer is not there when the
 // function times out, it kills the handler after the grace (docs/host.md, "Function timeout").
 func (i *invoker) exchange(
 	ctx context.Context, proc *process, id string, inv invocation, log zerolog.Logger,
-) ([]string, error) {
+) (result, error) {
 	begin := time.Now()
 	if i.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, i.timeout+i.grace)
 		defer cancel()
 	}
-	lines, err := i.post(ctx, id, inv)
+	answered, err := i.post(ctx, id, inv)
 	if errors.Is(err, errNoResult) {
 		log.Warn().Int64("function_timeout", logs.Millis(i.timeout)).
 			Msg(err.Error() + ": the host waits until functionTimeout")
@@ -99,17 +113,17 @@ func (i *invoker) exchange(
 		log.Error().Int64("function_timeout", logs.Millis(i.timeout)).
 			Msg("function timed out: killing and restarting the handler")
 		i.handler.replace(proc)
-		return nil, fmt.Errorf("timed out after %v (functionTimeout)", i.timeout)
+		return result{}, fmt.Errorf("timed out after %v (functionTimeout)", i.timeout)
 	}
-	return lines, err
+	return answered, err
 }
 
 // post sends one invocation, chunked as in Azure (docs/host.md, "Invocation request").
-func (i *invoker) post(ctx context.Context, id string, inv invocation) ([]string, error) {
+func (i *invoker) post(ctx context.Context, id string, inv invocation) (result, error) {
 	address := i.handler.address + "/" + url.PathEscape(inv.function)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(inv.body))
 	if err != nil {
-		return nil, fmt.Errorf("invoke %s: %w", inv.function, err)
+		return result{}, fmt.Errorf("invoke %s: %w", inv.function, err)
 	}
 	request.ContentLength = -1
 	request.Header.Set("Content-Type", "application/json; charset=utf-8")
@@ -119,42 +133,38 @@ func (i *invoker) post(ctx context.Context, id string, inv invocation) ([]string
 
 	response, err := i.handler.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("handler did not answer: %w", err)
+		return result{}, fmt.Errorf("handler did not answer: %w", err)
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("handler broke off its answer: %w", err)
+		return result{}, fmt.Errorf("handler broke off its answer: %w", err)
 	}
 	return judge(response.StatusCode, response.Header.Get("Content-Type"), answer)
 }
 
-// judge returns the log lines of an answer, or why the invocation failed (docs/host.md, "Answers"). No error contains
+// judge returns what an answer says, or why the invocation failed (docs/host.md, "Answers"). No error contains
 // anything of the body.
-func judge(status int, contentType string, body []byte) (lines []string, err error) {
+func judge(status int, contentType string, body []byte) (answered result, err error) {
 	if status < 200 || status > 299 {
-		return nil, fmt.Errorf("handler answered %d %s", status, http.StatusText(status))
+		return answered, fmt.Errorf("handler answered %d %s", status, http.StatusText(status))
 	}
 	if len(body) == 0 {
-		return nil, errNoResult
+		return answered, errNoResult
 	}
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if err != nil || mediaType != "application/json" && mediaType != "text/json" {
-		return nil, fmt.Errorf("handler answered %d with media type %q: the host reads application/json only",
+		return answered, fmt.Errorf("handler answered %d with media type %q: the host reads application/json only",
 			status, contentType)
 	}
 	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff")))
 	if len(body) == 0 || string(body) == "null" {
-		return nil, errNoResult
-	}
-	var result struct {
-		Outputs map[string]json.RawMessage
-		Logs    []string
+		return answered, errNoResult
 	}
 	// The real host ignores what follows the object; a handler must not rely on that.
-	if json.Unmarshal(body, &result) != nil {
-		return nil, errors.New("handler answered with JSON other than an object with the object Outputs " +
+	if json.Unmarshal(body, &answered) != nil {
+		return result{}, errors.New("handler answered with JSON other than an object with the object Outputs " +
 			"and the strings Logs")
 	}
-	return result.Logs, nil
+	return answered, nil
 }

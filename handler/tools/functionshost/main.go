@@ -1,12 +1,12 @@
 // Functionshost is a local stand-in for the Azure Functions host, for development and tests only. It runs one app
-// folder on one machine: `go run ./handler/tools/functionshost -app dist`. It has no keys, no scale controller, no
-// output bindings and no triggers other than queues and timers.
+// folder on one machine: `go run ./handler/tools/functionshost -app dist`. It has no scale controller, no triggers
+// other than queues, timers and the posts of routes, and no output bindings other than the answers to these.
 //
-// It starts the custom handler of host.json as a process, listens to the queues and runs the timers of the
-// function.json files, as `func start` does. It behaves as docs/host.md says, and like the newest host where versions
-// differ. It is a Development host, and tells the handler so, unless AZURE_FUNCTIONS_ENVIRONMENT says otherwise. Its
-// settings are those of the environment and of local.settings.json. It passes on the output of the handler, and shows
-// the log on a terminal as `async-caller log` does.
+// It starts the custom handler of host.json as a process, listens to the queues, runs the timers and serves the HTTP
+// functions of the function.json files, as `func start` does. It behaves as docs/host.md says, and like the newest host
+// where versions differ. It is a Development host, and tells the handler so, unless AZURE_FUNCTIONS_ENVIRONMENT says
+// otherwise. Its settings are those of the environment and of local.settings.json. It passes on the output of the
+// handler, and shows the log on a terminal as `async-caller log` does.
 //
 // It stops as the Functions host does: after SIGTERM it waits at most 10 s for calls in progress, and never kills a
 // handler that still makes calls. Ctrl-C reaches the handler too, which interrupts and reschedules its calls.
@@ -23,6 +23,8 @@
 //     and cuts off a poll in progress, whose messages are then invisible until their lease ends.
 //   - A write to a poison queue does not wake the function that reads this queue.
 //   - In text mode, the content of a message does not overwrite its metadata.
+//   - Of the HTTP functions it serves those that `async-caller routes sync` makes, at that route below /api, whatever
+//     function.json says. Their key is that of -key, and there is no master key.
 //   - %NAME% in the arguments of the handler is refused.
 //   - Schedules start afresh with the host, in UTC, and a time that passes during an invocation is skipped. No
 //     invocation has a ScheduleStatus, and two of these hosts invoke a timer function twice. Intervals are refused.
@@ -71,6 +73,8 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	flags.DurationVar(&o.Lease, "lease", defaultLease, "`duration` that a message stays invisible during an invocation")
 	flags.IntVar(&o.MaxHandlerErrors, "max-handler-errors", defaultHandlerErrors,
 		"crashes of the handler, at most 30 minutes apart, that stop the host; -1 for no limit")
+	flags.StringVar(&o.HTTPAddress, "http", "127.0.0.1:7071", "`address` of HTTP functions, if the app has any")
+	flags.StringVar(&o.Key, "key", "", "their function `key`; without one, everybody may post, as under func start")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return exitDone

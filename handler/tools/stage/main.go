@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,7 +125,7 @@ func stage(project, dist string) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = functionapp.SyncRoutes(dist, slices.Sorted(maps.Keys(routes)))
+	_, _, err = functionapp.SyncRoutes(dist, routes.Queues(), routes.Posts())
 	return err
 }
 

@@ -216,7 +216,7 @@ func (h *hosting) serve(ctx context.Context, p *process, c programinstance.Confi
 	defer lines.Close()
 	i := programinstance.Open(ctx, c, log)
 	defer i.Close() //nolint:contextcheck // after the last delivery
-	handler := ingress.Handler(c.App.Functions.Functions, i.Tasks, i.Deliverer, log)
+	handler := ingress.Handler(c.App.Functions.Functions, i.Tasks, i.Posts(), i.Deliverer, log)
 	var serving sync.WaitGroup
 	h.mu.Lock()
 	if ctx.Err() == nil {

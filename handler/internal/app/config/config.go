@@ -394,6 +394,7 @@ func LoadApp(dir string, environ []string, getenv func(string) string) (Settings
 	parseRoutes := func(content []byte) (route.Routes, error) { return route.Parse(content, settings.checkEnvelope) }
 	routes, routesErr := readFile(dir, RoutesFile, expanding(vars, RoutesFile, parseRoutes))
 	settings.Routes, settings.invalidRoutes = routes, routesErr != nil
+	routesErr = errors.Join(routesErr, settings.checkKept())
 	settings.Variables = vars.used()
 	return settings, errors.Join(policiesErr, err, profilesErr, routesErr)
 }
@@ -427,14 +428,30 @@ func (s Settings) checkEnvelope(e *envelope.Envelope) error {
 	return err
 }
 
+// checkKept returns the headers of posts that would replace headers of targets.json, which may be credentials.
+func (s Settings) checkKept() error {
+	var problems []error
+	for _, name := range s.Routes.Posts() {
+		r := s.Routes[name]
+		in := s.Rules.OpenRouted(r, route.Arrival{MessageID: "sample"}, 0, storage.MaxTextBytes, time.Now())
+		for _, header := range r.Kept {
+			if _, isSet := in.Profile.Headers[header]; isSet {
+				problems = append(problems, fmt.Errorf("%s: %q: keepHeaders: %s sets %s for the target: "+
+					"remove it from one of them", RoutesFile, name, TargetsFile, header))
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
 // LoadRoutes reads routes.json from the app folder without the settings, because the app may have others; see
 // [route.Parse]. The error has one line per problem; each names the file, the queue and the member.
 func LoadRoutes(dir string) (route.Routes, error) {
 	return readFile(dir, RoutesFile, func(content []byte) (route.Routes, error) { return route.Parse(content, nil) })
 }
 
-// CheckRoutes returns why the queues of routes and the functions that read them do not belong together. Each route has
-// one function, which [functionapp.SyncRoutes] makes. An invalid routes.json has to be corrected first.
+// CheckRoutes returns why routes and their functions do not belong together. [functionapp.SyncRoutes] makes the
+// functions that a route needs. An invalid routes.json has to be corrected first.
 func (s Settings) CheckRoutes(app *functionapp.App) error {
 	if s.invalidRoutes {
 		return nil
@@ -444,9 +461,9 @@ func (s Settings) CheckRoutes(app *functionapp.App) error {
 	present := slices.Clone(app.Disabled)
 	for _, f := range app.Functions {
 		present = append(present, f.Name)
-		_, hasRoute := s.Routes[f.Queue]
+		to, hasRoute := s.Routes[f.Queue]
 		switch {
-		case f.IsRouted() && (!hasRoute || f.Name != functionapp.RouteFunction(f.Queue)):
+		case f.IsRouted() && (!hasRoute || to.HTTPOnly || f.Name != functionapp.RouteFunction(f.Queue)):
 			problems = append(problems, fmt.Errorf("function %s is for a route, but %s has none of this name for its "+
 				"queue %s: add the route, or %s", f.Name, RoutesFile, f.Queue, advice))
 		case f.IsRouted() && f.DataType != functionapp.DataBinary:
@@ -457,11 +474,24 @@ func (s Settings) CheckRoutes(app *functionapp.App) error {
 				"delete its folder, or give the route another queue", RoutesFile, f.Queue, f.Name))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Routes)) {
-		if !slices.Contains(present, functionapp.RouteFunction(name)) {
-			problems = append(problems, fmt.Errorf("%s: %q: there is no function %s to read the queue: %s",
-				RoutesFile, name, functionapp.RouteFunction(name), advice))
+	for _, p := range app.Posts {
+		present = append(present, p.Name)
+		if !s.Routes[p.Queue].HTTP || p.Name != functionapp.PostFunction(p.Queue) {
+			problems = append(problems, fmt.Errorf(`function %s is for posts, but %s has no route of this name with `+
+				`"http": true: add the route, or %s`, p.Name, RoutesFile, advice))
 		}
+	}
+	need := func(name, function, purpose string) {
+		if !slices.Contains(present, function) {
+			problems = append(problems, fmt.Errorf("%s: %q: there is no function %s to %s: %s",
+				RoutesFile, name, function, purpose, advice))
+		}
+	}
+	for _, name := range s.Routes.Queues() {
+		need(name, functionapp.RouteFunction(name), "read the queue")
+	}
+	for _, name := range s.Routes.Posts() {
+		need(name, functionapp.PostFunction(name), "take posts")
 	}
 	return errors.Join(problems...)
 }

@@ -27,6 +27,13 @@ func TestCheckRoutes(t *testing.T) {
 		missing  = "no function AC-route-orders-in to read the queue: run"
 		metadata = `{"orders-in": {"url": "http://169.254.169.254/"}}`
 	)
+	const (
+		posts   = `{"orders-in": {"url": "https://shop.example/", "http": true, "queue": false}}`
+		both    = `{"orders-in": {"url": "https://shop.example/", "http": true, "keepHeaders": ["X-Sign"]}}`
+		in      = "AC-in-orders-in"
+		trigger = `{"bindings": [{"type": "httpTrigger", "direction": "in", "name": "req", "authLevel": "anonymous"},
+			{"type": "http", "direction": "out", "name": "res"}]}`
+	)
 	for test, row := range map[string]struct {
 		routes    string
 		functions functions
@@ -49,8 +56,16 @@ func TestCheckRoutes(t *testing.T) {
 		"invalid": {
 			`{"orders-in": {}}`, functions{name: orders}, []string{`routes.json: "orders-in": url: is missing`},
 		},
-		"refused": {metadata, functions{name: orders}, []string{`routes.json: "orders-in": url: `}},
-		"project": {routes, functions{"functions/AC-standard": orders, "AC-standard": ""}, nil},
+		"refused":      {metadata, functions{name: orders}, []string{`routes.json: "orders-in": url: `}},
+		"posts":        {posts, functions{in: trigger}, nil},
+		"posts_too":    {both, functions{in: trigger, name: orders}, nil},
+		"no_posts":     {both, functions{name: orders}, []string{"no function AC-in-orders-in to take posts: run"}},
+		"posts_of_one": {routes, functions{in: trigger, name: orders}, []string{in + " is for posts, but"}},
+		"posts_case": {
+			posts, functions{"AC-in-Orders-in": trigger}, []string{"AC-in-Orders-in is for posts", "no function " + in},
+		},
+		"only_posts": {posts, functions{in: trigger, name: orders}, []string{"has none of this name for"}},
+		"project":    {routes, functions{"functions/AC-standard": orders, "AC-standard": ""}, nil},
 	} {
 		t.Run(test, func(t *testing.T) {
 			dir := t.TempDir()
@@ -83,5 +98,18 @@ func TestCheckRoutes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestKeptHeaders: a header of a post cannot replace one of targets.json.
+func TestKeptHeaders(t *testing.T) {
+	dir := t.TempDir()
+	mustWrite(t, dir, config.RoutesFile,
+		`{"orders-in": {"url": "https://shop.example/", "http": true, "keepHeaders": ["X-Sign", "X-Api-Key"]}}`)
+	mustWrite(t, dir, config.TargetsFile, `{"shop.example": {"headers": {"x-api-key": "$SHOP_KEY"}}}`)
+	_, err := config.LoadApp(dir, nil, func(string) string { return "secret" })
+	want := `routes.json: "orders-in": keepHeaders: targets.json sets X-Api-Key for the target`
+	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "X-Sign") {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }

@@ -3,7 +3,25 @@ package functionapp_test
 import (
 	"strings"
 	"testing"
+
+	"asynccaller/handler/internal/app/functionapp"
 )
+
+// TestCheckForgeryOfPosts: the functions for posts are HTTP functions, too.
+func TestCheckForgeryOfPosts(t *testing.T) {
+	dir := app(nil).write(t)
+	if _, _, err := functionapp.SyncRoutes(dir, nil, []string{"orders-in"}); err != nil {
+		t.Fatal(err)
+	}
+	for setting, isProblem := range map[string]bool{"false": false, "true": true} {
+		loaded, err := functionapp.Load(dir, []string{
+			"AzureFunctionsJobHost__customHandler__enableForwardingHttpRequest=" + setting,
+		})
+		if err != nil || (loaded.CheckForgery() != nil) != isProblem {
+			t.Errorf("%s: %v, %v", setting, loaded.CheckForgery(), err)
+		}
+	}
+}
 
 // TestCheckForgery: an HTTP function and a setting with which the host passes its requests on as they are exclude each
 // other.

@@ -33,10 +33,25 @@ const routePrefix = "AC-route-"
 // RouteFunction returns the name of the function for the route of a queue.
 func RouteFunction(queue string) string { return routePrefix + queue }
 
-// isRouteName reports whether a function is one of a route, in any case, as hosts compare names.
+// isRouteName reports whether a function reads the queue of a route, in any case, as hosts compare names.
 func isRouteName(name string) bool {
-	return len(name) >= len(routePrefix) && strings.EqualFold(name[:len(routePrefix)], routePrefix)
+	_, isRoute := cutPrefixFold(name, routePrefix)
+	return isRoute
 }
+
+// cutPrefixFold is like strings.CutPrefix, in any case.
+func cutPrefixFold(name, prefix string) (rest string, found bool) {
+	if len(name) < len(prefix) || !strings.EqualFold(name[:len(prefix)], prefix) {
+		return name, false
+	}
+	return name[len(prefix):], true
+}
+
+// postPrefix begins the names of the functions that take posts for routes; the rest is the queue.
+const postPrefix = "AC-in-"
+
+// PostFunction returns the name of the function that takes posts for the route of a queue.
+func PostFunction(queue string) string { return postPrefix + queue }
 
 // App is a valid app folder.
 type App struct {
@@ -47,6 +62,8 @@ type App struct {
 	Functions []Function
 	// Timers are the timer-trigger functions, ordered by name; names are unique among all functions.
 	Timers []Timer
+	// Posts are the HTTP functions of routes, ordered by name; names are unique among all functions.
+	Posts []Post
 	// Disabled are the names of the functions whose function.json disables them. They are in no other list.
 	Disabled []string
 	// Unserved are the functions with other triggers, ordered by name. The handler does not serve them.
@@ -67,6 +84,9 @@ func (a *App) CheckForgery() error {
 		if strings.EqualFold(f.Trigger, httpTrigger) {
 			files = append(files, path.Join(f.Name, fileName))
 		}
+	}
+	for _, p := range a.Posts {
+		files = append(files, path.Join(p.Name, fileName))
 	}
 	if len(files) == 0 || len(a.Host.Forwarding) == 0 {
 		return nil
@@ -109,6 +129,9 @@ func (a *App) Names() (names []string) {
 	for _, t := range a.Timers {
 		names = append(names, t.Name)
 	}
+	for _, p := range a.Posts {
+		names = append(names, p.Name)
+	}
 	return names
 }
 
@@ -127,6 +150,8 @@ type Host struct {
 	AllowList []string
 	// Forwarding are the members with which the host passes requests of HTTP functions to the handler as they are.
 	Forwarding []string
+	// MaxRequests is `extensions.http.maxConcurrentRequests`; 0 or less means any number.
+	MaxRequests int
 }
 
 // QueueOptions is host.json `extensions.queues`, with the host's defaults for missing members.
@@ -185,6 +210,18 @@ type Function struct {
 // mistake in that file never makes an envelope of what a sender writes there.
 func (f Function) IsRouted() bool { return isRouteName(f.Name) }
 
+// Post is an HTTP function that takes posts for a route: one folder with a function.json.
+type Post struct {
+	// Name is the folder's name, and the path of the host's POST.
+	Name string
+	// Binding is the trigger's binding name: the member of Data that holds the post. Output is that of the answer.
+	Binding, Output string
+	// Queue is that of the route, in the case of the name.
+	Queue string
+	// AuthLevel says, as written, which key the host demands.
+	AuthLevel string
+}
+
 // Timer is a timer-trigger function: one folder with a function.json.
 type Timer struct {
 	// Name is the folder's name, and the path of the host's POST.
@@ -202,6 +239,9 @@ type Timer struct {
 
 // noTimerRetry explains why a timer function has no retry policy.
 const noTimerRetry = "remove it: the host repeats a failed run at its next time"
+
+// noPostRetry explains why an HTTP function has no retry policy.
+const noPostRetry = "remove it: the sender repeats a post"
 
 // The names that the host accepts (docs/host.md, "App folder").
 var (
@@ -307,6 +347,8 @@ type binding struct {
 	// For a timer trigger. UseMonitor only says whether the real host stores the schedule's state.
 	Schedule     string
 	RunOnStartup any
+	// For an HTTP trigger.
+	AuthLevel string
 }
 
 // readFunctions adds the functions in the order of their names. It adds none that has a problem.
@@ -346,6 +388,25 @@ func (a *App) addFunction(root fs.FS, file string, environ []string) (found prob
 		if len(found) == 0 {
 			a.Timers = append(a.Timers, timer)
 		}
+	case strings.ToLower(httpTrigger):
+		queue, isPost := cutPrefixFold(name, postPrefix)
+		if !isPost {
+			a.Unserved = append(a.Unserved, Unserved{name, trigger.Type})
+			break
+		}
+		found.checkCommon(name, trigger.Name, "req", content.Retry, noPostRetry)
+		post := Post{Name: name, Binding: trigger.Name, Queue: queue, AuthLevel: trigger.AuthLevel}
+		for _, b := range content.Bindings {
+			if strings.EqualFold(b.Type, "http") {
+				post.Output = b.Name
+			}
+		}
+		if post.Output == "" {
+			found.add("bindings: the output of type http is missing: without it, the host has no answer for a sender")
+		}
+		if len(found) == 0 {
+			a.Posts = append(a.Posts, post)
+		}
 	default:
 		a.Unserved = append(a.Unserved, Unserved{name, trigger.Type})
 	}
@@ -364,7 +425,7 @@ func readTrigger(root fs.FS, file string) (content functionJSON, trigger binding
 	if disabled, _ := content.Disabled.(bool); disabled {
 		return content, trigger, nil
 	}
-	triggers := slices.DeleteFunc(content.Bindings,
+	triggers := slices.DeleteFunc(slices.Clone(content.Bindings),
 		func(b binding) bool { return !strings.HasSuffix(strings.ToLower(b.Type), "trigger") })
 	if len(triggers) != 1 {
 		return content, trigger, fmt.Errorf("it has %d triggers: the host wants exactly one", len(triggers))

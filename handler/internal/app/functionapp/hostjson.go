@@ -218,6 +218,7 @@ func (h *hostJSON) host() Host {
 	if h.text("functionTimeout") != "-1" {
 		timeout = h.timeSpan("functionTimeout", defaultFunctionTimeout, time.Second, 365*24*time.Hour)
 	}
+	requests, _ := strconv.Atoi(h.text("extensions.http.maxConcurrentRequests")) // the host checks it
 	return Host{
 		FunctionTimeout: timeout,
 		Queues:          h.queueOptions(),
@@ -229,7 +230,7 @@ func (h *hostJSON) host() Host {
 		},
 		BundleID:   h.text("extensionBundle.id"),
 		AllowList:  h.allowList(),
-		Forwarding: h.forwarding(),
+		Forwarding: h.forwarding(), MaxRequests: requests,
 	}
 }
 

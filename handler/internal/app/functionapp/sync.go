@@ -13,11 +13,18 @@ import (
 	"asynccaller/handler/internal/plain/bom"
 )
 
-// SyncRoutes makes the functions of the routes of these queues in an app folder, and removes those of other queues. It
-// returns their names. It changes nothing if the folder of such a function has anything else than it writes. After an
-// error, or if it is interrupted, it can be called again; until then start-up reports the difference.
-func SyncRoutes(dir string, queues []string) (made, removed []string, err error) {
-	var stale, complete []string
+// SyncRoutes makes the functions of routes in an app folder, those that read these queues and those that take posts,
+// and removes those of other routes. It returns their names. It changes nothing if the folder of such a function has
+// anything else than it writes. After an error, or if it is interrupted, it can be called again; until then start-up
+// reports the difference.
+func SyncRoutes(dir string, queues, posts []string) (made, removed []string, err error) {
+	var wanted, stale, complete []string
+	for _, queue := range queues {
+		wanted = append(wanted, RouteFunction(queue))
+	}
+	for _, queue := range posts {
+		wanted = append(wanted, PostFunction(queue))
+	}
 	var found problems
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -25,15 +32,14 @@ func SyncRoutes(dir string, queues []string) (made, removed []string, err error)
 	}
 	for _, entry := range entries {
 		name := entry.Name()
-		if !isRouteName(name) {
+		if _, isPost := cutPrefixFold(name, postPrefix); !isPost && !isRouteName(name) {
 			continue
 		}
-		queue := name[len(routePrefix):]
-		isComplete, err := checkWritten(os.DirFS(dir), entry, queue)
+		isComplete, err := checkWritten(os.DirFS(dir), entry)
 		switch {
 		case err != nil:
 			found.add("%w", err)
-		case !slices.Contains(queues, queue):
+		case !slices.Contains(wanted, name):
 			stale = append(stale, name)
 		case isComplete:
 			complete = append(complete, name)
@@ -42,12 +48,12 @@ func SyncRoutes(dir string, queues []string) (made, removed []string, err error)
 	if len(found) > 0 {
 		return nil, nil, errors.Join(found...)
 	}
-	for _, queue := range queues {
-		name := RouteFunction(queue)
+	for _, name := range wanted {
 		if slices.Contains(complete, name) {
 			continue
 		}
-		err := writeRoute(filepath.Join(dir, name), queue)
+		content, _ := routeFile(name)
+		err := writeRoute(filepath.Join(dir, name), content)
 		if err != nil {
 			return made, nil, err
 		}
@@ -65,11 +71,12 @@ func SyncRoutes(dir string, queues []string) (made, removed []string, err error)
 
 // checkWritten reports whether the function of a route is complete. It returns an error if its folder has anything else
 // than SyncRoutes writes. An interrupted run can leave an empty folder, or the beginning of the file.
-func checkWritten(root fs.FS, entry fs.DirEntry, queue string) (isComplete bool, err error) {
+func checkWritten(root fs.FS, entry fs.DirEntry) (isComplete bool, err error) {
 	name := entry.Name()
 	other := fmt.Errorf("%s is not a folder as `async-caller routes sync` writes it: "+
 		"move it away or delete it, and run the command again", name)
-	if !entry.IsDir() || name != RouteFunction(queue) {
+	want, isKnown := routeFile(name)
+	if !entry.IsDir() || !isKnown {
 		return false, other
 	}
 	var content []byte
@@ -83,7 +90,6 @@ func checkWritten(root fs.FS, entry fs.DirEntry, queue string) (isComplete bool,
 	if err == nil {
 		content, err = bom.Text(content)
 	}
-	want := QueueFile(queue)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // another run removes it at this moment
 		return false, nil
@@ -93,13 +99,22 @@ func checkWritten(root fs.FS, entry fs.DirEntry, queue string) (isComplete bool,
 	return string(content) == want, err
 }
 
-func writeRoute(folder, queue string) error {
+// routeFile returns the function.json of the function of a route. It returns false for any other name.
+func routeFile(name string) (content string, isKnown bool) {
+	if queue, reads := strings.CutPrefix(name, routePrefix); reads {
+		return QueueFile(queue), true
+	}
+	queue, takesPosts := strings.CutPrefix(name, postPrefix)
+	return postFile(queue), takesPosts
+}
+
+func writeRoute(folder, content string) error {
 	err := os.MkdirAll(folder, 0o755) //nolint:gosec // the host may run as another user
 	if err != nil {
 		return err
 	}
 	//nolint:gosec // the same
-	return os.WriteFile(filepath.Join(folder, fileName), []byte(QueueFile(queue)), 0o644)
+	return os.WriteFile(filepath.Join(folder, fileName), []byte(content), 0o644)
 }
 
 // removeRoute removes no file that has come since the folder was checked. Another run may remove the same.
@@ -124,6 +139,29 @@ func QueueFile(queue string) string {
       "queueName": "%s",
       "connection": "AzureWebJobsStorage",
       "dataType": "binary"
+    }
+  ]
+}
+`, queue)
+}
+
+// postFile returns the function.json of the function that takes posts for the route of a queue. Only its keys, the
+// app's and the master key can invoke it.
+func postFile(queue string) string {
+	return fmt.Sprintf(`{
+  "bindings": [
+    {
+      "type": "httpTrigger",
+      "direction": "in",
+      "name": "req",
+      "authLevel": "function",
+      "methods": ["post"],
+      "route": "in/%s"
+    },
+    {
+      "type": "http",
+      "direction": "out",
+      "name": "res"
     }
   ]
 }

@@ -21,7 +21,7 @@ func TestSyncedByTwo(t *testing.T) {
 		var runs sync.WaitGroup
 		for range 2 {
 			runs.Go(func() {
-				if _, _, err := functionapp.SyncRoutes(dir, queues); err != nil {
+				if _, _, err := functionapp.SyncRoutes(dir, queues, nil); err != nil {
 					t.Error(err)
 				}
 			})

@@ -86,7 +86,7 @@ func TestSyncRoutes(t *testing.T) {
 				}
 			}
 			want := tree(t, dir)
-			made, removed, err := functionapp.SyncRoutes(dir, row.queues)
+			made, removed, err := functionapp.SyncRoutes(dir, row.queues, nil)
 			if row.want == "" && err != nil {
 				t.Fatal(err)
 			}
@@ -109,11 +109,32 @@ func TestSyncRoutes(t *testing.T) {
 	}
 }
 
+// TestSyncPosts: a route that takes posts has a function for them, until it takes none.
+func TestSyncPosts(t *testing.T) {
+	dir := app(nil).write(t)
+	const name = "AC-in-orders-in"
+	made, _, err := functionapp.SyncRoutes(dir, []string{"returns"}, []string{"orders-in"})
+	if err != nil || !slices.Equal(made, []string{"AC-route-returns", name}) {
+		t.Fatalf("made %q, %v", made, err)
+	}
+	loaded, err := functionapp.Load(dir, nil)
+	want := functionapp.Post{
+		Name: name, Binding: "req", Output: "res", Queue: "orders-in", AuthLevel: "function",
+	}
+	if err != nil || len(loaded.Unserved) > 0 || !slices.Equal(loaded.Posts, []functionapp.Post{want}) {
+		t.Errorf("loaded %+v, %v", loaded.Posts, err)
+	}
+	made, removed, err := functionapp.SyncRoutes(dir, []string{"orders-in", "returns"}, nil)
+	if err != nil || !slices.Equal(made, []string{"AC-route-orders-in"}) || !slices.Equal(removed, []string{name}) {
+		t.Errorf("made %q, removed %q, %v", made, removed, err)
+	}
+}
+
 // TestSyncedFunctionLoads: what SyncRoutes makes is a function of a route.
 func TestSyncedFunctionLoads(t *testing.T) {
 	longest := strings.Repeat("q", 56)
 	dir := app(nil).write(t)
-	if _, _, err := functionapp.SyncRoutes(dir, []string{longest}); err != nil {
+	if _, _, err := functionapp.SyncRoutes(dir, []string{longest}, nil); err != nil {
 		t.Fatal(err)
 	}
 	loaded, err := functionapp.Load(dir, nil)
@@ -131,9 +152,9 @@ func TestSyncedFunctionLoads(t *testing.T) {
 // TestSyncStopsAtAFailure: the names of what was done come with the error, and another run does the rest.
 func TestSyncStopsAtAFailure(t *testing.T) {
 	dir := app(nil).write(t)
-	made, _, err := functionapp.SyncRoutes(dir, []string{"a", strings.Repeat("b", 300), "c"})
+	made, _, err := functionapp.SyncRoutes(dir, []string{"a", strings.Repeat("b", 300), "c"}, nil)
 	wantProblem(t, err, "AC-route-bbb")
-	again, _, err := functionapp.SyncRoutes(dir, []string{"a", "c"})
+	again, _, err := functionapp.SyncRoutes(dir, []string{"a", "c"}, nil)
 	if !slices.Equal(made, []string{"AC-route-a"}) || !slices.Equal(again, []string{"AC-route-c"}) || err != nil {
 		t.Errorf("made %q, then %q, %v", made, again, err)
 	}

@@ -106,7 +106,7 @@ func newApp(tb testing.TB, called delivery.Caller) *app {
 		Name: function, Binding: "msg", Queue: mainQueue,
 		DataType: functionapp.DataBinary,
 	}}
-	a.Handler = ingress.Handler(functions, nil, a, log)
+	a.Handler = ingress.Handler(functions, nil, a.posts(tb), a, log)
 	return a
 }
 

@@ -41,13 +41,13 @@ type Deliverer interface {
 	Deliver(ctx context.Context, m delivery.Message) *delivery.Result
 }
 
-// Handler returns the handler of the host's requests: GET / at once, and POST /<name> for each function and each
-// task, whose names are those of their functions in exactly that case. Tasks may be nil; no task may have the
-// name of a function. The body of every answer is a JSON object, because the host waits until functionTimeout after a
+// Handler returns the handler of the host's requests: GET / at once, and POST /<name> for each function, each task and
+// each function for posts, whose names are those of their functions in exactly that case. Tasks may be nil; no two may
+// have the same name. The body of every answer is a JSON object, because the host waits until functionTimeout after a
 // 2xx answer without one (docs/host.md, "Answers"). It never has the member Logs: the host would log the outcome a
 // second time, without the log's fields.
 func Handler(
-	functions []functionapp.Function, tasks map[string]Task, deliverer Deliverer, log zerolog.Logger,
+	functions []functionapp.Function, tasks map[string]Task, posts Posts, deliverer Deliverer, log zerolog.Logger,
 ) http.Handler {
 	router := chi.NewRouter()
 	router.Get("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -58,6 +58,10 @@ func Handler(
 	}
 	for name, task := range tasks {
 		router.Post("/"+name, taskHandler(name, task, log))
+	}
+	served := newPostServer(posts, log)
+	for _, f := range posts.Functions {
+		router.Post("/"+f.Name, served.handler(f))
 	}
 	router.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		log.Warn().Str("path", r.URL.Path[:min(len(r.URL.Path), maxPathBytes)]).
@@ -144,6 +148,8 @@ type answer struct {
 	code   int
 	Status string `json:"status,omitempty"`
 	Error  string `json:"error,omitempty"`
+	// Outputs are the answers of an HTTP function to its client, by the names of their bindings.
+	Outputs map[string]*output `json:",omitempty"`
 }
 
 func (a answer) write(w http.ResponseWriter) {

@@ -34,7 +34,8 @@ func newTaskApp(tb testing.TB, task ingress.Task) *app {
 		Name: function, Binding: "msg", Queue: mainQueue,
 		DataType: functionapp.DataBinary,
 	}}
-	a.Handler = ingress.Handler(functions, map[string]ingress.Task{taskName: task}, a, zerolog.New(a.log))
+	tasks := map[string]ingress.Task{taskName: task}
+	a.Handler = ingress.Handler(functions, tasks, ingress.Posts{}, a, zerolog.New(a.log))
 	return a
 }
 

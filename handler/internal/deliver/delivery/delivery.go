@@ -122,6 +122,8 @@ type Deliverer struct {
 	// ordinary one takes microseconds. Those that wait to be composed have only one before them that is parsed, so few
 	// of them wait.
 	parsing, working sync.Mutex
+	// posting is held while a post becomes an envelope. It is another one, so that posts do not delay messages.
+	posting sync.Mutex
 }
 
 // Deliver takes a message from its arrival to the point where the host may delete it. It does not stop when ctx is

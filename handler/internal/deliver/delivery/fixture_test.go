@@ -172,7 +172,7 @@ func setup(t *testing.T, called *target) *bench {
 			Name: functionOf(queue), Binding: "message", Queue: queue, DataType: functionapp.DataBinary,
 		})
 	}
-	b.handler = ingress.Handler(functions, nil, b, b.Log)
+	b.handler = ingress.Handler(functions, nil, ingress.Posts{}, b, b.Log)
 	return b
 }
 

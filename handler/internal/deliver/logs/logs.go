@@ -69,6 +69,9 @@ const (
 	// Certificate is the name of a client certificate, and CertificateDays the whole days until it ends.
 	Certificate     = "certificate"
 	CertificateDays = "certificate_days"
+	// Key is the name of the key with which a sender has posted, and Posts the number of posts that a line is about.
+	Key   = "key"
+	Posts = "posts"
 	// Dropped is the number of lines that are missing before this one.
 	Dropped = "dropped"
 )

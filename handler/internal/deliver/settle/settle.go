@@ -110,6 +110,34 @@ func (s *Settler) put(ctx context.Context, w decision.Write) (put storage.Messag
 	return put, tries, err
 }
 
+// acceptTimeout is how long the first message of a call is tried to be written, while its sender waits.
+const acceptTimeout = 4 * time.Second
+
+// errNoAnswer means that storage may have written a message twice.
+var errNoAnswer = errors.New("two writes got no answer")
+
+// Accept writes the first message of a call, visible at once, and returns when storage has acknowledged it. It tries
+// for at most 4 s, and repeats only once a write whose answer was lost: a second message is better than a sender who
+// gives up, and enough. After an error, the message may nevertheless be on the queue.
+func (s *Settler) Accept(ctx context.Context, queue string, content []byte) (put storage.Message, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acceptTimeout)
+	defer cancel()
+	lost := 0
+	err = storage.Persist(ctx, acceptTimeout/2, func(ctx context.Context) error {
+		return s.inTurn(ctx, func() (err error) {
+			put, err = storage.PutCreating(ctx, s.store, queue, storage.Item{Text: s.encoding.Encode(content)})
+			if err != nil && !storage.ExcludesWrite(err) {
+				lost++
+			}
+			if err != nil && lost > 1 {
+				err = fmt.Errorf("%w: %w", errNoAnswer, err)
+			}
+			return err
+		})
+	}, storage.ErrRefused, errNoAnswer)
+	return put, err
+}
+
 // inTurn makes a try when fewer than [storage.MaxConnections] are in progress. If ctx ends before, the try is not made.
 func (s *Settler) inTurn(ctx context.Context, try func() error) error {
 	select {

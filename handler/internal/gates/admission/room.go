@@ -33,7 +33,8 @@ type Room struct {
 	now       func() time.Time
 
 	mu sync.Mutex
-	// slots has the slots taken of each queue function; calls are those of all, and bytes their memory.
+	// slots has the slots taken of each queue function; calls are those of all, and bytes their memory and that of
+	// posts.
 	slots        map[string]int
 	calls, bytes int
 	flow         flow
@@ -61,6 +62,21 @@ func (r *Room) Enter(_ context.Context, due *decision.Due) (decision.Pass, *deci
 	r.bytes += p.bytes
 	r.flow.begin(now)
 	return p, nil
+}
+
+// Take takes memory for something else than a call, unless there is not enough. The caller releases it once.
+func (r *Room) Take(bytes int) (release func(), ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if poolBytes-r.bytes < bytes {
+		return nil, false
+	}
+	r.bytes += bytes
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.bytes -= bytes
+	}, true
 }
 
 func (r *Room) bytesOf(due *decision.Due) int {

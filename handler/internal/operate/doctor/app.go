@@ -35,6 +35,7 @@ func (report Reporter) folder(app *functionapp.App, environ []string) {
 			"correct it and deploy again; delete the folder if the function is not wanted")
 	}
 	report.unserved(app)
+	report.posts(app, environ)
 	for _, timer := range app.Timers {
 		err := timer.CheckSchedule()
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -71,9 +72,19 @@ const toShop = `{"orders-in": {"url": "https://shop.example/orders"}}`
 func (f *folder) routed(routes string) {
 	f.t.Helper()
 	f.write("routes.json", routes)
-	if _, _, err := functionapp.SyncRoutes(f.dir, []string{"orders-in"}); err != nil {
+	if _, _, err := functionapp.SyncRoutes(f.dir, []string{"orders-in"}, nil); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// posted writes routes.json with a route that takes posts, and its function.
+func (f *folder) posted(authLevel string) {
+	f.t.Helper()
+	f.write("routes.json", `{"orders-in": {"url": "https://shop.example/orders", "http": true, "queue": false}}`)
+	if _, _, err := functionapp.SyncRoutes(f.dir, nil, []string{"orders-in"}); err != nil {
+		f.t.Fatal(err)
+	}
+	f.edit("AC-in-orders-in/function.json", `"function"`, strconv.Quote(authLevel))
 }
 
 // edit replaces a text in a file.
@@ -145,6 +156,15 @@ func TestAppFaults(t *testing.T) {
 			func(f *folder) { f.write("Hook/function.json", httpFunction) },
 			Warning, "function", "so their invocations fail: Hook (httpTrigger)",
 			"delete their folders",
+		},
+		"open_posts": {
+			func(f *folder) { f.posted("anonymous") },
+			Broken, "posts", `refuses every post with 401: AC-in-orders-in (authLevel "anonymous")`, `"function"`,
+		},
+		"unbounded_posts": {
+			func(f *folder) { f.posted("function") },
+			Warning, "memory of posts", "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT (want at most 1048576), extensions.http.max",
+			"as the template does",
 		},
 		"other_timer": {
 			func(f *folder) {

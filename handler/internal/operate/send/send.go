@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -155,15 +154,8 @@ func (s *Sender) Send(ctx context.Context, m Message) (Receipt, error) {
 		Queue:       m.Queue,
 		MessageID:   put.ID,
 		Account:     s.Account,
-		PerhapsSent: failed != nil && !excludesWrite(failed),
+		PerhapsSent: failed != nil && !storage.ExcludesWrite(failed),
 	}, failed
-}
-
-// excludesWrite reports whether a failed put has certainly written nothing.
-func excludesWrite(err error) bool {
-	return slices.ContainsFunc([]error{
-		storage.ErrBusy, storage.ErrNotSent, storage.ErrRefused, storage.ErrNoQueue,
-	}, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 // Draft describes a native envelope. Its members are those of docs/envelope.md; zero values are left out.

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,11 +31,12 @@ messages are the bodies of the calls.`,
 func newRoutesSync(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "sync",
-		Short: "Make the function of each route, and remove those without a route",
-		Long: `Write AC-route-QUEUE/function.json in the app folder for each queue of routes.json, and remove these
-folders for other queues. Then deploy the folder again. If such a folder has other files, or another
-function.json, the command names it and changes nothing. In this project's folder, "make build" and
-"make package" make the functions of their app folder.
+		Short: "Make the functions of each route, and remove those without a route",
+		Long: `Write AC-route-QUEUE/function.json in the app folder for each queue of routes.json that is read, and
+AC-in-QUEUE/function.json for each route with "http": true, and remove other such folders. Then deploy
+the folder again. If such a folder has other files, or another function.json, the command names it
+and changes nothing. In this project's folder, "make build" and "make package" make the functions of
+their app folder.
 
 The host creates no queues. The command prints the queues of the routes, and the parameter with
 which deploy/main.bicep makes them. It deletes no queue: the messages on the queue of a route that
@@ -61,8 +60,8 @@ func syncRoutes(env Env, app string) error {
 	if err != nil {
 		return usageError(err)
 	}
-	queues := slices.Sorted(maps.Keys(routes))
-	made, removed, err := functionapp.SyncRoutes(app, queues)
+	queues := routes.Queues()
+	made, removed, err := functionapp.SyncRoutes(app, queues, routes.Posts())
 	list := func(label string, names []string) {
 		terminal.PrintLine(env.out, label, "%s", cmp.Or(strings.Join(names, ", "), "none"))
 	}

@@ -244,6 +244,10 @@ func (o *sendOptions) prepare(a config.App, sender *send.Sender) (message send.M
 			filepath.Join(o.app, config.RoutesFile), nearest.Hint(o.queue, known),
 			cmp.Or(strings.Join(known, ", "), "none"))
 	}
+	if to.HTTPOnly {
+		return message, fmt.Errorf(`--queue: nothing reads %s: its route has "queue": false in %s`, o.queue,
+			filepath.Join(o.app, config.RoutesFile))
+	}
 	content := o.draft.Call.BodyBase64
 	if o.draft.Call.Body != nil {
 		content = []byte(*o.draft.Call.Body)

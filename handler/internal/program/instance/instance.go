@@ -23,6 +23,7 @@ import (
 	"asynccaller/handler/internal/deliver/logs"
 	"asynccaller/handler/internal/deliver/outbound"
 	"asynccaller/handler/internal/deliver/settle"
+	"asynccaller/handler/internal/gates/admission"
 	"asynccaller/handler/internal/gates/credential"
 	"asynccaller/handler/internal/gates/limit"
 	"asynccaller/handler/internal/gates/setting"
@@ -69,6 +70,8 @@ type Instance struct {
 	records     records
 	credentials *credential.Store
 	refusals    *Refusals
+	refused     *ingress.RefusedPosts
+	room        *admission.Room
 	log         zerolog.Logger
 }
 
@@ -97,7 +100,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 	}
 	queues := c.App.Functions.Host.Queues
 	i := &Instance{
-		config: c, client: client, refusals: &Refusals{}, log: log,
+		config: c, client: client, refusals: &Refusals{}, refused: &ingress.RefusedPosts{}, log: log,
 		records:     openRecords(c, log), //nolint:contextcheck // closing ends them, after the last delivery
 		credentials: openCredentials(c, client, log),
 		Deliverer: &delivery.Deliverer{
@@ -113,7 +116,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 			Jitter:    rand.Float64,
 		},
 	}
-	Path{
+	i.room = Path{
 		Guard: c.App.Settings.Guard, NewBatchThreshold: queues.NewBatchThreshold,
 		Settings: i.records.settings, Credentials: i.credentials, Limits: i.records.limits,
 		History: i.records.history, KeepHistory: c.App.Settings.History,
@@ -130,6 +133,7 @@ func Open(stopping context.Context, c Config, log zerolog.Logger) *Instance {
 // Run does what an instance does beside messages and tasks, until ctx ends.
 func (i *Instance) Run(ctx context.Context) {
 	routines := i.config.startBackground(ctx, i.refusals, i.log)
+	routines.Go(func() { i.refused.Run(ctx, i.log) })
 	routines.Go(func() { i.records.settings.Run(ctx) })
 	routines.Go(func() { i.records.sight.Run(ctx) })
 	if i.credentials != nil {
@@ -139,6 +143,15 @@ func (i *Instance) Run(ctx context.Context) {
 		routines.Go(func() { i.records.limits.Check(ctx) })
 	}
 	routines.Wait()
+}
+
+// Posts returns the functions that take posts for routes.
+func (i *Instance) Posts() ingress.Posts {
+	app := i.config.App
+	return ingress.Posts{
+		Functions: app.Functions.Posts, Routes: app.Settings.Routes, Poster: i.Deliverer, Room: i.room,
+		IsHolding: i.config.InHoldMode(), Refused: i.refused,
+	}
 }
 
 // WhyNoCalls returns why the instance makes no calls; empty if it makes them.

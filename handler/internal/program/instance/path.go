@@ -38,8 +38,8 @@ type Path struct {
 	Log              zerolog.Logger
 }
 
-// Connect gives a deliverer its gates and observers, in their order.
-func (p Path) Connect(d *delivery.Deliverer) {
+// Connect gives a deliverer its gates and observers, in their order. It returns the room, which posts take as well.
+func (p Path) Connect(d *delivery.Deliverer) *admission.Room {
 	now := func() time.Time { return d.Now() }
 	room := admission.NewRoom(p.NewBatchThreshold, outbound.CallBytes, now)
 	breakers := admission.NewBreakers(now, p.Log)
@@ -91,4 +91,5 @@ func (p Path) Connect(d *delivery.Deliverer) {
 		d.Observers = append(d.Observers, calls)
 	}
 	d.Observers = append(d.Observers, deliverylog.New(p.Log)) // the line says that all is done
+	return room
 }

@@ -67,7 +67,8 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	defer lines.Close()
 	i := instance.Open(ctx, c.Config, log)
 	defer i.Close() //nolint:contextcheck // after the last delivery
-	server, err := Listen(ctx, c.Port, ingress.Handler(c.App.Functions.Functions, i.Tasks, i.Deliverer, log), log)
+	handler := ingress.Handler(c.App.Functions.Functions, i.Tasks, i.Posts(), i.Deliverer, log)
+	server, err := Listen(ctx, c.Port, handler, log)
 	if err != nil {
 		return err
 	}

@@ -177,6 +177,9 @@ func (w *worker) run(ctx context.Context, interrupt func()) error {
 		w.log.Warn().Str("app", functionapp.LocalName).
 			Msg("the app has no name: set ASYNC_CALLER_APP, because apps of one name count limits together")
 	}
+	for _, p := range w.App.Functions.Posts {
+		w.log.Warn().Str(logs.Function, p.Name).Msg("a worker takes no posts: only the Functions host does")
+	}
 	<-ctx.Done()
 	return w.stop(&sources, interrupt)
 }

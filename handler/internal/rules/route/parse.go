@@ -25,7 +25,8 @@ const (
 )
 
 // Parse reads routes.json. Check returns why the envelope of a route could not be delivered; its errors name members of
-// envelopes. It is nil if the settings of the app are not known: a route that refers to them then has only its queue.
+// envelopes. It is nil if the settings of the app are not known: a route that refers to them then has only its queue,
+// and what its functions depend on.
 // The error joins all problems; each names the queue and the member, and none repeats a header's value.
 func Parse(content []byte, check func(*envelope.Envelope) error) (Routes, error) {
 	if len(content) > maxFileBytes {
@@ -53,26 +54,40 @@ func Parse(content []byte, check func(*envelope.Envelope) error) (Routes, error)
 
 // known are the members of a route.
 var known = []string{
-	"callback", "cloudevents", "contentType", "deadline", "headers", "method", "priority", "retry", "url",
+	"callback", "cloudevents", "contentType", "deadline", "headers", "http", "keepHeaders", "method", "priority",
+	"queue", "retry", "url",
 }
+
+// ofFunctions are the members on which the functions of a route depend. They refer to no variables.
+var ofFunctions = []string{"http", "queue"}
 
 func parseRoute(m strictjson.Member, check func(*envelope.Envelope) error) (r Route, err error) {
 	r = Route{Queue: m.Name, Method: http.MethodPost}
 	err = checkQueue(m.Name)
-	if err != nil || check == nil && variable.IsUsed(m.Value) {
+	if err != nil {
 		return r, err
 	}
 	members, err := m.Object()
 	if err != nil {
 		return r, err
 	}
+	isWhole := check != nil || !variable.IsUsed(m.Value)
 	for _, m := range members {
+		if !isWhole && !slices.Contains(ofFunctions, m.Name) {
+			continue
+		}
 		if err := r.set(m); err != nil {
 			return r, strictjson.In(m.Name, err)
 		}
 	}
+	if !isWhole {
+		return r, r.checkHTTP()
+	}
 	if r.URL == "" {
 		return r, errors.New("url: is missing")
+	}
+	if err := r.checkHTTP(); err != nil {
+		return r, err
 	}
 	r.Successors = envelope.QueueFor(r.priority)
 	return r, r.check(check)
@@ -118,14 +133,27 @@ func (r *Route) set(m strictjson.Member) (err error) {
 	case "priority":
 		r.priority, err = strictjson.Int(m.Value, 1, envelope.Priorities)
 	case "cloudevents":
-		err = json.Unmarshal(m.Value, &r.CloudEvents)
-		if err != nil || strictjson.IsNull(m.Value) {
-			err = errors.New("want true or false")
-		}
+		r.CloudEvents, err = boolean(m)
+	case "http":
+		r.HTTP, err = boolean(m)
+	case "queue":
+		var isRead bool
+		isRead, err = boolean(m)
+		r.HTTPOnly = !isRead
+	case "keepHeaders":
+		r.Kept, err = keptHeaders(m)
 	default:
 		err = fmt.Errorf("is not known%s", nearest.Hint(m.Name, known))
 	}
 	return err
+}
+
+func boolean(m strictjson.Member) (value bool, err error) {
+	err = json.Unmarshal(m.Value, &value)
+	if err != nil || strictjson.IsNull(m.Value) {
+		err = errors.New("want true or false")
+	}
+	return value, err
 }
 
 func headers(m strictjson.Member) ([]strictjson.Member, error) {

@@ -4,6 +4,7 @@
 package route
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -21,6 +22,22 @@ import (
 // Routes are the routes of an app, by queue.
 type Routes map[string]Route
 
+// Queues returns the queues that functions read, in alphabetical order.
+func (r Routes) Queues() []string { return r.names(func(r Route) bool { return !r.HTTPOnly }) }
+
+// Posts returns the queues of the routes to which senders may post, in alphabetical order.
+func (r Routes) Posts() []string { return r.names(func(r Route) bool { return r.HTTP }) }
+
+func (r Routes) names(has func(Route) bool) (names []string) {
+	for name, route := range r {
+		if has(route) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Route is the call of a queue. The zero value is none: [Parse] returns routes.
 type Route struct {
 	// Queue is the queue with the contents, Successors the queue that the envelopes go to if the first call fails.
@@ -31,6 +48,10 @@ type Route struct {
 	Deadline time.Duration
 	// CloudEvents says that an event in structured mode gives its id to the call.
 	CloudEvents bool
+	// HTTP says that senders may post contents to the function app, and HTTPOnly that nothing reads the queue.
+	HTTP, HTTPOnly bool
+	// Kept are the canonical names of the headers of a post that its call has as well.
+	Kept []string
 
 	priority        int
 	headers         []strictjson.Member
@@ -46,6 +67,12 @@ type Arrival struct {
 	InsertedAt time.Time
 	// Attempts is the number of calls that were made. It is 0 for a message whose envelope goes to another queue.
 	Attempts int
+
+	// The rest is of a post only: the id that its sender gives to the call, its content type, both empty if there is
+	// none, the headers that its call has as well, and its trace.
+	requestID, contentType  string
+	headers                 []strictjson.Member
+	traceparent, tracestate string
 }
 
 // The content types of a call whose route states none.
@@ -58,14 +85,14 @@ const (
 
 // Envelope returns the native envelope of the call. It can be larger than a message.
 func (r Route) Envelope(a Arrival) []byte {
-	id, contentType := a.MessageID, r.ContentType
+	id, contentType := a.MessageID, cmp.Or(r.ContentType, a.contentType)
 	if contentType == "" {
 		contentType = typeOf(a.Content)
 	}
 	if eventID := r.eventID(a.Content); eventID != "" {
 		id, contentType = eventID, typeEvent
 	}
-	headers := append(slices.Clip(r.headers), text("Content-Type", contentType))
+	headers := slices.Concat(r.headers, a.headers, []strictjson.Member{text("Content-Type", contentType)})
 	call := []strictjson.Member{
 		text("url", r.URL), text("method", r.Method),
 		{Name: "headers", Value: strictjson.Pack('{', headers)},
@@ -73,7 +100,7 @@ func (r Route) Envelope(a Arrival) []byte {
 	}
 	e := []strictjson.Member{
 		{Name: "asyncCaller", Value: json.RawMessage("1")},
-		text("requestId", id),
+		text("requestId", cmp.Or(a.requestID, id)),
 		{Name: "call", Value: strictjson.Pack('{', call)},
 		{Name: "callback", Value: r.callback},
 		{Name: "retry", Value: r.retry},
@@ -87,6 +114,10 @@ func (r Route) Envelope(a Arrival) []byte {
 	}
 	if r.Deadline > 0 {
 		e = append(e, moment("deadline", a.InsertedAt.Add(r.Deadline)))
+	}
+	if a.traceparent != "" {
+		trace := []strictjson.Member{text("traceparent", a.traceparent), text("tracestate", a.tracestate)}
+		e = append(e, strictjson.Member{Name: "trace", Value: strictjson.Pack('{', trace)})
 	}
 	return strictjson.Pack('{', e)
 }

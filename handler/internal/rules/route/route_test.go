@@ -28,7 +28,8 @@ func parse(tb testing.TB, text string) route.Routes {
 
 const whole = `{"orders-in": {"url": "https://shop.example.com/orders", "method": "PUT", "contentType": "text/csv",
 	"headers": {"X-Source": "queue", "X-Tags": ["a", "b"]}, "retry": "patient", "deadline": "48h", "priority": 3,
-	"callback": {"url": "https://shop.example.com/done"}, "cloudevents": true}, "plain": {"url": "http://t.example"}}`
+	"callback": {"url": "https://shop.example.com/done"}, "cloudevents": true,
+	"http": true, "queue": false, "keepHeaders": ["X-Hub-Signature"]}, "plain": {"url": "http://t.example"}}`
 
 // inserted is when the message of a test was written.
 var inserted = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
@@ -71,6 +72,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseErrors(t *testing.T) {
+	kept := func(names string) string { return `{"q-1":{"url":"https://t.example","keepHeaders":[` + names + `]}}` }
 	for name, c := range map[string]struct{ text, want string }{
 		"not_JSON":        {`{`, "line 1"},
 		"array":           {`[]`, "object"},
@@ -89,11 +91,26 @@ func TestParseErrors(t *testing.T) {
 		"callback_member": {
 			`{"q-1":{"url":"https://t.example","callback":{"url":"https://t.example","headrs":{}}}}`, "callback.headrs",
 		},
-		"bad_retry":        {`{"q-1":{"url":"https://t.example","retry":"refused"}}`, `"q-1": retry: refused`},
-		"bad_deadline":     {`{"q-1":{"url":"https://t.example","deadline":"2027-01-01"}}`, `"q-1": deadline: `},
-		"short_deadline":   {`{"q-1":{"url":"https://t.example","deadline":"1ms"}}`, `"q-1": deadline: want`},
-		"bad_priority":     {`{"q-1":{"url":"https://t.example","priority":11}}`, `"q-1": priority: `},
-		"bad_cloudevents":  {`{"q-1":{"url":"https://t.example","cloudevents":"yes"}}`, `"q-1": cloudevents: want true`},
+		"bad_retry":       {`{"q-1":{"url":"https://t.example","retry":"refused"}}`, `"q-1": retry: refused`},
+		"bad_deadline":    {`{"q-1":{"url":"https://t.example","deadline":"2027-01-01"}}`, `"q-1": deadline: `},
+		"short_deadline":  {`{"q-1":{"url":"https://t.example","deadline":"1ms"}}`, `"q-1": deadline: want`},
+		"bad_priority":    {`{"q-1":{"url":"https://t.example","priority":11}}`, `"q-1": priority: `},
+		"bad_cloudevents": {`{"q-1":{"url":"https://t.example","cloudevents":"yes"}}`, `"q-1": cloudevents: want true`},
+		"bad_http":        {`{"q-1":{"url":"https://t.example","http":null}}`, `"q-1": http: want true`},
+		"queue_member":    {`{"q-1":{"url":"https://t.example","queue":0}}`, `"q-1": queue: want true`},
+		"neither":         {`{"q-1":{"url":"https://t.example","queue":false}}`, `"q-1": queue: without the queue`},
+		"kept_of_none":    {kept(`"X"`), `"q-1": keepHeaders: only posts`},
+		"kept_and_set": {
+			`{"q-1":{"url":"https://t.example","http":true,"headers":{"x-a":"1"},"keepHeaders":["X-A"]}}`,
+			`"q-1": keepHeaders: headers has x-a`,
+		},
+		"kept_no_array":    {`{"q-1":{"url":"https://t.example","keepHeaders":"X"}}`, `keepHeaders: want an array`},
+		"kept_no_name":     {kept(`"X","a b"`), `keepHeaders[1]: not a`},
+		"kept_twice":       {kept(`"X","x"`), `keepHeaders[1]: names a`},
+		"kept_secret":      {kept(`"authorization"`), `keepHeaders[0]: Auth`},
+		"kept_key":         {kept(`"x-functions-key"`), `keepHeaders[0]: X-`},
+		"kept_platform":    {kept(`"X-MS-Client-Principal"`), `X-Ms-Client`},
+		"kept_hop":         {kept(`"TE"`), `keepHeaders[0]: Te`},
 		"unknown_member":   {`{"q-1":{"url":"https://t.example","dedline":"1h"}}`, "did you mean deadline?"},
 		"bad_queue":        {`{"Orders":{"url":"https://t.example"}}`, "not the name of a queue"},
 		"poison_queue":     {`{"q-1-poison":{"url":"https://t.example"}}`, "poison queue"},
@@ -109,6 +126,14 @@ func TestParseErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "ret\"") {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// TestFunctionsWithVariables: which functions a route needs is known without the values of variables.
+func TestFunctionsWithVariables(t *testing.T) {
+	routes, err := route.Parse([]byte(`{"q-1":{"url":"${URL}","http":true,"queue":false},"q-2":{"url":"${URL}"}}`), nil)
+	if err != nil || strings.Join(routes.Posts(), " ") != "q-1" || strings.Join(routes.Queues(), " ") != "q-2" {
+		t.Errorf("posts %q, queues %q, %v", routes.Posts(), routes.Queues(), err)
 	}
 }
 
