@@ -26,11 +26,15 @@ func (s system) stage(ctx context.Context) error {
 	case s.stay:
 		return s.copyDist()
 	}
-	err = errors.Join(demo.WriteApp(s.app), s.addPosts())
+	err = demo.WriteApp(s.app)
 	if err != nil {
 		return err
 	}
-	return s.newCheck().Prepare(ctx)
+	err = s.newCheck().Prepare(ctx)
+	if err != nil {
+		return err
+	}
+	return s.addPosts()
 }
 
 func (s system) copyDist() error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,14 +22,31 @@ const (
 	ofPosts   = "HTTP function: "
 )
 
-// addPosts adds a route that takes posts to the app of the demo.
+// addPosts adds a route that takes posts to the routes of the demo's app.
 func (s system) addPosts() error {
-	routes := fmt.Sprintf(`{%q: {"url": %q, "http": true, "queue": false}}`, postRoute, s.target.URL("200"))
-	err := os.WriteFile(filepath.Join(s.app, config.RoutesFile), []byte(routes), 0o600)
+	path := filepath.Join(s.app, config.RoutesFile)
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	_, _, err = functionapp.SyncRoutes(s.app, nil, []string{postRoute})
+	all := map[string]any{}
+	err = json.Unmarshal(content, &all)
+	if err != nil {
+		return err
+	}
+	all[postRoute] = map[string]any{"url": s.target.URL("200"), "http": true, "queue": false}
+	content, err = json.Marshal(all)
+	if err == nil {
+		err = os.WriteFile(path, content, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	routes, err := config.LoadRoutes(s.app)
+	if err != nil {
+		return err
+	}
+	_, _, err = functionapp.SyncRoutes(s.app, routes.Queues(), routes.Posts())
 	return err
 }
 

@@ -33,10 +33,10 @@ func newRoutesSync(env Env) *cobra.Command {
 		Use:   "sync",
 		Short: "Make the functions of each route, and remove those without a route",
 		Long: `Write AC-route-QUEUE/function.json in the app folder for each queue of routes.json that is read, and
-AC-in-QUEUE/function.json for each route with "http": true, and remove other such folders. Then deploy
-the folder again. If such a folder has other files, or another function.json, the command names it
-and changes nothing. In this project's folder, "make build" and "make package" make the functions of
-their app folder.
+AC-in-QUEUE/function.json for each route with "http": true, and remove other such folders. Then
+deploy the folder again. If such a folder has other files, or another function.json, the command
+names it and changes nothing. In this project's folder, "make build" and "make package" make the
+functions of their app folder.
 
 The host creates no queues. The command prints the queues of the routes, and the parameter with
 which deploy/main.bicep makes them. It deletes no queue: the messages on the queue of a route that
