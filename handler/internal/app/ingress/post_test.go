@@ -235,7 +235,7 @@ func TestPosts(t *testing.T) {
 				t.Fatalf("wrote %q", written)
 			}
 			e, err := envelope.Parse([]byte(written[0]))
-			if err != nil || string(e.Call.Body) != c.want || e.Call.URL != "https://shop.example/orders" {
+			if err != nil || string(e.Call.Body.Bytes()) != c.want || e.Call.URL != "https://shop.example/orders" {
 				t.Errorf("wrote %s: %v", written[0], err)
 			}
 			var posted struct{ RequestID, Queue, MessageID string }

@@ -280,7 +280,7 @@ func TestAlerts(t *testing.T) {
 	for _, found := range queries {
 		contains(t, got, cmp.Or(found[1], `"`+found[2]+`":`))
 	}
-	if n := strings.Count(alerts, "traces | where"); n != 7 {
+	if n := strings.Count(alerts, "traces | where"); n != 8 {
 		t.Errorf("%d alerts", n)
 	}
 }
