@@ -78,6 +78,7 @@ func TestPosts(t *testing.T) {
 	for i := range all {
 		all[i] = byte(i)
 	}
+	large := []byte(`["` + strings.Repeat(`order 4711 of crm.example.com", "`, 200<<10/32) + `"]`)
 	accepted := map[string][]byte{}
 	for id, c := range map[string]struct {
 		contentType string
@@ -88,6 +89,7 @@ func TestPosts(t *testing.T) {
 		"json":      {"application/json", []byte(`{"Id":"forged","DequeueCount":9,"å":"🙂"}`), 202},
 		"all_bytes": {octets, all, 202},
 		"30_kib":    {octets, random[:30<<10], 202},
+		"200_kib":   {"application/json", large, 202},
 		"48_kib":    {octets, random[:48<<10], 413},
 		"5_mb":      {octets, random, 413},
 		"latin_1":   {"text/plain", []byte("\xe5"), 415},

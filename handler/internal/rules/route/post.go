@@ -118,7 +118,9 @@ func (r Route) Accept(p Post, id string, now time.Time) (Arrival, *Refusal) {
 	if refusal != nil {
 		return a, refusal
 	}
-	a.contentType = p.Header.Get("Content-Type")
+	if mediaType != typeBinary || r.ContentType == "" { // that may only say that the bytes must not change
+		a.contentType = p.Header.Get("Content-Type")
+	}
 	for _, name := range r.Kept {
 		var values []json.RawMessage
 		for _, value := range p.Header[name] {

@@ -85,7 +85,7 @@ const (
 
 // Envelope returns the native envelope of the call. It can be larger than a message.
 func (r Route) Envelope(a Arrival) []byte {
-	id, contentType := a.MessageID, cmp.Or(r.ContentType, a.contentType)
+	id, contentType := a.MessageID, cmp.Or(a.contentType, r.ContentType)
 	if contentType == "" {
 		contentType = typeOf(a.Content)
 	}

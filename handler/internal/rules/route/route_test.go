@@ -206,3 +206,32 @@ func FuzzEnvelope(f *testing.F) {
 		}
 	})
 }
+
+// TestPostedType: a call has the content type of its post, unless that only says that the bytes must not change.
+func TestPostedType(t *testing.T) {
+	const octets = "application/octet-stream"
+	for _, c := range []struct{ ofRoute, posted, want string }{
+		{`,"contentType":"text/csv"`, "application/xml", "application/xml"},
+		{`,"contentType":"text/csv"`, octets, "text/csv"},
+		{`,"contentType":"text/csv"`, "", "text/csv"},
+		{"", octets, octets},
+		{"", "", "text/plain; charset=utf-8"},
+	} {
+		routes, err := route.Parse([]byte(`{"q-1":{"url":"https://t.example","http":true`+c.ofRoute+`}}`), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post := route.Post{Header: http.Header{"Content-Length": {"3"}}, Body: []byte("YWJj")}
+		if c.posted != octets {
+			post.Body = []byte("abc")
+		}
+		if c.posted != "" {
+			post.Header.Set("Content-Type", c.posted)
+		}
+		arrival, refusal := routes["q-1"].Accept(post, "id", time.Now())
+		e, err := envelope.Parse(routes["q-1"].Envelope(arrival))
+		if err != nil || refusal != nil || e.Call.Header.Get("Content-Type") != c.want {
+			t.Errorf("%+v: %+v, %v, %v", c, refusal, e, err)
+		}
+	}
+}
