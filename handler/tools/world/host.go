@@ -48,6 +48,9 @@ func (w *World) runHost(id string, e end, ahead time.Duration) (away time.Durati
 	}
 	h.app = c.App.Functions
 	w.tell(h.name, "started")
+	w.mu.Lock()
+	w.hostings[h.name] = h
+	w.mu.Unlock()
 	ctx, leave := context.WithCancel(context.Background())
 	inFlight, cut := context.WithCancel(context.Background())
 	g := &grave{func() { leave(); cut() }, make(chan struct{})}
@@ -154,6 +157,7 @@ func (w *World) leaveHost(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hosts = slices.DeleteFunc(w.hosts, func(h string) bool { return h == name })
+	delete(w.hostings, name)
 }
 
 // runHandlers runs a handler, and the next one when it was killed, until stop is closed.
@@ -269,6 +273,22 @@ func (h *hosting) invoke(ctx context.Context, function string, body []byte) list
 			storage.Sleep(ctx, time.Second)
 		}
 	}
+	answer := request(ctx, handler, p, function, body)
+	if answer == nil {
+		return listener.Failed
+	}
+	if answer.Code/100 != 2 {
+		h.world.tell(h.name, "%s: the handler answered %d", function, answer.Code)
+		return listener.Failed
+	}
+	return listener.Succeeded
+}
+
+// request posts an invocation to a handler, and returns its answer. It returns nil if the process of the handler is
+// killed meanwhile.
+func request(
+	ctx context.Context, handler http.Handler, p *process, function string, body []byte,
+) *httptest.ResponseRecorder {
 	ctx = context.WithValue(ctx, http.LocalAddrContextKey, net.Addr(ownAddress))
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/"+function, bytes.NewReader(body))
 	r.Host = ownAddress.String()
@@ -282,16 +302,11 @@ func (h *hosting) invoke(ctx context.Context, function string, body []byte) list
 	}()
 	select {
 	case <-done:
+		return answer
 	case <-p.dead:
-		return listener.Failed
 	case <-ctx.Done():
-		return listener.Failed
 	}
-	if answer.Code/100 != 2 {
-		h.world.tell(h.name, "%s: the handler answered %d", function, answer.Code)
-		return listener.Failed
-	}
-	return listener.Succeeded
+	return nil
 }
 
 // messageBody is the invocation of a queue function.

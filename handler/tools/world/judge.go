@@ -95,8 +95,8 @@ func (w *World) judgeSuccessor(p *process, before, next *queueItem) {
 	}
 	sent := w.byToken[token]
 	lead := time.Second
-	if attempts == had { // it was refused: a worker has 40 s then, and a host 10
-		lead = 8 * time.Second
+	if attempts == had { // it was refused: a worker has 40 s then, and a host 10, but for a request that is slow
+		lead = 8*time.Second - (next.writtenAt - before.at)
 	}
 	latest := time.Duration(0)
 	if sent != nil {

@@ -31,6 +31,8 @@ type message struct {
 	token string
 	at    time.Duration
 	queue string
+	// isPosted says that the content is posted to a host, if there is one, and not written to the queue.
+	isPosted bool
 	// content is what the sender writes to the queue.
 	content []byte
 	isNexus bool
@@ -172,7 +174,7 @@ func (g *generator) message(n int, hosts []string, calm time.Duration) *message 
 	case g.chance(0.15):
 		m.isNexus = true
 	case g.chance(0.08):
-		m.queue = routedQueue
+		m.queue, m.isPosted = routedQueue, n%2 == 0
 		m.hasReply, m.giveUp, m.notBefore, m.lifetime = false, "", 0, 0
 	case g.chance(0.08):
 		m.isMalformed = true

@@ -158,11 +158,15 @@ func (w *World) writeApp() error {
 		"AC-standard/function.json":        queue(mainQueue),
 		"AC-priority01/function.json":      queue(priorityQueue),
 		"AC-route-orders-in/function.json": queue(routedQueue),
-		"AC-monitor/function.json":         timer("0 * * * * *"),
-		"AC-poison-keeper/function.json":   timer("30 */2 * * * *"),
-		"retry.json":                       `{"fast":{"schedule":["4s","45s","2m"]}}`,
+		postFunction + "/function.json": `{"bindings":[
+			{"type":"httpTrigger","direction":"in","name":"req","authLevel":"function","methods":["post"],
+				"route":"in/` + routedQueue + `"},
+			{"type":"http","direction":"out","name":"res"}]}`,
+		"AC-monitor/function.json":       timer("0 * * * * *"),
+		"AC-poison-keeper/function.json": timer("30 */2 * * * *"),
+		"retry.json":                     `{"fast":{"schedule":["4s","45s","2m"]}}`,
 		"routes.json": `{"orders-in":{"url":"http://a.example/do/route",
-			"contentType":"text/plain"}}`,
+			"contentType":"text/plain","http":true}}`,
 		"targets.json": w.targets(),
 	} {
 		path := filepath.Join(app, name)

@@ -50,6 +50,8 @@ type World struct {
 	// graves are what killed processes left running, and hosts the hosts that run, the oldest first.
 	graves []*grave
 	hosts  []string
+	// hostings are the hosts that run, by name.
+	hostings map[string]*hosting
 	// calls are those in flight, by host, and begun when each began.
 	calls map[string]int
 	begun map[string][]time.Duration
@@ -146,7 +148,8 @@ func New(s Schedule, folder string) *World {
 		over: make(chan struct{}), buried: make(chan struct{}),
 		rand:    rand.New(rand.NewPCG(s.Seed, 72)), //nolint:gosec // keeps no secret
 		byToken: map[string]*message{}, ledgers: map[string]*ledger{}, items: map[string]*queueItem{},
-		calls: map[string]int{}, begun: map[string][]time.Duration{}, kept: map[string]time.Duration{},
+		hostings: map[string]*hosting{},
+		calls:    map[string]int{}, begun: map[string][]time.Duration{}, kept: map[string]time.Duration{},
 		records: newRecords(),
 		refusals: refusals{
 			triedAt: map[instanceAndHost]time.Duration{}, deafSince: map[instanceAndHost]time.Duration{},
@@ -297,6 +300,10 @@ func (w *World) send(m *message) {
 	if m.isUndecodable {
 		text = "this is no base64: " + m.token
 		m.content = []byte(text)
+	}
+	if m.isPosted && w.hasHost() {
+		w.post(m)
+		return
 	}
 	put, err := w.store.Put(context.Background(), m.queue, storage.Item{Text: text, TTL: 7 * 24 * time.Hour})
 	if err != nil {
