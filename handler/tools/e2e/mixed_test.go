@@ -68,7 +68,7 @@ func (m *mixedMessage) path() string {
 func (m *mixedMessage) makeNative(host, sender string) {
 	version, members := "1", ""
 	if m.malformed {
-		version = "2"
+		version = "3"
 	}
 	if m.callback {
 		members += fmt.Sprintf(`,"callback":{"url":%q},"context":{"n":%q}`, sender, m.id)

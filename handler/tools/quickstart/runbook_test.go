@@ -316,6 +316,7 @@ var inExamples = []struct {
 	{regexp.MustCompile(`│|·`), ""},
 	{regexp.MustCompile(`certificate has .* valid yet`), "CERTIFICATE"}, // the times determine where it is cut
 	{regexp.MustCompile(`(?m)^(\d{8}-\d{6}-\S+ +\S+ +\S+) +\S+`), "$1 BY"},
+	{regexp.MustCompile(`(undo of|undone by) \S+`), "$1 RUN"}, // the name in BY determines where it is cut
 }
 
 // example returns output without what is different in the examples.
