@@ -24,6 +24,15 @@ func TestAzureSmoke(t *testing.T) {
 		"azd env get-value -e NAME accountName", "unzip -q ROOT/dist/async-caller.zip -d FOLDER/app",
 		"async-caller drill --app FOLDER/app of acme", "sleep 30", "async-caller drill --app FOLDER/app of acme",
 	}
+	const acme = "--subscription S --resource-group NAME --name acme "
+	posted := []string{
+		"azd env get-value -e NAME appName", "az functionapp show " + acme + "--query defaultHostName -o tsv",
+		"az functionapp function keys set " + acme + "--function-name AC-in-smoke-in --key-name smoke --query value " +
+			"-o tsv",
+		"curl --fail-with-body --silent --show-error --retry 5 --retry-all-errors " +
+			"https://acme.example/api/in/smoke-in -H x-functions-key: KEY -H Content-Type: text/plain " +
+			"-H Idempotency-Key: smoke --data-binary hello",
+	}
 	const workersDrill = "async-caller drill --app FOLDER/app " +
 		"--url https://login.microsoftonline.com/common/.well-known/openid-configuration of acme"
 	worker := append(made[:3:3], "azd env set -e NAME IMAGE example/worker:1", "azd provision -e NAME --no-prompt",
@@ -33,7 +42,7 @@ func TestAzureSmoke(t *testing.T) {
 		kind, fails string // an argument, a command
 		want        []string
 	}{
-		"delivers":             {"", "", append(append(slices.Clip(made), drilled...), deleted)},
+		"delivers":             {"", "", append(slices.Concat(made, drilled, posted), deleted)},
 		"not_created":          {"", "az group create", append(made[:1:1], deleted)},
 		"not_up":               {"", "azd up", append(slices.Clip(made), deleted)},
 		"worker_delivers":      {"worker", "", append(slices.Clip(worker), deleted)},
@@ -50,6 +59,8 @@ echo "$call" >> "$CALLS"
 case "$call" in
 "azd env new "*) mkdir -p ".azure/$3"; echo new > .azure/config.json ;;
 "azd env get-value "*) echo acme ;;
+"az functionapp show "*) echo acme.example ;;
+"az functionapp function keys set "*) echo KEY ;;
 "async-caller drill "*) [ "$(grep -c "^async-caller drill" "$CALLS")" = 2 ] || exit 2 ;;
 esac
 [ -z "$FAILS" ] || case "$call" in "$FAILS"*) exit 1 ;; esac
@@ -58,10 +69,10 @@ esac
 				".ci/azure-smoke":           mustRead(t, filepath.Join(projectRoot, ".ci", "azure-smoke")),
 				"deploy/.azure/config.json": "prod", "deploy/worker/.azure/config.json": "prod",
 				"dist/async-caller": fake, "bin/az": fake, "bin/azd": fake, "bin/unzip": fake, "bin/sleep": fake,
-				"bin/make": fake, "calls": "",
+				"bin/make": fake, "bin/curl": fake, "calls": "",
 			})
 			for _, path := range []string{
-				"dist/async-caller", "bin/az", "bin/azd", "bin/unzip", "bin/sleep", "bin/make",
+				"dist/async-caller", "bin/az", "bin/azd", "bin/unzip", "bin/sleep", "bin/make", "bin/curl",
 			} {
 				if err := os.Chmod(filepath.Join(folder, path), 0o700); err != nil {
 					t.Fatal(err)
