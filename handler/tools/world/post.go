@@ -27,7 +27,7 @@ func (w *World) post(m *message) {
 			"Method": http.MethodPost, "Body": string(m.content), "Query": map[string]string{"code": secretMark},
 			"Headers": map[string][]string{
 				"Content-Type": {"text/plain"}, "Content-Length": {strconv.Itoa(len(m.content))},
-				"X-Functions-Key": {secretMark}, "Cookie": {secretMark},
+				"X-Functions-Key": {secretMark}, "Cookie": {secretMark}, "Idempotency-Key": {m.id},
 			},
 			"Identities": []any{map[string]any{"AuthenticationType": "WebJobsAuthLevel", "Claims": []any{
 				map[string]string{"Type": claims + "authlevel", "Value": "Function"},
