@@ -201,6 +201,11 @@ func TestEstimates(t *testing.T) {
 		if err := d.estimate(t.Context(), account.Change{Host: "waits.example"}); err == nil {
 			t.Error("settings that cannot be read are no error")
 		}
+		d.account.AppTable.(*memory.Table).Fail(nil)
+		d.account.Table.(*memory.Table).Fail(errors.New("no answer"))
+		if _, err := d.listSettings(t.Context(), ""); codeOf(err) != exitPartly {
+			t.Errorf("a record that cannot be read: %v", err)
+		}
 		for _, want := range []string{
 			"done waits.example: 90 % in 18m, all in about 20m",
 			"waits.example waiting 20 record - - 90 % in 18m, all in about 20m",

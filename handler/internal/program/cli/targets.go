@@ -432,6 +432,9 @@ func (s *session) listSettings(ctx context.Context, host string) (listed []accou
 	if host == "" {
 		status, err := s.account.Status(ctx)
 		listed, unread = append(listed, status.WaitingCalls()...), err
+		if err == nil && status.RecordProblem != "" && status.RecordProblem != account.ErrNoTable.Error() {
+			unread = errors.New(status.RecordProblem)
+		}
 	} else {
 		pattern := s.account.Rules.Decision.Profiles.OfHost(host).Pattern
 		listed = slices.DeleteFunc(listed, func(l account.Setting) bool {
