@@ -46,10 +46,10 @@ func (h *host) newHTTPFunctions(i *invoker) httpFunctions {
 		functions: h.options.App.Posts, key: h.options.Key, bodyLimit: defaultBodyLimit, answer: i.answer,
 	}
 	for _, variable := range h.options.Env {
-		if value, ok := strings.CutPrefix(variable, bodyLimitVariable+"="); ok {
-			if limit, err := strconv.ParseInt(value, 10, 64); err == nil {
-				f.bodyLimit = limit
-			}
+		value, isLimit := strings.CutPrefix(variable, bodyLimitVariable+"=")
+		limit, err := strconv.ParseInt(value, 10, 64)
+		if isLimit && err == nil {
+			f.bodyLimit = limit
 		}
 	}
 	return f

@@ -94,10 +94,10 @@ func (s *Status) Estimates(c Change) (changed []Changed) {
 	inForce := s.outlook.inForce.With(c.Host, c.Made, c.Ended...)
 	for host, w := range s.outlook.waiting {
 		isMeant := host == c.Host || targets.WithoutPort(host) == c.Host
-		now := s.Estimate(host)
-		if !isMeant || now == nil {
+		if !isMeant || w.Count() <= estimate.Handful {
 			continue
 		}
+		now := s.Estimate(host)
 		if slices.Contains(c.Ended, setting.Pause) {
 			w = w.Resumed(setting.Notice, c.Rate)
 		}

@@ -38,7 +38,8 @@ func (report Reporter) posts(app *functionapp.App, environ []string) {
 	var unbounded []string
 	size := 0
 	for _, variable := range environ {
-		if name, value, _ := strings.Cut(variable, "="); strings.EqualFold(name, bodyLimit) {
+		name, value, _ := strings.Cut(variable, "=")
+		if strings.EqualFold(name, bodyLimit) {
 			size, _ = strconv.Atoi(value)
 		}
 	}

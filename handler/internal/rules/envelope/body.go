@@ -129,7 +129,8 @@ func (b Body) inflate(w io.Writer) (n, left int64, err error) {
 	in := inflaters.Get().(*pooled) //nolint:forcetypeassert // by New
 	defer inflaters.Put(in)
 	in.from.Reset(b.decoder())
-	if err = in.Reset(&in.from); err != nil {
+	err = in.Reset(&in.from)
+	if err != nil {
 		return 0, 0, err
 	}
 	in.Multistream(false)
