@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -66,11 +67,13 @@ type postServer struct {
 	Posts
 	// all has a value for each post that is served, and large for each of those that are large.
 	all, large chan struct{}
-	log        zerolog.Logger
+	// reading is held while a post is read, so that many at once leave a processor to the queue functions.
+	reading sync.Mutex
+	log     zerolog.Logger
 }
 
 func newPostServer(p Posts, log zerolog.Logger) *postServer {
-	return &postServer{p, make(chan struct{}, maxPosts), make(chan struct{}, maxLargePosts), log}
+	return &postServer{Posts: p, all: make(chan struct{}, maxPosts), large: make(chan struct{}, maxLargePosts), log: log}
 }
 
 // handler returns the handler of a function. It answers the host with 200 and the answer for the sender: any other
@@ -136,11 +139,30 @@ func (p *post) serve(ctx context.Context, body io.Reader) (*output, error) {
 				strconv.Itoa(maxInvocationBytes) + " bytes",
 		}}, nil), nil
 	}
-	received, err := readPost(invocation.Bytes(), p.function.Binding)
-	if err != nil {
+	arrival, refused, err := p.read(invocation.Bytes())
+	switch {
+	case err != nil:
 		return nil, err
+	case refused != nil:
+		return p.refuse(refusal{Refusal: *refused}, nil), nil
 	}
-	return p.accept(ctx, received), nil
+	return p.accept(ctx, arrival), nil
+}
+
+// read returns what arrives with a post, or why it is refused. One post is read at a time.
+func (p *post) read(text []byte) (route.Arrival, *route.Refusal, error) {
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	received, err := readPost(text, p.function.Binding)
+	if err != nil {
+		return route.Arrival{}, nil, err
+	}
+	p.key = received.key
+	if received.problem != nil {
+		return route.Arrival{}, received.problem, nil
+	}
+	arrival, refused := p.Routes[p.function.Queue].Accept(received.Post, uuid.NewString(), time.Now())
+	return arrival, refused, nil
 }
 
 // enterLarge waits until a large post may be read.
@@ -179,18 +201,9 @@ func later(status int, detail string) refusal {
 	return refusal{route.Refusal{Status: status, Detail: detail}, true}
 }
 
-// accept checks a post, and makes it a message.
-func (p *post) accept(ctx context.Context, r received) *output {
-	p.key = r.key
-	if r.problem != nil {
-		return p.refuse(refusal{Refusal: *r.problem}, nil)
-	}
-	to := p.Routes[p.function.Queue]
-	arrival, refused := to.Accept(r.Post, uuid.NewString(), time.Now())
-	if refused != nil {
-		return p.refuse(refusal{Refusal: *refused}, nil)
-	}
-	posted, err := p.Poster.Post(ctx, to, arrival)
+// accept makes a post a message.
+func (p *post) accept(ctx context.Context, arrival route.Arrival) *output {
+	posted, err := p.Poster.Post(ctx, p.Routes[p.function.Queue], arrival)
 	if err != nil {
 		return p.refuse(refusalOf(err), err)
 	}
