@@ -679,10 +679,10 @@ var logSettings = {
 }
 
 // Posts for routes (docs/http.md): larger ones have no room in a message, and each takes six times its size of the host.
-@description('Bounds of the memory that requests of clients take.')
+// host.json bounds their number.
+@description('The bound of the memory that requests of clients take.')
 var requestSettings = {
   FUNCTIONS_REQUEST_BODY_SIZE_LIMIT: '1048576'
-  AzureFunctionsJobHost__extensions__http__maxConcurrentRequests: '100'
 }
 
 @description('Elastic Premium would need a shared key for a file share, so it runs from the package in its container.')

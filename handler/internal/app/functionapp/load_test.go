@@ -67,8 +67,9 @@ func TestProjectsOwnApp(t *testing.T) {
 			MaxDequeueCount:    5,
 			MessageEncoding:    storage.Base64,
 		},
-		Handler:  functionapp.CustomHandler{Executable: "async-caller", Arguments: []string{"serve"}},
-		BundleID: shippedBundle,
+		Handler:     functionapp.CustomHandler{Executable: "async-caller", Arguments: []string{"serve"}},
+		BundleID:    shippedBundle,
+		MaxRequests: 100,
 	}
 	if diff := cmp.Diff(wantHost, got.Host); diff != "" {
 		t.Errorf("host.json (-want +got):\n%s", diff)

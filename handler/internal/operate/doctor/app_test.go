@@ -162,9 +162,12 @@ func TestAppFaults(t *testing.T) {
 			Broken, "posts", `refuses every post with 401: AC-in-orders-in (authLevel "anonymous")`, `"function"`,
 		},
 		"unbounded_posts": {
-			func(f *folder) { f.posted("function") },
+			func(f *folder) {
+				f.posted("function")
+				host(`"maxConcurrentRequests": 100`, `"maxConcurrentRequests": 101`)(f)
+			},
 			Warning, "memory of posts", "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT (want at most 1048576), extensions.http.max",
-			"as the template does",
+			"the template sets the setting",
 		},
 		"other_timer": {
 			func(f *folder) {

@@ -13,7 +13,7 @@ const (
 	// the template sets: larger posts have no room in a message.
 	bodyLimit     = "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"
 	mostBodyBytes = 1 << 20
-	// mostRequests is what the template sets: so many requests of this size take 600 MiB of the host at most.
+	// mostRequests is what host.json has: so many requests of this size take 600 MiB of the host at most.
 	mostRequests = 100
 )
 
@@ -53,6 +53,7 @@ func (report Reporter) posts(app *functionapp.App, environ []string) {
 	report.items(unbounded, Line{
 		State: Warning, Check: "memory of posts",
 		Text: "who has a key can take the memory of an instance",
-		Next: "set it, as the template does: in the app, not in this environment",
+		Next: "the template sets the setting, in the app and not in this environment; host.json of this version has " +
+			"its member",
 	}, "bounded")
 }
