@@ -35,6 +35,12 @@ func (f *fixture) startPosts(script string, env ...string) (url string) {
 	f.t.Helper()
 	routes := fmt.Sprintf(`{"orders-in":{"url":%q,"http":true,"queue":false,"keepHeaders":["X-Hub-Signature"],`+
 		`"retry":{"schedule":["1s"]}}}`, f.target.URL(script))
+	return f.startRoutes(routes, env...) + "/api/in/orders-in"
+}
+
+// startRoutes starts the host with a routes.json, and returns the URL of the HTTP functions without their path.
+func (f *fixture) startRoutes(routes string, env ...string) (root string) {
+	f.t.Helper()
 	f.must(os.WriteFile(filepath.Join(f.app, "routes.json"), []byte(routes), 0o600))
 	command, stdout, stderr := f.operate("routes", "sync")
 	if err := command.Run(); err != nil {
@@ -43,7 +49,8 @@ func (f *fixture) startPosts(script string, env ...string) (url string) {
 	// An outage can keep messages leased that the host has not got.
 	f.start(env, "-http", "127.0.0.1:0", "-key", postKey, "-lease", "10s")
 	f.await("the HTTP function", func() bool { return len(f.host.Lines(ofPosts)) > 0 && f.host.HandlerPID() != 0 })
-	return strings.TrimPrefix(fmt.Sprint(f.host.Lines(ofPosts)[0]["message"]), ofPosts)
+	root, _, _ = strings.Cut(strings.TrimPrefix(fmt.Sprint(f.host.Lines(ofPosts)[0]["message"]), ofPosts), "/api/")
+	return root
 }
 
 // post posts a body with headers, in pairs of name and value, and returns the answer.
