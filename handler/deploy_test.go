@@ -323,7 +323,8 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestAzd: azd finds the app by its tag, and deploys the zip that its hook makes.
+// TestAzd: azd finds the app by its tag, and deploys the zip that its hook makes. Its files name the version of the first
+// section of CHANGELOG.md, or the next one while that section is unreleased.
 func TestAzd(t *testing.T) {
 	azd, text := read(t, "../deploy/azure.yaml"), read(t, template)
 	for target := range strings.FieldsSeq(mustMatch(t, azd, `run: make -C \.\. (.*)\n`)[0]) {
@@ -338,8 +339,16 @@ func TestAzd(t *testing.T) {
 	compare(t, "deployment", []string{service, archive}, deployed)
 	compare(t, "package", []string{archive}, group(text, `var packageName = '(.*)'`))
 	compare(t, "template", []string{"main"}, group(azd, `module: (.*)\n`))
-	released := group(read(t, "../CHANGELOG.md"), `\n## \[(\d\S*)\]`)
-	compare(t, "version", []string{"async-caller@" + released[0]}, group(azd, `\nmetadata:\n  template: (\S+) `))
+	version := mustMatch(t, azd, `\nmetadata:\n  template: async-caller@(\S+) `)[0]
+	worker := read(t, "../deploy/worker/azure.yaml")
+	compare(t, "version of the worker", []string{version}, group(worker, `\n  template: async-caller-worker@(\S+) `))
+	compare(t, "required azd", group(azd, `\n  azd: (".*")`), group(worker, `\n  azd: (".*")`))
+	versions := group(read(t, "../CHANGELOG.md"), `\n## \[(\S+)\]`)
+	if versions[0] != "Unreleased" {
+		compare(t, "version", versions[:1], []string{version})
+	} else if slices.Contains(versions, version) {
+		t.Errorf("there are changes after %s, so azure.yaml names the next version", version)
+	}
 }
 
 // TestDeployReadme: the page has the parameters of the template with their defaults, and outputs that exist.
