@@ -16,11 +16,11 @@ param environmentName string = ''
 @allowed(['FlexConsumption', 'ElasticPremium'])
 param plan string = 'FlexConsumption'
 
-@description('Memory of an instance on Flex Consumption. docs/capacity.md says for which messages 512 is enough.')
+@description('Memory of an instance on Flex Consumption. docs/performance.md says for which messages 512 is enough.')
 @allowed([512, 2048, 4096])
 param instanceMemoryMB int = 2048
 
-@description('Most instances; docs/capacity.md says of what. Flex Consumption accepts 40 and more, Elastic Premium in some regions only 20.')
+@description('Most instances; docs/performance.md says of what. Flex Consumption accepts 40 and more, Elastic Premium in some regions only 20.')
 @minValue(1)
 @maxValue(1000)
 param maximumInstanceCount int = plan == 'FlexConsumption' ? 40 : 20

@@ -15,7 +15,7 @@ import (
 )
 
 // TestTokenServerDown: a token server is down for an hour, while calls wait for it. They lose no attempt, and come back
-// spread. docs/targets.md quotes the figures.
+// spread. docs/performance.md quotes the figures.
 func TestTokenServerDown(t *testing.T) {
 	t.Parallel()
 	a := newApp(shipped, 1)

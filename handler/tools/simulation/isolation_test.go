@@ -12,7 +12,7 @@ import (
 const quick = 50 * time.Millisecond
 
 // TestIsolation: nine in ten of 40 calls a second for each instance go to targets that hang, and the calls to the other
-// targets begin in time. docs/targets.md quotes the figures.
+// targets begin in time. docs/performance.md quotes the figures.
 func TestIsolation(t *testing.T) {
 	rows := []isolation{
 		{name: "answer_once", slots: shipped, instances: 3, answers: func(call int) bool { return call == 1 }},
@@ -163,7 +163,7 @@ func TestSlowTarget(t *testing.T) {
 	}
 }
 
-// TestTargetDown: a target is down for an hour, and many calls wait for it. docs/targets.md quotes the figures.
+// TestTargetDown: a target is down for an hour, and many calls wait for it. docs/performance.md quotes the figures.
 func TestTargetDown(t *testing.T) {
 	for name, row := range map[string]struct {
 		trouble  func() decision.Outcome

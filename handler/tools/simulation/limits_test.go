@@ -16,7 +16,7 @@ type limitRow struct {
 	worst     figures
 }
 
-// limitRows are the runs of docs/targets.md by name. In `make test` only a few of them run.
+// limitRows are the runs of docs/performance.md by name. In `make test` only a few of them run.
 func limitRows() map[string]limitRow {
 	rows := map[string]limitRow{}
 	for _, instances := range []int{1, 5, 20} {

@@ -32,8 +32,8 @@ func (l load) String() string {
 		l.calls, l.over.Round(time.Second), l.peak, l.mean(), l.peakToMean())
 }
 
-// TestLoadAfterAnOutage measures how evenly the default policy spreads the calls of waiting envelopes. docs/retry.md
-// quotes the figures.
+// TestLoadAfterAnOutage measures how evenly the default policy spreads the calls of waiting envelopes.
+// docs/performance.md quotes the figures.
 func TestLoadAfterAnOutage(t *testing.T) {
 	var with, without load
 	t.Run("simulate", func(t *testing.T) {

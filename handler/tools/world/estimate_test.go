@@ -106,8 +106,8 @@ func incidents() []incident {
 	}
 }
 
-// TestEstimates compares what is said five minutes after an outage with what happens then. With -futures it prints the
-// table of docs/performance.md.
+// TestEstimates compares what is said five minutes after an outage with what happens then. With -futures it prints what
+// the table of docs/performance.md sums up.
 func TestEstimates(t *testing.T) {
 	for _, i := range incidents() {
 		if i.isLong && *futures == 0 {
