@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"math"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -52,6 +54,56 @@ func TestPlanningValues(t *testing.T) {
 	} {
 		if row := value + " | " + want + " |\n"; !strings.Contains(page, row) {
 			t.Errorf("docs/performance.md does not have: %s", row)
+		}
+	}
+}
+
+// TestCosts computes the table of docs/performance.md, "Cost", from list prices of 2025 in US dollars.
+func TestCosts(t *testing.T) {
+	const (
+		month              = 30 * 24 * 3600.0 // seconds
+		queueOps, tableOps = 0.4, 0.036       // a million operations
+		onDemand, ready    = 26e-6, 4e-6      // a GB-s of Flex Consumption
+		endpoint, zone     = 7.3, 0.5
+		premium            = 150.0             // an EP1
+		idle, active, gib  = 3e-6, 24e-6, 3e-6 // a vCPU-s and a GiB-s of Container Apps
+	)
+	log := func(messages float64) float64 { // 2.3 KB each; 5 GB are free, and each after them costs 2.3 dollars
+		return 2.3 * max(0, messages*30*2.3e-6-5)
+	}
+	perRule := map[string]float64{"PT5M": 1.5, "PT15M": 0.5, "PT1H": 0.25}
+	alerts := 0.0
+	for _, every := range group(read(t, "../deploy/alerts.bicep"), `\n    every: '(.*)'`) {
+		alerts += perRule[every]
+	}
+	functions, err := filepath.Glob("../functions/*/function.json")
+	if err != nil || len(functions) == 0 {
+		t.Fatal(err)
+	}
+	page := read(t, "../docs/performance.md")
+	for what, dollars := range map[string][]float64{
+		"Flex Consumption without messages":        {87600 * onDemand},
+		"its reads of queues":                      {queueOps},
+		"alerts":                                   {alerts},
+		"Elastic Premium":                          {premium, 3 * premium},
+		"zone redundancy on Flex Consumption":      {float64(len(functions)) * 2 * 2 * month * ready},
+		"closed storage account":                   {3 * (endpoint + zone)},
+		"closed app":                               {endpoint + zone},
+		"a worker without messages":                {month * (idle/2 + gib), month * (active/2 + gib)},
+		"polls of one empty queue by one instance": {1.3 * queueOps},
+		"log of 10,000, 100,000, 1 or 10 million messages a day": {log(1e4), log(1e5), log(1e6), log(1e7)},
+		"a million delivered calls":                              {2 * queueOps, 3 * queueOps},
+		"history of a million calls: `outcomes`":                 {0.05 * tableOps, tableOps},
+		"history of a million calls: `check`":                    {2 * tableOps},
+	} {
+		var rounded []string
+		for _, d := range dollars {
+			unit := math.Pow(10, math.Floor(math.Log10(max(d, 0.001)))-1)
+			rounded = append(rounded, strconv.FormatFloat(math.Round(d/unit)*unit, 'g', 5, 64))
+		}
+		row := regexp.QuoteMeta(what) + `[ ,].* \| ` + regexp.QuoteMeta(strings.Join(rounded, ", ")) + ` \|\n`
+		if !regexp.MustCompile(`\n\| ` + row).MatchString(page) {
+			t.Errorf("docs/performance.md does not say that %s costs %s", what, strings.Join(rounded, ", "))
 		}
 	}
 }
