@@ -39,6 +39,13 @@ func hint(cmd *cobra.Command, words []string) string {
 	earlier := map[string]string{
 		"requeue": "calls retry", "expedite": "calls retry", "move": "calls retry --to QUEUE --as-is",
 		"cancel": "calls delete", "queues": "status", "schedule": "explain FILE", "clear": "targets set HOST --clear",
+		"watch": "status --watch",
+	}
+	switch {
+	case group != "":
+		earlier["run"] = "calls retry" // the former `scheduled run`
+	case !cmd.HasParent():
+		earlier["host"] = "work --app DIR"
 	}
 	found := commandsNamed(cmd.Root(), word, group)
 	if len(found) == 0 {

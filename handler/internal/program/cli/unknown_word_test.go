@@ -32,6 +32,9 @@ func TestUnknownWord(t *testing.T) {
 		"requeue --all --yes":     "calls retry",
 		"poison requeue --all":    "calls retry",
 		"scheduled expedite r1":   "calls retry",
+		"scheduled run --all":     "calls retry", // so called in version 0.1.0
+		"poison watch":            "status --watch",
+		"host --app dist":         "work --app DIR",
 		"poison move --to parked": "calls retry --to QUEUE --as-is",
 		"scheduled cancel":        "calls delete",
 		"poison delete":           "calls delete",

@@ -30,7 +30,7 @@ func Example() {
 	fmt.Printf("%s\n", successor.Bytes)
 	// Output:
 	// POST https://example.com/orders {"id": 42}
-	// {"asyncCaller":1,"requestId":"order-42","call":{"url": "https://example.com/orders", "json": {"id": 42}},"createdAt":"2026-01-31T12:00:00Z","attempts":1,"trace":{"traceparent":"00-a10347bce7e54c023f7b525db2574662-3b64c521915db73d-01"}}
+	// {"asyncCaller":1,"requestId":"order-42","call":{"url": "https://example.com/orders", "json": {"id": 42}},"createdAt":"2026-01-31T12:00:00Z","attempts":1,"trace":{"traceparent":"00-d40eb361e2ef7177c40ad412aa4bd192-e590d710f2ab542f-01"}}
 }
 
 func ExampleParse_errors() {

@@ -123,15 +123,15 @@ func (e *Envelope) trace(now time.Time, messageID string) {
 	e.Trace.SpanID = digest(e.Trace.ID, messageID, strconv.FormatInt(now.UnixNano(), 10))[:16]
 }
 
-// digest returns a hash of texts in hexadecimal. The length before each text keeps different texts apart.
+// digest returns a hash of texts in hexadecimal. Quotes keep different texts apart. It must stay as it is: calls that
+// wait during an upgrade, and instances of several versions, would otherwise have other traces.
 func digest(texts ...string) string {
 	joined := make([]byte, 0, 256) // enough for most texts, and on the stack
-	for _, text := range texts {
-		joined = strconv.AppendInt(joined, int64(len(text)), 10)
-		joined = append(joined, ':')
-		joined = append(joined, text...)
+	for i, text := range texts {
+		joined = append(joined, "[ "[min(i, 1)])
+		joined = strconv.AppendQuote(joined, text)
 	}
-	sum := sha256.Sum256(joined)
+	sum := sha256.Sum256(append(joined, ']'))
 	var digits [2 * sha256.Size]byte
 	hex.Encode(digits[:], sum[:])
 	return string(digits[:])

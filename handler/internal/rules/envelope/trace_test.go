@@ -132,3 +132,25 @@ func TestNewTraceOfACall(t *testing.T) {
 		t.Error("a duplicate of a message has another trace")
 	}
 }
+
+// TestTraceOfEarlierVersion: a call that waits during an upgrade keeps its trace, although a Nexus message has no place
+// for one. The ids are those that version 0.1.0 made.
+func TestTraceOfEarlierVersion(t *testing.T) {
+	for content, want := range map[string]string{
+		`{"Organization":"acme","Environment":"prod","RawRequest":{"Id":"order-42",` +
+			`"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGENCg0K"}}`: "e8be42f97c221e27f277e4b4001ad9fe",
+		`{"asyncCaller":1,"requestId":"r1","createdAt":"2026-01-30T00:00:00Z",` +
+			`"call":{"url":"http://a"}}`: "1a0e202a713161ab4f0a36849226ce89",
+	} {
+		e, err := envelope.Parse([]byte(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Accept(arrival, "m1", limit); err != nil {
+			t.Fatal(err)
+		}
+		if e.Trace.ID != want {
+			t.Errorf("%s: trace %s, want %s", content, e.Trace.ID, want)
+		}
+	}
+}

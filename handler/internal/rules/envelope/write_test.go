@@ -12,7 +12,7 @@ import (
 
 // TestWrites checks the bytes of each content that we write.
 func TestWrites(t *testing.T) {
-	const trace = `"trace":{"traceparent":"00-e81b981ab20f917807a7254a8f8fd86b-b97e42ac081d7353-01"}`
+	const trace = `"trace":{"traceparent":"00-1a0e202a713161ab4f0a36849226ce89-a600567a8da2d840-01"}`
 	successor := func(e *envelope.Envelope) (envelope.Content, error) { return e.Successor(limit) }
 	tried := func(e *envelope.Envelope) (envelope.Content, error) {
 		state := e.State
@@ -63,7 +63,7 @@ func TestWrites(t *testing.T) {
 				"deadLetter":{"at":"2026-01-01T00:00:00Z","reason":"expired","attempts":9},"mine":1}`,
 			successor,
 			`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"mine":1,"createdAt":"2026-01-31T12:00:00Z",` +
-				`"trace":{"traceparent":"00-6cc3e66b30898f7a13a803099c99abeb-1255e0ffd876c04a-01"}}`,
+				`"trace":{"traceparent":"00-2bff813af25666de8e8b390e0e8c8ba4-cde48284a6e20821-01"}}`,
 		},
 		"dead_letter": {
 			formats["native"](`,"createdAt":"2026-01-30T00:00:00Z","attempts":3`),
@@ -84,7 +84,7 @@ func TestWrites(t *testing.T) {
 				"callback":{"url":"https://sender.example/done?x=1","method":"PUT","headers":{"x-key":["1"]}}}`,
 			callback,
 			`{"asyncCaller":1,"requestId":"r1.callback","createdAt":"2026-01-31T12:00:00Z","trace":{` +
-				`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-811a2f732b30ddc7-00","tracestate":"a=1"},` +
+				`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-5777797f30b035a7-00","tracestate":"a=1"},` +
 				`"call":{"url":"https://sender.example/done?x=1","method":"PUT","headers":{"x-key":["1"]},"json":` +
 				`{"Id":"r1","Context":{ "order": 42 },"StatusCode":200,"Payload":"{\"ok\":\"<yes>\"}",` +
 				`"PayloadMediaType":"application/json","Attempts":2,"Reason":"delivered","PayloadTruncated":false}}}`,
