@@ -126,9 +126,11 @@ func (e *Envelope) trace(now time.Time, messageID string) {
 // digest returns a hash of texts in hexadecimal. Quotes keep different texts apart. It must stay as it is: calls that
 // wait during an upgrade, and instances of several versions, would otherwise have other traces.
 func digest(texts ...string) string {
-	joined := make([]byte, 0, 256) // enough for most texts, and on the stack
+	joined := append(make([]byte, 0, 256), '[') // enough for most texts, and on the stack
 	for i, text := range texts {
-		joined = append(joined, "[ "[min(i, 1)])
+		if i > 0 {
+			joined = append(joined, ' ')
+		}
 		joined = strconv.AppendQuote(joined, text)
 	}
 	sum := sha256.Sum256(append(joined, ']'))
