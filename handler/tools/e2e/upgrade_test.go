@@ -47,10 +47,12 @@ func TestUpgrade(t *testing.T) {
 		"several-attempts": {"PUT 4 line 1\r\nline 2: å", "872b40413f2924ac7857ed4123a626d3"},
 		"last-attempt":     {"POST 3 \x00\x01\x02\xff", "2e4bb80f6b34d20f924af023dd758b23"},
 		"nexus-several":    {`POST 3 {"n":1}`, "f89553366dc9bbfd7e92648cc52aacca"},
-		"rejected-callback.callback": {`POST 1 {"Id":"rejected-callback","Context":null,"StatusCode":422,` +
-			`"Payload":"{\"status\": 422, \"path\": \"/answer/200\", \"error\": \"answer 422\"}",` +
-			`"PayloadMediaType":"application/json","Attempts":1,"Reason":"rejected","PayloadTruncated":false}`,
-			"3c7ff3059655e5c9ec825e9e57afee16"},
+		"rejected-callback.callback": {
+			`POST 1 {"Id":"rejected-callback","Context":null,"StatusCode":422,` +
+				`"Payload":"{\"status\": 422, \"path\": \"/answer/200\", \"error\": \"answer 422\"}",` +
+				`"PayloadMediaType":"application/json","Attempts":1,"Reason":"rejected","PayloadTruncated":false}`,
+			"3c7ff3059655e5c9ec825e9e57afee16",
+		},
 		"rejected":             {`POST 1 {"n": 2}`, ""},
 		"past-deadline":        {`POST 1 {"n": 1.0}`, ""},
 		"given-up-by-the-host": {`POST 1 {"n": 3}`, ""},
