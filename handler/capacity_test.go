@@ -42,6 +42,7 @@ func TestPlanningValues(t *testing.T) {
 	}
 	toOneAtATime := fmt.Sprintf("%d of each queue, %d in all", share(threshold), share(targets.MaxCalls))
 	const day = 24 * time.Hour
+	polls := float64(30*day/host.Queues.MaxPollingInterval) / 1e6
 	page := read(t, "../docs/performance.md")
 	for value, want := range map[string]string{
 		"batchSize + newBatchThreshold": fmt.Sprint(batch + threshold),
@@ -50,7 +51,7 @@ func TestPlanningValues(t *testing.T) {
 		"0.1, 2, 10 or 60 s":            strings.Join(toMany, ", "),
 		"the same to one target":        strings.Join(toOne, ", "),
 		"without a circuit breaker":     fmt.Sprintf("%d, %d, %d", attempts(time.Hour), attempts(day), attempts(7*day)),
-		"in 30 days":                    fmt.Sprintf("%.1f million", float64(30*day/host.Queues.MaxPollingInterval)/1e6),
+		"in 30 days":                    fmt.Sprintf("%.1f million", polls),
 	} {
 		if row := value + " | " + want + " |\n"; !strings.Contains(page, row) {
 			t.Errorf("docs/performance.md does not have: %s", row)

@@ -323,8 +323,8 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestAzd: azd finds the app by its tag, and deploys the zip that its hook makes. Its files name the version of the first
-// section of CHANGELOG.md, or the next one while that section is unreleased.
+// TestAzd: azd finds the app by its tag, and deploys the zip that its hook makes. Its files name the version of the
+// first section of CHANGELOG.md, or the next one while that section is unreleased.
 func TestAzd(t *testing.T) {
 	azd, text := read(t, "../deploy/azure.yaml"), read(t, template)
 	for target := range strings.FieldsSeq(mustMatch(t, azd, `run: make -C \.\. (.*)\n`)[0]) {

@@ -73,7 +73,8 @@ type postServer struct {
 }
 
 func newPostServer(p Posts, log zerolog.Logger) *postServer {
-	return &postServer{Posts: p, all: make(chan struct{}, maxPosts), large: make(chan struct{}, maxLargePosts), log: log}
+	all, large := make(chan struct{}, maxPosts), make(chan struct{}, maxLargePosts)
+	return &postServer{Posts: p, all: all, large: large, log: log}
 }
 
 // handler returns the handler of a function. It answers the host with 200 and the answer for the sender: any other
