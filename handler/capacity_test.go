@@ -92,10 +92,10 @@ func TestCosts(t *testing.T) {
 		"closed app":                               {endpoint + zone},
 		"a worker without messages":                {month * (idle/2 + gib), month * (active/2 + gib)},
 		"polls of one empty queue by one instance": {1.3 * queueOps},
-		"log of 10,000, 100,000, 1 or 10 million messages a day": {log(1e4), log(1e5), log(1e6), log(1e7)},
-		"a million delivered calls":                              {2 * queueOps, 3 * queueOps},
-		"history of a million calls: `outcomes`":                 {0.05 * tableOps, tableOps},
-		"history of a million calls: `check`":                    {2 * tableOps},
+		"log of 10,000, 100,000, 1 or 10 million":  {log(1e4), log(1e5), log(1e6), log(1e7)},
+		"a million delivered calls":                {2 * queueOps, 3 * queueOps},
+		"history of a million calls: `outcomes`":   {0.05 * tableOps, tableOps},
+		"history of a million calls: `check`":      {2 * tableOps},
 	} {
 		var rounded []string
 		for _, d := range dollars {
