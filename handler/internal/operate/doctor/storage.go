@@ -74,9 +74,12 @@ func (report Reporter) storage(ctx context.Context, a config.App, queues []strin
 		report.queues(ctx, read, queues)
 		report.unread(ctx, read, queues)
 	}
-	report.tables(ctx, conn, a, now)
-	_ = report.try(ctx, "blob access", "role Storage Blob Data Owner",
-		func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
+	apps := report.tables(ctx, conn, a, now)
+	needsBlobs := func(app heartbeat.App) bool { return app.Adapter != heartbeat.Worker }
+	if len(apps) == 0 || slices.ContainsFunc(apps, needsBlobs) {
+		_ = report.try(ctx, "blob access", "role Storage Blob Data Owner",
+			func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
+	}
 }
 
 // reach asks for an answer without a credential, with the API version of the Functions host. It returns storage's
@@ -239,7 +242,9 @@ func isWrapped(content []byte) bool {
 }
 
 // tables checks each table, and reports what those have that can be used.
-func (report Reporter) tables(ctx context.Context, conn azure.Connection, a config.App, now time.Time) {
+func (report Reporter) tables(
+	ctx context.Context, conn azure.Connection, a config.App, now time.Time,
+) (apps []heartbeat.App) {
 	const check = "table access"
 	tables, err := azure.OpenTables(conn)
 	if err != nil || a.Settings.Tables == config.Off {
@@ -249,7 +254,7 @@ func (report Reporter) tables(ctx context.Context, conn azure.Connection, a conf
 			Text:  "calls that wait and heartbeats are not recorded",
 			Next:  "set " + config.Prefix + "TABLES to on, and add TableEndpoint to the connection string",
 		})
-		return
+		return nil
 	}
 	defer tables.Close()
 	var failed []string
@@ -266,7 +271,7 @@ func (report Reporter) tables(ctx context.Context, conn azure.Connection, a conf
 		report.ok(check, "permitted")
 	}
 	if !slices.Contains(failed, storage.ScheduledTable) {
-		report.scheduled(ctx, tables.Table(storage.ScheduledTable), now)
+		apps = report.scheduled(ctx, tables.Table(storage.ScheduledTable), now)
 	}
 	if !slices.Contains(failed, storage.SightTable) {
 		report.failing(ctx, tables.Table(storage.SightTable), now)
@@ -274,6 +279,7 @@ func (report Reporter) tables(ctx context.Context, conn azure.Connection, a conf
 	if !slices.Contains(failed, storage.AppTable) {
 		report.pauses(ctx, tables.Table(storage.AppTable), now)
 	}
+	return apps
 }
 
 // tryTable reads and removes a row that does not exist.
@@ -294,15 +300,15 @@ const (
 	maxFailing = 3
 )
 
-// scheduled reports the heartbeats of the apps, and the calls that wait for their next attempt.
-func (report Reporter) scheduled(ctx context.Context, table storage.Table, now time.Time) {
+// scheduled reports the heartbeats of the apps, which it returns, and the calls that wait for their next attempt.
+func (report Reporter) scheduled(ctx context.Context, table storage.Table, now time.Time) []heartbeat.App {
 	const check = "calls that wait"
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	apps, err := heartbeat.Read(ctx, table)
 	if err != nil {
 		report.failed("heartbeats", err, "")
-		return
+		return nil
 	}
 	for _, line := range judgeHeartbeats(apps, now) {
 		report(line)
@@ -317,13 +323,14 @@ func (report Reporter) scheduled(ctx context.Context, table storage.Table, now t
 	})
 	if err != nil {
 		report.failed(check, err, "")
-		return
+		return apps
 	}
 	text := fmt.Sprint(waiting)
 	if waiting > maxWaiting {
 		text = fmt.Sprintf("more than %d", maxWaiting)
 	}
 	report.ok(check, text+" scheduled for their next attempt")
+	return apps
 }
 
 // failing reports the targets that fail.

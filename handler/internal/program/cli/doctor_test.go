@@ -160,11 +160,11 @@ func (p *patient) table(name string) *azure.Table {
 	return table
 }
 
-// beat records that the timer functions run.
-func (p *patient) beat() {
+// beat records that the timer functions run, by an adapter.
+func (p *patient) beat(adapter string) {
 	p.t.Helper()
 	for _, timer := range []string{functionapp.MonitorTimer, functionapp.KeeperTimer} {
-		app := heartbeat.App{Name: "local", Version: "test"}
+		app := heartbeat.App{Name: "local", Version: "test", Adapter: adapter}
 		p.must(heartbeat.Beat(p.t.Context(), p.table(storage.ScheduledTable), app, timer))
 	}
 }
@@ -463,7 +463,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPatient(t, newAccount(t))
-			p.beat()
+			p.beat(heartbeat.Host)
 			test.inject(p)
 			lines, printed, code := p.examine()
 			i := slices.IndexFunc(lines, func(l doctor.Line) bool { return l.State != doctor.OK })
@@ -488,6 +488,18 @@ func TestDoctorFindsFaults(t *testing.T) {
 	}
 }
 
+// TestDoctorOfAWorker: a worker uses no blobs, so its account needs none.
+func TestDoctorOfAWorker(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t, newAccount(t))
+	connected("BlobEndpoint", "")(p)
+	p.beat(heartbeat.Worker)
+	_, printed, code := p.examine()
+	if code != 0 || strings.Contains(printed, "blob access") {
+		t.Errorf("exit code %d: %s", code, printed)
+	}
+}
+
 // TestDoctorHealthyApp: an app without faults is ok, and the checks change nothing on the account. Azurite refuses the
 // API version of the host, unless it is told otherwise.
 //
@@ -498,7 +510,7 @@ func TestDoctorHealthyApp(t *testing.T) {
 	if !strings.Contains(printed, "AC-monitor has not run yet, or cannot record that it runs") || code != 0 {
 		t.Errorf("before its first start: %d, %+v", code, fresh)
 	}
-	p.beat()
+	p.beat(heartbeat.Host)
 	p.put("async-caller", storage.Base64.Encode([]byte(`{"asyncCaller":1}`)))
 	lines, _, code := p.examine()
 	var checks []string
