@@ -37,9 +37,6 @@ type finding struct {
 
 func newScheduled(rules message.Rules, m message.Recorded, presence record.Presence, now time.Time) finding {
 	f := finding{Summary: NewSummary(m, presence, now), row: &m.Row}
-	if f.State == StateWaiting {
-		f.State = StateScheduled
-	}
 	f.read(rules, m.Row.Content, m.Row.ID, now)
 	return f
 }

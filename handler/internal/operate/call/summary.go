@@ -8,10 +8,9 @@ import (
 	"asynccaller/handler/internal/plain/format"
 )
 
-// The states of a call. In lists, a scheduled message that is not due has the state waiting.
+// The states of a call.
 const (
 	StateScheduled = "scheduled"
-	StateWaiting   = "waiting"
 	StateDue       = "due"
 	StateUnseen    = "unseen" // due, and perhaps held or received
 	StateStale     = "stale"
@@ -39,7 +38,7 @@ type Summary struct {
 
 // NewSummary describes a scheduled message in a list.
 func NewSummary(m message.Recorded, presence record.Presence, now time.Time) Summary {
-	state := StateWaiting
+	state := StateScheduled
 	switch {
 	case presence == record.Gone:
 		state = StateStale

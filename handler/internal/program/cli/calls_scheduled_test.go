@@ -78,7 +78,7 @@ aaaaaaaa    30m    2  temporary_status     503    2d  r-aaaaaaaa-1  one.example/
 		for name, want := range map[string]any{
 			"queue": "async-caller", "id": "aaaaaaaa-1", "requestId": "r-aaaaaaaa-1", "host": "one.example",
 			"pathPattern": "/orders/{n}", "reason": "temporary_status", "status": 503.0, "attempts": 2.0,
-			"state": "waiting", "nextAttemptAt": time.Now().Add(30 * time.Minute).UTC().Format(time.RFC3339),
+			"state": "scheduled", "nextAttemptAt": time.Now().Add(30 * time.Minute).UTC().Format(time.RFC3339),
 		} {
 			if line[name] != want {
 				t.Errorf("%s is %v, want %v", name, line[name], want)
