@@ -272,7 +272,11 @@ func (s *session) printSettings(status account.Status) {
 func printFurther(out io.Writer, status account.Status) {
 	waits := func(t account.TargetStatus) bool { return t.Count > 0 }
 	hasPoison := func(q account.QueueStatus) bool { return q.Poison != nil && *q.Poison > 0 }
+	isSilent := func(app account.AppStatus) bool { return app.Silent != "" }
 	var texts []string
+	if len(status.Apps) == 0 && status.RecordProblem == "" || slices.ContainsFunc(status.Apps, isSilent) {
+		texts = append(texts, "`async-caller doctor`: why the app does not run")
+	}
 	if slices.ContainsFunc(status.Targets, waits) {
 		texts = append(texts, "`async-caller calls list --state scheduled --host TARGET`: its calls that wait; "+
 			"`retry` instead of `list` makes them now, `delete` stops them")

@@ -304,6 +304,7 @@ func TestStatusWithoutTable(t *testing.T) {
 	}{
 		"none":    {nil, "unknown: the record of calls that wait is not available"},
 		"missing": {&memory.Table{}, "running unknown: no timer function has recorded that it ran"},
+		"not_run": {&memory.Table{}, "next `async-caller doctor`: why the app does not run"},
 		"denied": {
 			denied,
 			"scheduled unknown: list rows: storage refused access; assign the role Storage Table Data Reader",
