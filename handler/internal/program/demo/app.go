@@ -32,6 +32,9 @@ const hostFile = `{
     "version": "[4.*, 5.0.0)"
   },
   "extensions": {
+    "http": {
+      "maxConcurrentRequests": 100
+    },
     "queues": {
       "batchSize": 32,
       "newBatchThreshold": 224,
