@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"asynccaller/handler/internal/operate/call"
 	"asynccaller/handler/internal/rules/decision"
 	"asynccaller/handler/internal/rules/envelope"
 )
@@ -323,6 +325,15 @@ func TestCommandsPage(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("docs/commands.md differs from the commands (-code +page):\n%s", diff)
+	}
+	_, table, _ := strings.Cut(page, "### JSON of a call\n")
+	for _, object := range []any{call.Page{}, listedMessage{}} {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(object)) {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if name != "" && name != "-" && !strings.Contains(table, "`"+name+"`") {
+				t.Errorf("docs/commands.md does not have the member %s of a call", name)
+			}
+		}
 	}
 	for code, meaning := range map[int]string{
 		exitDone: "done", exitFailed: "failed", exitUsage: "wrong usage or configuration",
