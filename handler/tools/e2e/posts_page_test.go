@@ -42,7 +42,7 @@ func TestPostsPage(t *testing.T) {
 		return string(output)
 	}
 	var got, want map[string]string
-	f.must(json.Unmarshal([]byte(run("sh", "-c", sample(`(?m)^    (curl (?:.*\\\n)*.*)$`))), &got))
+	f.must(json.Unmarshal([]byte(run("sh", "-c", sample(`(?m)^    (curl https(?:.*\\\n)*.*)$`))), &got))
 	f.must(json.Unmarshal([]byte(sample(`(?m)^    (\{"messageId".*)$`)), &want))
 	want["messageId"] = got["messageId"]
 	if got["messageId"] == "" || !maps.Equal(got, want) {
