@@ -74,9 +74,11 @@ func (report Reporter) storage(ctx context.Context, a config.App, queues []strin
 		report.queues(ctx, read, queues)
 		report.unread(ctx, read, queues)
 	}
-	apps := report.tables(ctx, conn, a, now)
+	running := slices.DeleteFunc(report.tables(ctx, conn, a, now), func(app heartbeat.App) bool {
+		return app.Silent(now) != ""
+	})
 	needsBlobs := func(app heartbeat.App) bool { return app.Adapter != heartbeat.Worker }
-	if len(apps) == 0 || slices.ContainsFunc(apps, needsBlobs) {
+	if len(running) == 0 || slices.ContainsFunc(running, needsBlobs) {
 		_ = report.try(ctx, "blob access", "role Storage Blob Data Owner",
 			func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
 	}
