@@ -323,7 +323,7 @@ func (w *World) judgeMessage(m *message, letters map[string][]letter) {
 		return done
 	}
 	switch {
-	case ends > 0, l.isRemoved, m.giveUp == "drop":
+	case ends > 0, l.isRemoved, r.isRemoved, m.giveUp == "drop":
 	case m.hasReply && !isDone(r):
 		w.brokenLocked("docs/reliability.md: %s is lost: its sender was not told", m.token)
 	case !m.hasReply && !isDone(l):

@@ -92,7 +92,8 @@ func (w *World) touched(p *process, kind factKind, queue, id, text string) {
 	if p.class != operator || j == nil || kind == wasLed || kind == wasSet && text == e.before {
 		return
 	}
-	base := strings.TrimSuffix(tokenIn(decoded(e.text+e.before)), replySuffix)
+	gone := tokenIn(decoded(e.text + e.before))
+	base := strings.TrimSuffix(gone, replySuffix)
 	if kind != wasGone {
 		base = strings.TrimSuffix(tokenIn(decoded(text)), replySuffix)
 	}
@@ -101,9 +102,10 @@ func (w *World) touched(p *process, kind factKind, queue, id, text string) {
 	switch {
 	case kind == wasGone:
 		l.isRemoved = l.isRemoved || isDeletion || j.undoes != nil && j.undoes.command == importLetters
+		r.isRemoved = r.isRemoved || l.isRemoved && strings.HasSuffix(gone, replySuffix)
 		return
 	case kind == wasPut && !isDeletion:
-		l.isRemoved = false
+		l.isRemoved, r.isRemoved = false, false
 	}
 	if kind == wasPut {
 		key := writtenText{j, queue, text}
