@@ -92,8 +92,8 @@ func (w *World) touched(p *process, kind factKind, queue, id, text string) {
 	if p.class != operator || j == nil || kind == wasLed || kind == wasSet && text == e.before {
 		return
 	}
-	gone := tokenIn(decoded(e.text + e.before))
-	base := strings.TrimSuffix(gone, replySuffix)
+	token := tokenIn(decoded(e.text + e.before))
+	base := strings.TrimSuffix(token, replySuffix)
 	if kind != wasGone {
 		base = strings.TrimSuffix(tokenIn(decoded(text)), replySuffix)
 	}
@@ -101,11 +101,13 @@ func (w *World) touched(p *process, kind factKind, queue, id, text string) {
 	isDeletion := j.command == deleteLetters || j.command == deleteScheduled || j.command == eraseCalls
 	switch {
 	case kind == wasGone:
-		l.isRemoved = l.isRemoved || isDeletion || j.undoes != nil && j.undoes.command == importLetters
-		r.isRemoved = r.isRemoved || l.isRemoved && strings.HasSuffix(gone, replySuffix)
+		if isDeletion || j.undoes != nil && j.undoes.command == importLetters {
+			l.isRemoved = true
+			r.isRemoved = r.isRemoved || strings.HasSuffix(token, replySuffix)
+		}
 		return
-	case kind == wasPut && !isDeletion:
-		l.isRemoved, r.isRemoved = false, false
+	case kind == wasPut: // by a deletion, it is a callback
+		l.isRemoved, r.isRemoved = l.isRemoved && isDeletion, false
 	}
 	if kind == wasPut {
 		key := writtenText{j, queue, text}
