@@ -53,7 +53,7 @@ func (report Reporter) posts(app *functionapp.App, environ []string) {
 	report.items(unbounded, Line{
 		State: Warning, Check: "memory of posts",
 		Text: "who has a key can take the memory of an instance",
-		Next: "the template sets the setting, in the app and not in this environment; host.json of this version has " +
-			"its member",
+		Next: "the template sets the setting, in the app and not in this environment; the shipped host.json has the " +
+			"number of requests",
 	}, "bounded")
 }

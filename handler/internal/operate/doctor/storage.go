@@ -243,7 +243,7 @@ func isWrapped(content []byte) bool {
 	return forms != nil
 }
 
-// tables checks each table, and reports what those have that can be used.
+// tables checks each table, and reports what those have that can be used. It returns the apps that have heartbeats.
 func (report Reporter) tables(
 	ctx context.Context, conn azure.Connection, a config.App, now time.Time,
 ) (apps []heartbeat.App) {
