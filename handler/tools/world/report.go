@@ -99,17 +99,15 @@ func (w *World) touched(p *process, kind factKind, queue, id, text string) {
 	}
 	l, r := w.ledger(base), w.ledger(base+replySuffix)
 	isDeletion := j.command == deleteLetters || j.command == deleteScheduled || j.command == eraseCalls
-	switch {
-	case kind == wasGone:
+	if kind == wasGone {
 		if isDeletion || j.undoes != nil && j.undoes.command == importLetters {
 			l.isRemoved = true
 			r.isRemoved = r.isRemoved || strings.HasSuffix(token, replySuffix)
 		}
 		return
-	case kind == wasPut: // by a deletion, it is a callback
-		l.isRemoved, r.isRemoved = l.isRemoved && isDeletion, false
 	}
 	if kind == wasPut {
+		l.isRemoved, r.isRemoved = l.isRemoved && isDeletion, false // a deletion puts callbacks
 		key := writtenText{j, queue, text}
 		w.written[key]++
 		if w.written[key] > 1 { // as after a kill
