@@ -79,6 +79,28 @@ func TestDedupeLimit(t *testing.T) {
 	})
 }
 
+// TestDedupeOfNew: of messages that come while the others are read, one of each call is sent, too.
+func TestDedupeOfNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueues(t, 1)
+		a := newAccount(t, store)
+		hasRead := false
+		a.Account.Store = &tap{Queues: store, queue: poisonQueue, before: func(operation string) error {
+			if operation == "receive" && !hasRead {
+				hasRead = true
+				put(t, store, poisonQueue, deadLetter("new", mainQueue), 0)
+				put(t, store, poisonQueue, deadLetter("new", mainQueue), 0)
+			}
+			return nil
+		}}
+		r := execute(t, mustPlan(t)(a.PlanRetryPoison(t.Context(), account.Source{}, operation.Retry{Dedupe: true})))
+		sent := calls(store, mainQueue)
+		if r.Done != 2 || r.Refused != 1 || sent["r0"] != 1 || sent["new"] != 1 {
+			t.Errorf("%+v, sent %v", r, sent)
+		}
+	})
+}
+
 // TestDedupeTenants: a request id belongs to its sender.
 func TestDedupeTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
