@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -78,8 +79,13 @@ func (w *World) ended(who, holder, how string) {
 	defer w.mu.Unlock()
 	w.kills = append(w.kills, ending{w.now(), who, how})
 	for _, m := range w.items {
-		const justNow = 6 * time.Second // its log says nothing of it
-		if (m.by == holder || m.by == who) && (w.now() < m.until || w.now()-max(m.goneAt, m.writtenAt) < justNow) {
+		isHeld := (m.by == holder || m.by == who) && w.now() < m.until
+		isChanged := slices.ContainsFunc(w.ledger(m.token).facts, func(f fact) bool {
+			const justNow = 10 * time.Second // its log says nothing of it: a request can be slow
+			isChange := slices.Contains([]factKind{wasPut, wasSet, wasGone}, f.kind)
+			return isChange && (f.by == holder || f.by == who) && w.now()-f.at < justNow
+		})
+		if isHeld || isChanged {
 			if how == "stopped" {
 				w.ledger(m.token).stops++
 			} else {

@@ -106,6 +106,7 @@ func (w *World) touched(p *process, kind factKind, queue, id, text string) {
 		}
 		return
 	}
+	l.isCopied = l.isCopied || j.command == importLetters
 	if kind == wasPut {
 		l.isRemoved, r.isRemoved = l.isRemoved && isDeletion, false // a deletion puts callbacks
 		key := writtenText{j, queue, text}

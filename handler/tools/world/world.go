@@ -92,6 +92,8 @@ type ledger struct {
 	served    int
 	isEdited  bool
 	isRemoved bool // by an operator
+	// isCopied says that an import has written a message of it beside those that there are.
+	isCopied bool
 }
 
 // fact is something that happened to a message.
