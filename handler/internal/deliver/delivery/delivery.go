@@ -105,6 +105,9 @@ type Deliverer struct {
 	Caller    Caller
 	Settler   *settle.Settler
 	Observers []Observer
+	// Delivered is the gate that knows which calls were delivered. It is also asked about a message whose deadline has
+	// passed, which would be given up otherwise. It is nil if nothing is known.
+	Delivered Gate
 	// Hold is how long hold mode keeps a message before putting it back; zero delivers messages.
 	Hold time.Duration
 	// Forgeable says that invocations can be forged. Hold mode then only makes a message invisible whose receipt the
@@ -147,9 +150,8 @@ func (d *Deliverer) deliver(ctx context.Context, m Message) *Result {
 	defer func() { passed.released(d.Now()) }() // also after a panic
 	in, world := d.open(&m)
 	in.CheckBody() // takes little memory, but up to some milliseconds: others are parsed meanwhile
-	var verdict *decision.Verdict
-	if d.Rules.IsDue(&in, world) {
-		verdict = d.attempt(&m, &in, world, &passed)
+	verdict := d.verdict(&m, &in, world, &passed)
+	if verdict != nil {
 		world.Now = d.Now()
 	}
 	result, write, then := d.decide(&m, &in, verdict, world)
@@ -201,14 +203,27 @@ func (d *Deliverer) open(m *Message) (in decision.Intake, w decision.World) {
 // isHostGone reports whether the Functions host has ended.
 func (d *Deliverer) isHostGone() bool { return errors.Is(context.Cause(d.Stopping), ErrHostGone) }
 
+// verdict returns what came of the call of a message that is due, or of the earlier one of a message whose deadline has
+// passed; nil if there was none.
+func (d *Deliverer) verdict(
+	m *Message, in *decision.Intake, w decision.World, passed *passes,
+) (v *decision.Verdict) {
+	switch {
+	case d.Rules.IsDue(in, w):
+		v = d.attempt(m, in, w, passed)
+	case d.Delivered != nil && d.Rules.IsExpired(in, w):
+		_, v = d.Delivered.Enter(d.Stopping, d.due(m, in, w))
+	}
+	return v
+}
+
 // attempt makes the call of a message if every gate lets it pass, and returns what came of it.
 func (d *Deliverer) attempt(
 	m *Message, in *decision.Intake, w decision.World, passed *passes,
 ) *decision.Verdict {
-	due := d.Rules.DueCall(in, w)
-	due.Message, due.First = m.Message, isFirst(m, in)
+	due := d.due(m, in, w)
 	for _, gate := range d.Gates {
-		pass, verdict := gate.Enter(d.Stopping, &due)
+		pass, verdict := gate.Enter(d.Stopping, due)
 		if verdict != nil {
 			passed.ended(nil, d.Now())
 			return verdict
@@ -218,6 +233,13 @@ func (d *Deliverer) attempt(
 	outcome := d.Caller.Do(d.Stopping, made(in))
 	passed.ended(&outcome, d.Now())
 	return &decision.Verdict{Outcome: &outcome}
+}
+
+// due returns the call of a message for the gates.
+func (d *Deliverer) due(m *Message, in *decision.Intake, w decision.World) *decision.Due {
+	due := d.Rules.DueCall(in, w)
+	due.Message, due.First = m.Message, isFirst(m, in)
+	return &due
 }
 
 // made returns the envelope with the call as it is made.

@@ -59,7 +59,7 @@ func (p Path) Connect(d *delivery.Deliverer) *admission.Room {
 		d.Gates = append(d.Gates, p.Credentials)
 	}
 	if p.History != nil { // before the limit: a duplicate takes no turn
-		d.Gates = append(d.Gates, calls)
+		d.Gates, d.Delivered = append(d.Gates, calls), calls
 	}
 	if p.Limits != nil {
 		d.Gates = append(d.Gates, p.Limits)

@@ -193,6 +193,11 @@ func (r Rules) IsDue(in *Intake, w World) bool {
 	return !w.Hold && !w.HostGone && r.onArrival(in, w).Action == Call
 }
 
+// IsExpired reports whether the deadline of a message has passed: without a verdict, it is given up.
+func (r Rules) IsExpired(in *Intake, w World) bool {
+	return !w.Hold && !w.HostGone && r.onArrival(in, w).Reason == Expired
+}
+
 // Decide decides what to do with a message: on arrival if the verdict is nil, otherwise after a gate has not let its
 // call pass or the call has ended.
 func (r Rules) Decide(in *Intake, v *Verdict, w World) Decision {
