@@ -44,6 +44,12 @@ func (w *World) wrote(p *process, queue, id string, item storage.Item) {
 	if before != nil && before.token == token && before.envelope != nil && next.envelope != nil {
 		w.judgeSuccessor(p, before, next)
 	}
+	isSecond := before != nil && next.token == before.token+replySuffix && w.isKeptAlready(before.token)
+	isLater := isSecond && before.at > w.kept[before.token]+5*time.Second // otherwise both were called
+	if isLater && !w.ledger(before.token).isEdited {
+		w.brokenLocked("docs/history.md: %s: a second callback, and the history has its delivery at %v",
+			before.token, w.kept[before.token])
+	}
 	isMoved := before != nil && strings.HasSuffix(before.queue, poisonSuffix) // the keeper's copy
 	if before != nil && !isMoved && strings.TrimSuffix(queue, poisonSuffix) != before.queue &&
 		before.queue != routedQueue && w.ledger(token).unsure == 0 { // a write can come late
@@ -102,9 +108,9 @@ func (w *World) judgeSuccessor(p *process, before, next *queueItem) {
 	if sent != nil {
 		latest = max(sent.deadline-lead, sent.notBefore+lead) + max(p.ahead.Abs(), w.Ahead.Abs())
 	}
-	isLate := sent != nil && sent.deadline > next.writtenAt+2*time.Minute && l.lives == 0 && !isLetter &&
-		next.dueAt > latest
-	if isLate {
+	isLate := sent != nil && l.lives == 0 && !isLetter && next.dueAt > latest
+	const room = 45 * time.Second // a worker makes its last attempt 40 s before the deadline
+	if isLate && sent.deadline > next.writtenAt+room+2*sent.delays[0] {
 		w.brokenLocked("docs/retry.md: %s: comes back at %v, too late for a last attempt before %v", token, next.dueAt,
 			sent.deadline)
 	}
@@ -446,6 +452,11 @@ func (w *World) refused(host string) bool {
 // keeperTime is longer than until the keeper has kept a message from expiring: it may have claimed it for 5 minutes.
 const keeperTime = 8 * time.Minute
 
+// ends are the reasons of dead letters.
+var ends = []string{
+	"rejected", "expired", "exhausted", "malformed", "host_gave_up", "redirected", "bad_url", "target_refused",
+}
+
 // judgeLetter judges a dead letter.
 func (w *World) judgeLetter(m *message, letter letter) {
 	content := string(decoded(letter.Text))
@@ -457,6 +468,12 @@ func (w *World) judgeLetter(m *message, letter letter) {
 		w.brokenLocked("docs/envelope.md: %s: the dead letter has another body", m.token)
 	case letter.Expires() && (isOurs || w.now()-max(w.writtenAt(letter.ID), w.Calm) > keeperTime):
 		w.brokenLocked("docs/reliability.md: %s: the dead letter expires at %v", m.token, letter.ExpiresAt)
+	case isOurs && !slices.Contains(ends, letter.reason):
+		w.brokenLocked("docs/log.md: %s: a dead letter because of %s", m.token, letter.reason)
+	case isOurs && !m.isMalformed && m.giveUp == "drop" && letter.reason != "host_gave_up":
+		w.brokenLocked("docs/envelope.md: %s: a dead letter, and its sender wants none", m.token)
+	case isOurs && !m.isMalformed && m.hasReply && letter.reason != "host_gave_up":
+		w.brokenLocked("docs/envelope.md: %s: a dead letter, and its sender is not told", m.token)
 	case letter.reason == "rejected" && !w.isDisturbed(m.token) && !w.isOver(m.token):
 		w.brokenLocked("docs/retry.md: %s: given up, although its target wants it again", m.token)
 	case letter.reason == "expired" && w.ledger(m.token).stops == 0 && !w.isDisturbed(m.token) && w.hadTime(m):

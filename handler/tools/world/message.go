@@ -58,11 +58,14 @@ type message struct {
 	// deadline and notBefore are zero if there are none.
 	deadline, notBefore time.Duration
 	lifetime            time.Duration
-	// giveUp says what giving up means: empty, drop or fault.
-	giveUp string
-	took   time.Duration
+	// giveUp says what giving up means: empty, drop or fault. UnusedGiveUp is that of a message with a callback, which
+	// is sent instead.
+	giveUp, unusedGiveUp string
+	took                 time.Duration
 	// delays are those of its policy: the last one repeats.
 	delays []time.Duration
+	// isExponential says that its policy is exponential, and not a list.
+	isExponential bool
 	// mostAttempts are those that its policy allows; 0 sets no limit.
 	mostAttempts int
 	// retryAfter is what its failures ask for.
@@ -185,6 +188,39 @@ func (g *generator) message(n int, hosts []string, calm time.Duration) *message 
 	return m
 }
 
+// exponentialFactor is how much longer each delay of an exponential policy is.
+const exponentialFactor = 3
+
+// vary changes what the messages of a schedule ask for, and adds redirects.
+func (g *generator) vary(s *Schedule) {
+	if g.chance(0.4) {
+		t := trouble{host: pick(g, secured, moving, "a.example"), mode: pick(g, redirects, redirects, moves)}
+		t.from = g.between(0, s.Calm-2*time.Minute)
+		t.to = t.from + g.between(20*time.Second, 2*time.Minute)
+		s.troubles = append(s.troubles, t)
+	}
+	hasLong := g.chance(0.2)
+	if hasLong {
+		s.settings.callTimeout = 2 * time.Minute
+	}
+	for _, m := range s.messages {
+		if m.hasReply && g.chance(0.2) {
+			m.unusedGiveUp = pick(g, "drop", "fault")
+		}
+		if g.chance(0.15) {
+			m.isExponential = true
+			m.delays = nil
+			for d := pick(g, time.Second, 4*time.Second); len(m.delays) < 4; d *= exponentialFactor {
+				m.delays = append(m.delays, d)
+			}
+		}
+		if hasLong && (m.host == narrow || m.host == metered || g.chance(0.2)) {
+			m.host = narrow
+			m.took = g.between(65*time.Second, longest)
+		}
+	}
+}
+
 // fastDelays are those of the policy of the app.
 var fastDelays = []time.Duration{4 * time.Second, 45 * time.Second, 2 * time.Minute}
 
@@ -247,8 +283,8 @@ func (m *message) native(begin time.Time) []byte {
 	if m.notBefore > 0 {
 		e["notBefore"] = begin.Add(m.notBefore).Format(time.RFC3339Nano)
 	}
-	if m.giveUp != "" {
-		e["giveUp"] = m.giveUp
+	if giveUp := m.giveUp + m.unusedGiveUp; giveUp != "" {
+		e["giveUp"] = giveUp
 	}
 	maps.Copy(e, m.extra)
 	var delays []string
@@ -256,6 +292,11 @@ func (m *message) native(begin time.Time) []byte {
 		delays = append(delays, d.String())
 	}
 	policy := map[string]any{"schedule": delays}
+	if m.isExponential {
+		policy = map[string]any{
+			"baseDelay": delays[0], "factor": exponentialFactor, "maxDelay": delays[len(delays)-1],
+		}
+	}
 	if m.mostAttempts > 0 {
 		policy["maxAttempts"] = m.mostAttempts
 	}

@@ -304,7 +304,8 @@ func (o *operating) prepare(j *job) bool {
 			return true
 		}
 		j.erasure.RequestID = m.id
-		if m.isNexus {
+		isOfAnother := w.random(4) == 0 // with the same id
+		if m.isNexus != isOfAnother {
 			j.erasure.Tenant = envelope.Tenant{Organization: "acme", Environment: "prod"}
 		}
 		return true
@@ -512,6 +513,7 @@ func (o *operating) begin(ctx context.Context, op *operation.Operations, j *job)
 	}
 	o.say(j, "plan", p.Result)
 	j.refused, j.total, j.isPlanned = p.Refused+p.Hidden+p.Unsearched, p.Total, true
+	w.judgeRefusals(j, p.Refusals)
 	if p.Total == 0 {
 		p.Discard(ctx)
 		return nil

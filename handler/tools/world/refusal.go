@@ -3,6 +3,8 @@ package world
 import (
 	"cmp"
 	"encoding/json"
+	"net/http"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/rules/decision"
@@ -16,15 +18,101 @@ type refusals struct {
 	deafSince map[instanceAndHost]time.Duration
 	// pausedUntil is until when a host may be paused.
 	pausedUntil map[string]time.Duration
+	// idleSince is since when an instance has no share for its only call to a host.
+	idleSince map[instanceAndHost]time.Duration
+	// circuits are what instances must know of hosts.
+	circuits map[instanceAndHost]*circuit
 }
 
 type instanceAndHost struct{ instance, host string }
+
+// circuit is what an instance must know of a host.
+type circuit struct {
+	// failures are those in a row that mean that it is down, and openSince is since when there are clearly too many.
+	failures  int
+	openSince time.Duration
+	// succeededAt is when it answered, and probes are the calls in flight that began since it is down.
+	succeededAt time.Duration
+	probes      int
+}
+
+func (w *World) circuitOf(of instanceAndHost) *circuit {
+	if w.circuits[of] == nil {
+		w.circuits[of] = &circuit{}
+	}
+	return w.circuits[of]
+}
+
+// judgeProbe judges the beginning of a call to a host that is down: an instance makes one at a time, apart from last
+// attempts. It reports whether the call is a probe. The places of a target with a limit are given before.
+func (w *World) judgeProbe(m *message, of instanceAndHost) (isProbe bool) {
+	const known, last = 15 * time.Second, 45 * time.Second
+	c := w.circuitOf(of)
+	isKnown := !w.isDisturbed(m.token) && !w.ledger(m.token).isEdited // so that its deadline is
+	isLast := !isKnown || w.deadlineOf(m)-w.now() < last+w.drift()
+	isDown := c.openSince > 0 && w.now() > c.openSince+known
+	if !isDown || isLast || of.host == narrow || of.host == metered || of.host != m.host {
+		return false
+	}
+	if c.probes > 0 {
+		w.brokenLocked("docs/targets.md: %s: called by %s, which calls %s already, and must know since %v that it is "+
+			"down", m.token, of.instance, of.host, c.openSince)
+	}
+	c.probes++
+	return true
+}
+
+// endProbe notes the end of a call.
+func (w *World) endProbe(of instanceAndHost, isProbe bool, status int) {
+	const enough = 10 // net/http repeats a call, which then fails once
+	c := w.circuitOf(of)
+	if isProbe {
+		c.probes--
+	}
+	switch status {
+	case 0, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	default:
+		*c = circuit{succeededAt: w.now(), probes: c.probes}
+		return
+	}
+	c.failures++
+	if c.failures >= enough && c.openSince == 0 && w.now() > c.succeededAt+30*time.Second {
+		c.openSince = w.now()
+	}
+}
 
 // tries notes that an instance connects to a host.
 func (w *World) tries(p *process, host string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.triedAt[instanceAndHost{p.name, host}] = w.now()
+}
+
+// judgeIdle judges that a call waits for a place of a target that has no calls in flight: a place of all instances, or
+// one of an instance. Those of an instance that is killed count for a minute, and one whose turn it is may come back
+// later.
+func (w *World) judgeIdle(id string, of instanceAndHost, detail string) {
+	usedAt, patience := w.triedAt[of], 90*time.Second+w.settings.callTimeout
+	switch {
+	case detail == "share":
+		if w.idleSince[of] <= usedAt {
+			w.idleSince[of] = w.now()
+		}
+		usedAt = w.idleSince[of]
+	case strings.HasSuffix(detail, "at a time") && w.calls[of.host] == 0:
+		patience, usedAt = 4*time.Minute, w.tableFaultAt
+		for other, at := range w.triedAt {
+			if other.host == of.host {
+				usedAt = max(usedAt, at)
+			}
+		}
+	default:
+		return
+	}
+	if w.now() > usedAt+patience {
+		w.brokenLocked("docs/targets.md: %s: not called at %v, %s, and %s has no calls since %v", id, w.now(), detail,
+			of.host, usedAt)
+	}
 }
 
 // judgeRefusal judges a line of the log that says why a call was not made. It is called with the lock of the world.
@@ -34,6 +122,7 @@ func (w *World) judgeRefusal(instance, text string) {
 		Host   string `json:"target_host"`
 		Moved  string `json:"moved_to"`
 		ID     string `json:"request_id"`
+		Detail string
 	}
 	_ = json.Unmarshal([]byte(text), &about)
 	const settled = time.Minute // the line is written when its message is settled
@@ -48,6 +137,7 @@ func (w *World) judgeRefusal(instance, text string) {
 		}
 	case decision.Busy: // of a limit: it may have been a probe
 		delete(w.deafSince, of)
+		w.judgeIdle(about.ID, of, about.Detail)
 	case decision.TargetDown:
 		const pause, turn = time.Minute, time.Minute // between two probes, and until a probe has its turn at a limit
 		at := w.triedAt[of]

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/storage"
 )
@@ -31,6 +32,8 @@ type records struct {
 	strikes  map[string]int
 	blind    map[string]time.Duration
 	repeated map[string]bool
+	// tableFaults are when something happened to requests to tables.
+	tableFaults []time.Duration
 	// written counts the texts that each command has written.
 	written map[writtenText]int
 	// lowered are the limits that are lower than those of targets.json, by host.
@@ -71,6 +74,7 @@ func (w *World) struck(p *process, a about, f what) {
 	w.repeated[p.name] = w.repeated[p.name] || f == repeated
 	if a.tables {
 		w.blind[p.name] = w.now()
+		w.tableFaults = append(w.tableFaults, w.now())
 	}
 }
 
@@ -438,14 +442,6 @@ func (w *World) tokenOfStep(s journal.Step) string {
 	return strings.TrimSuffix(tokenIn(decoded(text)), replySuffix)
 }
 
-// idOf returns the request id of the call that a content is about.
-func (w *World) idOf(content []byte) string {
-	if m := w.byToken[strings.TrimSuffix(tokenIn(content), replySuffix)]; m != nil {
-		return m.id
-	}
-	return ""
-}
-
 // judgeSelected judges that a command has selected a message.
 func (w *World) judgeSelected(j *job, s journal.Step) {
 	if s.Take == nil || j.undoes != nil {
@@ -466,6 +462,18 @@ func (w *World) judgeSelected(j *job, s journal.Step) {
 		w.untrue(s.RequestID, "%s of calls to %s was about one to %s", j.command, j.host, v.host)
 	case len(j.ids) > 0 && !slices.Contains(j.ids, s.RequestID):
 		w.untrue(s.RequestID, "%s was about %v", j.command, j.ids)
+	}
+}
+
+// judgeRefusals judges that a retry refuses no dead letter that can be sent.
+func (w *World) judgeRefusals(j *job, all []operation.Refusal) {
+	for _, r := range all {
+		m := w.byToken[r.Message.RequestID]
+		isSendable := m != nil && w.isAlone(m) && !m.isMalformed && m.queue != routedQueue && m.extra == nil &&
+			m.host != denied && m.notBefore == 0
+		if isSendable && j.command == retryLetters && !j.dedupe {
+			w.broken("docs/calls.md: %s: refused: %s", m.token, r.Why)
+		}
 	}
 }
 
@@ -595,6 +603,10 @@ func (w *World) judgeText(j *job, s journal.Step) {
 			w.untrue(s.RequestID, "%s has added %s: %v", j.command, name, value)
 		}
 	}
+	deadline := versionOf(a).deadline
+	if j.command == retryLetters && !deadline.IsZero() && deadline.Before(w.begin.Add(j.began)) {
+		w.untrue(s.RequestID, "it is sent again with the deadline %v, which has passed", deadline)
+	}
 	if j.edit == editDeadline && !versionOf(a).deadline.Equal(j.deadline) {
 		w.untrue(s.RequestID, "the deadline is %v, not %v", versionOf(a).deadline, j.deadline)
 	}
@@ -680,16 +692,21 @@ func (w *World) judgeErase(j *job, effects []effect) {
 	for _, p := range j.places {
 		hasProblem = hasProblem || p.Problem != ""
 	}
+	isRepeated := slices.ContainsFunc(w.tableFaults, func(at time.Duration) bool { // the write of a row
+		const late = 15 * time.Second
+		return at > j.began-late && at < j.ended+late
+	})
 	for _, e := range effects {
-		isOf := j.erasure.RequestID == w.idOf(decoded(e.before)) ||
-			j.erasure.RequestID == "" && strings.Contains(string(decoded(e.before)), token)
+		m := w.byToken[strings.TrimSuffix(tokenIn(decoded(e.before)), replySuffix)]
+		isNamed := m != nil && j.erasure.RequestID == m.id && m.isNexus == (j.erasure.Tenant.Organization != "")
+		isOf := isNamed || j.erasure.RequestID == "" && strings.Contains(string(decoded(e.before)), token)
 		switch {
 		case e.kind == wasGone && !isOf:
 			w.brokenLocked("docs/commands.md: %s: deleted by the erase of %s", tokenIn(decoded(e.before)), token)
 		case e.kind == wasGone:
 			deleted++
 			row, _, _ := w.tables.Open(storage.ScheduledTable).Get(context.Background(), e.queue, e.id)
-			if content, hasContent := row.Values["content"]; hasContent && !hasProblem {
+			if content, hasContent := row.Values["content"]; hasContent && !hasProblem && !isRepeated {
 				w.brokenLocked("docs/commands.md: %s: a row of %s has a content that was erased: %.40v", token, e.queue,
 					content)
 			}

@@ -135,6 +135,8 @@ type reply struct {
 	says   says
 	// isCounted says that limits count the call.
 	isCounted bool
+	// isProbe says that the caller must know that the target is down.
+	isProbe bool
 }
 
 // ServeHTTP is all targets.
@@ -247,6 +249,7 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 		w.calls[p.host]++
 		w.begun[p.host] = append(w.begun[p.host], now)
 		w.judgeLimits(p.host)
+		a.isProbe = w.judgeProbe(m, instanceAndHost{p.process.name, p.host})
 	}
 	isRedirect := a.mode == redirects || a.mode == moves
 	if isRedirect && (isReply || p.host == "b.example" || m.queue == routedQueue) {
@@ -340,6 +343,7 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 	w.triedAt[instanceAndHost{p.process.name, p.host}] = w.now()
 	if a.isCounted {
 		w.calls[p.host]--
+		w.endProbe(instanceAndHost{p.process.name, p.host}, a.isProbe, status)
 	}
 	isFollowed := a.mode == redirects || a.method != http.MethodPost
 	if status/100 == 3 && isFollowed {
@@ -387,6 +391,8 @@ func (w *World) judgeCall(m *message, token string, attempt int, p *peer, r *htt
 	case p.host != p.process.calledFor(m.host), r.Method != m.method, r.URL.RequestURI() != m.path, body != m.body:
 		w.brokenLocked("docs/envelope.md: %s: another call than was sent: %s %s%s with %d bytes", token, r.Method,
 			p.host, r.URL.Path, len(body))
+	case r.Host != p.host:
+		w.brokenLocked("docs/envelope.md: %s: the header Host at %s is %q", token, p.host, r.Host)
 	case r.Header.Get("X-Secret") != m.header.Get("X-Secret"),
 		r.Header.Get("Authorization") != m.header.Get("Authorization"):
 		w.brokenLocked("docs/envelope.md: %s: a header of the call is missing", token)
@@ -463,7 +469,7 @@ func (w *World) judgeReply(m *message, token string, r *http.Request, body strin
 	var report struct {
 		ID         string `json:"Id"`
 		StatusCode int
-		Context    any
+		Context    struct{ Token string }
 	}
 	err := json.Unmarshal([]byte(body), &report)
 	l := w.ledger(m.token)
@@ -479,6 +485,8 @@ func (w *World) judgeReply(m *message, token string, r *http.Request, body strin
 	}
 	isKnown := slices.Contains(want, report.StatusCode)
 	switch {
+	case err == nil && report.Context.Token != m.token:
+		w.brokenLocked("docs/envelope.md: %s: the callback has the context of %q", token, report.Context.Token)
 	case err != nil || report.ID != m.id:
 		w.brokenLocked("docs/envelope.md: %s: the callback is for %q, %v", token, report.ID, err)
 	case !isKnown && m.host != denied:

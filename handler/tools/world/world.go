@@ -155,7 +155,8 @@ func New(s Schedule, folder string) *World {
 		records: newRecords(),
 		refusals: refusals{
 			triedAt: map[instanceAndHost]time.Duration{}, deafSince: map[instanceAndHost]time.Duration{},
-			pausedUntil: map[string]time.Duration{},
+			pausedUntil: map[string]time.Duration{}, circuits: map[instanceAndHost]*circuit{},
+			idleSince: map[instanceAndHost]time.Duration{},
 		},
 	}
 	for _, m := range s.messages {
