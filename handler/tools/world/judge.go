@@ -570,6 +570,15 @@ func (w *World) compareRows() {
 				w.brokenLocked("docs/calls.md: %s: the row has another receipt", known.token)
 			case string(recorded) != string(decoded(m.Text)):
 				w.brokenLocked("docs/calls.md: %s: the row has another content", known.token)
+			case known.envelope != nil && row.Values["attempts"] != int32(known.attempts()) && known.attempts() > 0:
+				w.brokenLocked("docs/calls.md: %s: the row has %v attempts, not %d", known.token,
+					row.Values["attempts"], known.attempts())
+			}
+			const late = 31 * time.Second // a wait is made of several delays, and a write can be slow
+			due, _ := row.Values["nextAttemptAt"].(time.Time)
+			if found && due.Sub(w.begin) < waits-late-w.drift() {
+				w.brokenLocked("docs/calls.md: %s waits until %v, and its row until %v", known.token, waits,
+					due.Sub(w.begin))
 			}
 		}
 	}

@@ -2,12 +2,14 @@ package world
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -199,6 +201,12 @@ func (g *generator) vary(s *Schedule) {
 		t.to = t.from + g.between(20*time.Second, 2*time.Minute)
 		s.troubles = append(s.troubles, t)
 	}
+	for range 3 * s.operators {
+		a := act{by: g.IntN(s.operators), at: g.between(time.Minute, s.Calm), command: lookAtLetters}
+		a.host = pick(g, "", "", "a.example", probed, secured)
+		s.acts = append(s.acts, a)
+	}
+	slices.SortStableFunc(s.acts, func(x, y act) int { return cmp.Compare(x.at, y.at) })
 	hasLong := g.chance(0.2)
 	if hasLong {
 		s.settings.callTimeout = 2 * time.Minute

@@ -15,6 +15,7 @@ import (
 	"asynccaller/handler/internal/app/config"
 	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/operate/account"
+	shown "asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
@@ -39,6 +40,7 @@ const (
 	resumeTarget    command = "resume"
 	setLimit        command = "set a limit"
 	clearLimit      command = "clear a limit"
+	lookAtLetters   command = "look at dead letters"
 )
 
 // act is a command that an operator gives.
@@ -318,7 +320,7 @@ func (o *operating) prepare(j *job) bool {
 		return j.undoes != nil
 	case pauseTarget, resumeTarget, setLimit, clearLimit:
 		return w.settings.tables
-	case importLetters:
+	case importLetters, lookAtLetters:
 		return true
 	}
 	if isOne {
@@ -497,6 +499,8 @@ func (o *operating) begin(ctx context.Context, op *operation.Operations, j *job)
 			j.copies, err = op.FindCopies(j.erasure)
 		}
 		return err
+	case lookAtLetters:
+		return w.look(ctx, op, j)
 	case importLetters:
 		p, err = importExported(ctx, op)
 	case pauseTarget, setLimit:
@@ -520,6 +524,23 @@ func (o *operating) begin(ctx context.Context, op *operation.Operations, j *job)
 	}
 	result, err := p.Execute(ctx)
 	o.say(j, "result", result)
+	return err
+}
+
+// look lists the dead letters for a host, or all, without receiving them.
+func (w *World) look(ctx context.Context, op *operation.Operations, j *job) error {
+	var s account.Source
+	if j.host != "" {
+		s.Filter.Hosts = []string{j.host}
+	}
+	var seen []shown.Recorded
+	listed, err := op.Account.Look(ctx, s, func(m shown.Recorded) error {
+		seen = append(seen, m)
+		return nil
+	})
+	if err == nil {
+		w.judgeLook(j, listed, seen)
+	}
 	return err
 }
 

@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/gates/setting"
+	"asynccaller/handler/internal/operate/account"
+	shown "asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/rules/envelope"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -475,6 +478,57 @@ func (w *World) judgeRefusals(j *job, all []operation.Refusal) {
 			w.broken("docs/calls.md: %s: refused: %s", m.token, r.Why)
 		}
 	}
+}
+
+// judgeLook judges that a list has each dead letter once, and as it is.
+func (w *World) judgeLook(j *job, listed account.Listed, seen []shown.Recorded) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j.ended = w.now()
+	lacks, times := map[string]bool{}, map[string]int{}
+	for _, v := range listed.Views {
+		lacks[v.Queue] = v.Lacks() > 0
+	}
+	letters := map[string]letter{}
+	for _, l := range j.before {
+		letters[l.ID] = l
+	}
+	for _, m := range seen {
+		times[m.ID]++
+		item, l := w.items[m.ID], letters[m.ID]
+		wasGone := item != nil && item.goneAt > 0 && item.goneAt < j.began
+		switch {
+		case times[m.ID] > 1:
+			w.untrue(m.ID, "listed twice")
+		case item == nil, wasGone && !m.Unseen && w.strikesOf(j) == 0:
+			w.untrue(m.ID, "listed, and it is not on %s", m.Queue)
+		case l.reason != "" && m.Reason != l.reason:
+			w.untrue(m.ID, "listed because of %s, and is a dead letter because of %s", m.Reason, l.reason)
+		case l.reason != "" && w.idOf(decoded(l.Text)) != "" && m.RequestID != w.idOf(decoded(l.Text)):
+			w.untrue(m.ID, "listed as %s, and is of %s", m.RequestID, w.idOf(decoded(l.Text)))
+		}
+	}
+	for _, l := range j.before {
+		content := decoded(l.Text)
+		isVisible := l.NextVisibleAt.Sub(w.begin) <= j.began && !lacks[l.queue]
+		isHost := j.host == "" || l.reason != "" && l.reason != "malformed" && versionOf(content).host == j.host
+		if times[l.ID] == 0 && isVisible && isHost && w.strikesOf(j) == 0 && !w.isTouched(j, l.ID) {
+			w.untrue(tokenIn(content), "the dead letter %s is not listed", l.ID)
+		}
+	}
+}
+
+// idOf returns the request id of the call or the callback that a content is about; empty for one of a route.
+func (w *World) idOf(content []byte) string {
+	token := tokenIn(content)
+	m := w.byToken[strings.TrimSuffix(token, replySuffix)]
+	switch {
+	case m == nil, m.queue == routedQueue:
+		return ""
+	case strings.HasSuffix(token, replySuffix):
+		return envelope.CallbackID(m.id)
+	}
+	return m.id
 }
 
 // judgeWhole judges that a command has selected all dead letters that it should.

@@ -351,8 +351,15 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 	}
 	attempt := 0
 	for _, f := range l.facts {
-		if f.kind == called {
-			attempt = f.attempt
+		if f.kind != called {
+			continue
+		}
+		attempt = f.attempt
+		isLatest := f.by == p.process.name && !slices.ContainsFunc(l.facts, func(other fact) bool {
+			return other.kind == called && other.at > f.at
+		})
+		if lasted := w.now() - f.at; isLatest && lasted > w.settings.callTimeout+time.Second {
+			w.brokenLocked("docs/settings.md: %s: a call lasted %v, and may last %v", token, lasted, w.settings.callTimeout)
 		}
 	}
 	if status == 0 {
@@ -414,7 +421,9 @@ func (w *World) judgeCall(m *message, token string, attempt int, p *peer, r *htt
 	}
 	if p.host == pausing {
 		for _, pause := range w.pauses {
-			if now > pause.from+20*time.Second && now < pause.to && !w.isBlind(p.process.name) {
+			isKnown := w.readAt[p.process.name] > pause.from+time.Second // it is in force also without the table
+			isNoticed := now > pause.from+20*time.Second && (isKnown || !w.isBlind(p.process.name))
+			if isNoticed && now < pause.to {
 				w.brokenLocked("docs/targets.md: %s: called at %v while its target is paused since %v", token, now,
 					pause.from)
 			}

@@ -156,7 +156,7 @@ func New(s Schedule, folder string) *World {
 		refusals: refusals{
 			triedAt: map[instanceAndHost]time.Duration{}, deafSince: map[instanceAndHost]time.Duration{},
 			pausedUntil: map[string]time.Duration{}, circuits: map[instanceAndHost]*circuit{},
-			idleSince: map[instanceAndHost]time.Duration{},
+			idleSince: map[instanceAndHost]time.Duration{}, readAt: map[string]time.Duration{},
 		},
 	}
 	for _, m := range s.messages {
