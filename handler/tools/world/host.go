@@ -130,12 +130,18 @@ func (w *World) awaitHost(h *hosting, g *grave, leave, cut context.CancelFunc, e
 	h.stopHandler()
 	select {
 	case <-g.done:
+		return e.away
 	case <-h.dead:
 		h.killHandler()
+		return e.away
 	case <-time.After(70 * time.Second):
 		w.ended(h.name, h.holder, "cut short")
 		cut()
-		<-g.done
+	}
+	select {
+	case <-g.done:
+	case <-h.dead:
+		h.killHandler()
 	}
 	return e.away
 }

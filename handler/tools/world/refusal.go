@@ -20,7 +20,7 @@ type refusals struct {
 	readAt map[string]time.Duration
 	// pausedUntil is until when a host may be paused.
 	pausedUntil map[string]time.Duration
-	// idleSince is since when an instance has no share for its only call to a host.
+	// idleSince is since when an instance has no place for its only call to a host.
 	idleSince map[instanceAndHost]time.Duration
 	// circuits are what instances must know of hosts.
 	circuits map[instanceAndHost]*circuit
@@ -103,7 +103,12 @@ func (w *World) tries(p *process, host string) {
 func (w *World) judgeIdle(id string, of instanceAndHost, detail string) {
 	usedAt, patience := w.triedAt[of], 90*time.Second+w.settings.callTimeout
 	switch {
-	case detail == "share":
+	case detail == "share", detail == "instance":
+		for other, at := range w.triedAt {
+			if detail == "instance" && other.instance == of.instance {
+				usedAt = max(usedAt, at)
+			}
+		}
 		if w.idleSince[of] <= usedAt {
 			w.idleSince[of] = w.now()
 		}

@@ -745,6 +745,10 @@ func (w *World) judgeErase(j *job, effects []effect) {
 	hasProblem := j.isKilled || j.err != nil || w.knowsSecond(j)
 	for _, p := range j.places {
 		hasProblem = hasProblem || p.Problem != ""
+		isOfRows := p.Place == "outcomes" || p.Place == "history"
+		if isOfRows && p.Left() > 0 && p.Problem == "" {
+			w.brokenLocked("docs/commands.md: %s: an erase has left %d rows of %s", token, p.Left(), p.Place)
+		}
 	}
 	isRepeated := slices.ContainsFunc(w.tableFaults, func(at time.Duration) bool { // the write of a row
 		const late = 15 * time.Second

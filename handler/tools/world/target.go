@@ -228,6 +228,10 @@ func (w *World) beginCall(p *peer, token string, r *http.Request, body string) r
 		w.brokenLocked("docs/targets.md: %s: the signature at %s is %q", token, p.host,
 			r.Header.Get("Webhook-Signature"))
 	}
+	if p.host == secured && !a.isHop && !w.isNewWebhook(token, r.Header) {
+		w.brokenLocked("docs/targets.md: %s: an attempt has another id of a webhook, or an old time: %q, %q", token,
+			r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"))
+	}
 	if a.isHop && (r.Method != m.method || body != m.body) {
 		w.brokenLocked("docs/retry.md: %s: behind a redirect: %s with %d bytes, not %s with %d", token, r.Method,
 			len(body), m.method, len(m.body))
@@ -359,7 +363,8 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 			return other.kind == called && other.at > f.at
 		})
 		if lasted := w.now() - f.at; isLatest && lasted > w.settings.callTimeout+time.Second {
-			w.brokenLocked("docs/settings.md: %s: a call lasted %v, and may last %v", token, lasted, w.settings.callTimeout)
+			w.brokenLocked("docs/settings.md: %s: a call lasted %v, and may last %v", token, lasted,
+				w.settings.callTimeout)
 		}
 	}
 	if status == 0 {
@@ -453,6 +458,15 @@ func signatureOf(host string, r *http.Request, body string) string {
 	sum := hmac.New(sha256.New, []byte(signingKey))
 	_, _ = fmt.Fprintf(sum, "%s.%s.%s", r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"), body)
 	return "v1," + base64.StdEncoding.EncodeToString(sum.Sum(nil))
+}
+
+// isNewWebhook reports whether the time of a webhook is now, and its id that of each attempt.
+func (w *World) isNewWebhook(token string, h http.Header) bool {
+	l, id := w.ledger(token), h.Get("Webhook-Id")
+	isSame := l.webhook == "" || l.webhook == id
+	l.webhook = id
+	at, err := strconv.ParseInt(h.Get("Webhook-Timestamp"), 10, 64)
+	return err == nil && isSame && id != "" && time.Since(time.Unix(at, 0)) < 3*time.Second
 }
 
 // calledFor returns the host that a process calls for a host.

@@ -94,6 +94,8 @@ type ledger struct {
 	isRemoved bool // by an operator
 	// isCopied says that an import has written a message of it beside those that there are.
 	isCopied bool
+	// webhook is the id of its signed calls.
+	webhook string
 }
 
 // fact is something that happened to a message.
