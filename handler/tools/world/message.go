@@ -2,14 +2,12 @@ package world
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 )
@@ -188,65 +186,6 @@ func (g *generator) message(n int, hosts []string, calm time.Duration) *message 
 		m.beHostile(g, n)
 	}
 	return m
-}
-
-// exponentialFactor is how much longer each delay of an exponential policy is.
-const exponentialFactor = 3
-
-// vary changes what the messages of a schedule ask for, and adds redirects, lists and outages during a pause.
-func (g *generator) vary(s *Schedule) {
-	if g.chance(0.4) {
-		t := trouble{host: pick(g, secured, moving, "a.example"), mode: pick(g, redirects, redirects, moves)}
-		t.from = g.between(0, s.Calm-2*time.Minute)
-		t.to = t.from + g.between(20*time.Second, 2*time.Minute)
-		s.troubles = append(s.troubles, t)
-	}
-	for _, a := range s.acts {
-		if a.command == pauseTarget && g.chance(0.5) {
-			from := a.at + 25*time.Second
-			s.outages = append(s.outages, outage{tables: true, what: fails, from: from, to: from + 70*time.Second})
-			for _, m := range s.messages {
-				if g.chance(0.2) {
-					m.host, m.at = pausing, from+g.between(16*time.Second, time.Minute)
-				}
-			}
-		}
-	}
-	if s.operators > 0 && s.Calm > 7*time.Minute && g.chance(0.7) { // one resumes when the other has been there
-		first := act{by: s.operators, command: pick(g, deleteLetters, retryLetters), all: true, rate: 1}
-		first.at, first.away = s.Calm-g.between(325*time.Second, 340*time.Second), 6*time.Minute
-		first.killAfter = g.between(2*time.Second, 5*time.Second)
-		second := act{by: s.operators + 1, command: pick(g, deleteLetters, retryLetters), all: true, away: time.Second}
-		second.at = first.at + 310*time.Second
-		s.operators += 2
-		s.acts = append(s.acts, first, second)
-	}
-	for range 3 * s.operators {
-		a := act{by: g.IntN(s.operators), at: g.between(time.Minute, s.Calm), command: lookAtLetters}
-		a.host = pick(g, "", "", "a.example", probed, secured)
-		s.acts = append(s.acts, a)
-	}
-	slices.SortStableFunc(s.acts, func(x, y act) int { return cmp.Compare(x.at, y.at) })
-	hasLong := g.chance(0.2)
-	if hasLong {
-		s.settings.callTimeout = 2 * time.Minute
-	}
-	for _, m := range s.messages {
-		if m.hasReply && g.chance(0.2) {
-			m.unusedGiveUp = pick(g, "drop", "fault")
-		}
-		if g.chance(0.15) {
-			m.isExponential = true
-			m.delays = nil
-			for d := pick(g, time.Second, 4*time.Second); len(m.delays) < 4; d *= exponentialFactor {
-				m.delays = append(m.delays, d)
-			}
-		}
-		if hasLong && (m.host == narrow || m.host == metered || g.chance(0.2)) {
-			m.host = narrow
-			m.took = g.between(65*time.Second, longest)
-		}
-	}
 }
 
 // fastDelays are those of the policy of the app.

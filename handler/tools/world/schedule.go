@@ -208,11 +208,10 @@ func NewSchedule(seed uint64) Schedule {
 		s.troubles = append(s.troubles, g.trouble(s.Calm))
 	}
 	s.acts = g.acts(&s)
-	more := &generator{rand.New(rand.NewPCG(seed, 73))} //nolint:gosec // keeps no secret
-	more.vary(&s)
 	for at := g.between(0, s.Calm/2); at < s.Calm; at += g.between(time.Minute, s.Calm/2) {
 		s.deploys = append(s.deploys, at)
 	}
+	(&generator{rand.New(rand.NewPCG(seed, 73))}).stage(&s) //nolint:gosec // keeps no secret
 	return s
 }
 
