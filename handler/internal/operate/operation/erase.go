@@ -180,7 +180,7 @@ func (op *Operations) eraseDeadRows(
 	switch {
 	case lost > 0:
 		err = errors.Join(err, fmt.Errorf("%d rows are left: %w", lost, cmp.Or(lostErr, errTooSlow)))
-	case remove:
+	case remove && p.Hidden == 0: // otherwise their messages may be those that were not read
 		p.Deleted += alone
 	}
 	return err

@@ -274,6 +274,21 @@ func TestEraseLateRow(t *testing.T) {
 	})
 }
 
+// TestEraseHidden: a message that another client has received is not reported as erased because its row was.
+func TestEraseHidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, _ := newRecorded(t, 1)
+		minutes(t, a, store, 1, func(int) {}) // the dead letter has a row
+		if _, err := store.Receive(t.Context(), poisonQueue, 1, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		places, err := a.Erase(t.Context(), operation.Erasure{RequestID: "r0"}, true)
+		if p := places[0]; err != nil || p.Found != 1 || p.Deleted != 0 || p.Hidden != 1 {
+			t.Errorf("%+v, %v", p, err)
+		}
+	})
+}
+
 // TestEraseLeft: AC-monitor can record a dead letter again that an erase has left on its queue.
 func TestEraseLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
