@@ -3,6 +3,7 @@ package world
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -283,6 +284,7 @@ func (w *World) judgeJob(j *job) {
 		w.judgeSelected(j, s)
 		w.judgeStep(j, effects, steps, s, progress[n])
 	}
+	w.judgePace(j, effects)
 	w.judgeForeign(effects, steps)
 	w.judgeWhole(j, steps)
 	if j.undoes != nil && len(steps) > 0 {
@@ -554,6 +556,31 @@ func (w *World) judgeWhole(j *job, steps []journal.Step) {
 	}
 	if len(left) > j.refused {
 		w.untrue(j.processes[0], "%s: refused %d, and left %v", j.command, j.refused, left)
+	}
+}
+
+// judgePace judges that a retry sends no faster than it should, and the others after the first was delivered.
+func (w *World) judgePace(j *job, effects []effect) {
+	if j.command != retryLetters || len(j.processes) > 1 || w.strikesOf(j) > 0 {
+		return
+	}
+	puts := slices.DeleteFunc(slices.Clone(effects), func(e effect) bool { return e.kind != wasPut })
+	slices.SortFunc(puts, func(x, y effect) int { return cmp.Compare(x.at, y.at) })
+	for n, e := range puts {
+		const second = 900 * time.Millisecond // a request takes some milliseconds
+		if n > 0 && j.rate == 1 && e.at-puts[n-1].at < second {
+			w.untrue(j.run, "two messages sent in %v, at one a second", e.at-puts[n-1].at)
+		}
+	}
+	if j.canary == 0 || len(puts) < 2 {
+		return
+	}
+	token := tokenIn(decoded(puts[0].text))
+	isDelivered := slices.ContainsFunc(w.ledger(token).facts, func(f fact) bool {
+		return f.kind == answered && f.status/100 == 2 && f.at > puts[0].at && f.at < puts[1].at
+	})
+	if !isDelivered && w.kept[token] == 0 {
+		w.untrue(j.run, "%s was sent first, and not delivered before others were sent", token)
 	}
 }
 

@@ -13,6 +13,7 @@ func (g *generator) stage(s *Schedule) {
 	g.pauseWithoutTable(s)
 	g.resumeLate(s)
 	g.look(s)
+	g.pace(s)
 	slices.SortStableFunc(s.acts, func(x, y act) int { return cmp.Compare(x.at, y.at) })
 	g.crowd(s)
 	g.takeLong(s)
@@ -67,6 +68,20 @@ func (g *generator) look(s *Schedule) {
 		a.host = pick(g, "", "", "a.example", probed, secured)
 		s.acts = append(s.acts, a)
 	}
+}
+
+// pace lets an operator send dead letters one a second, or one first.
+func (g *generator) pace(s *Schedule) {
+	if s.operators == 0 || !g.chance(0.6) {
+		return
+	}
+	a := act{by: g.IntN(s.operators), command: retryLetters, all: true, away: time.Second}
+	a.at = g.between(s.Calm/2, s.Calm-30*time.Second)
+	a.rate, a.canary = pick(g, 0.0, 1.0), 1
+	if a.rate > 0 {
+		a.canary = 0
+	}
+	s.acts = append(s.acts, a)
 }
 
 // crowd lets many calls go to a target with a rate at the same time, from instances whose clocks differ.
