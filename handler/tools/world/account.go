@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"asynccaller/handler/internal/gates/setting"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -307,9 +306,6 @@ func (t table) List(ctx context.Context, q storage.Query, see func(storage.Entit
 			})
 			return all, err
 		})
-	if err == nil && q.Partition == setting.Partition {
-		t.world.hasRead(t.process)
-	}
 	for _, entity := range all {
 		if err == nil {
 			err = see(t.shifted(entity))

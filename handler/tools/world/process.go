@@ -28,7 +28,8 @@ type process struct {
 	// holder is the process that has received the messages that it handles.
 	holder string
 	// ahead is how far its clock is ahead of the time of the world.
-	ahead time.Duration
+	ahead     time.Duration
+	startedAt time.Duration
 	// isMoved says that the host moving has moved in the settings with which the process started.
 	isMoved bool
 	dead    chan struct{}
@@ -42,7 +43,8 @@ func (w *World) newProcess(c class, name string, ahead time.Duration) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return &process{
-		world: w, name: name, class: c, holder: name, ahead: ahead, isMoved: w.isMoved, dead: make(chan struct{}),
+		world: w, name: name, class: c, holder: name, ahead: ahead, startedAt: w.now(), isMoved: w.isMoved,
+		dead: make(chan struct{}),
 	}
 }
 

@@ -16,7 +16,7 @@ type refusals struct {
 	triedAt map[instanceAndHost]time.Duration
 	// deafSince is since when an instance calls a host down although it has not tried to call it for long.
 	deafSince map[instanceAndHost]time.Duration
-	// readAt is when an instance has read the settings of targets.
+	// readAt is after which time an instance has read the settings of targets, which it does every 15 s.
 	readAt map[string]time.Duration
 	// pausedUntil is until when a host may be paused.
 	pausedUntil map[string]time.Duration
@@ -81,13 +81,6 @@ func (w *World) endProbe(of instanceAndHost, isProbe bool, status int) {
 	if c.failures >= enough && c.openSince == 0 && w.now() > c.succeededAt+30*time.Second {
 		c.openSince = w.now()
 	}
-}
-
-// hasRead notes that an instance has read the settings of targets.
-func (w *World) hasRead(p *process) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.readAt[p.name] = w.now()
 }
 
 // tries notes that an instance connects to a host.

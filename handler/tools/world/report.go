@@ -77,6 +77,10 @@ func (w *World) struck(p *process, a about, f what) {
 	w.strikes[p.name]++
 	w.repeated[p.name] = w.repeated[p.name] || f == repeated
 	if a.tables {
+		const reading = 17 * time.Second
+		if w.now()-max(w.blind[p.name], p.startedAt) > reading {
+			w.readAt[p.name] = w.now() - reading
+		}
 		w.blind[p.name] = w.now()
 		w.tableFaults = append(w.tableFaults, w.now())
 	}

@@ -2,22 +2,23 @@ package world
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
 
-// stage adds scenes to a schedule: what chance alone would bring about too seldom. It has random values of its own, so
-// that a new scene leaves most of a schedule as it is.
-func (g *generator) stage(s *Schedule) {
-	g.redirect(s)
-	g.pauseWithoutTable(s)
-	g.resumeLate(s)
-	g.look(s)
-	g.pace(s)
+// scenes are what chance alone would bring about too seldom. A new one comes last, so that the others stay the same.
+var scenes = []func(*generator, *Schedule){
+	(*generator).redirect, (*generator).pauseWithoutTable, (*generator).resumeLate, (*generator).look,
+	(*generator).pace, (*generator).crowd, (*generator).takeLong, (*generator).ask,
+}
+
+// stage adds scenes to a schedule. Each has random values of its own.
+func (s *Schedule) stage() {
+	for n, add := range scenes {
+		add(&generator{rand.New(rand.NewPCG(s.Seed, 100+uint64(n)))}, s) //nolint:gosec // keeps no secret
+	}
 	slices.SortStableFunc(s.acts, func(x, y act) int { return cmp.Compare(x.at, y.at) })
-	g.crowd(s)
-	g.takeLong(s)
-	g.ask(s)
 }
 
 // redirect lets a target redirect its calls for a time, which its troubles seldom do.

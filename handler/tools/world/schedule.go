@@ -211,7 +211,7 @@ func NewSchedule(seed uint64) Schedule {
 	for at := g.between(0, s.Calm/2); at < s.Calm; at += g.between(time.Minute, s.Calm/2) {
 		s.deploys = append(s.deploys, at)
 	}
-	(&generator{rand.New(rand.NewPCG(seed, 73))}).stage(&s) //nolint:gosec // keeps no secret
+	s.stage()
 	return s
 }
 

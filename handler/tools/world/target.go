@@ -426,7 +426,7 @@ func (w *World) judgeCall(m *message, token string, attempt int, p *peer, r *htt
 	}
 	if p.host == pausing {
 		for _, pause := range w.pauses {
-			isKnown := w.readAt[p.process.name] > pause.from+time.Second // it is in force also without the table
+			isKnown := w.readAt[p.process.name] > pause.from // it is in force also without the table
 			isNoticed := now > pause.from+20*time.Second && (isKnown || !w.isBlind(p.process.name))
 			if isNoticed && now < pause.to {
 				w.brokenLocked("docs/targets.md: %s: called at %v while its target is paused since %v", token, now,
