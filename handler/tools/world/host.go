@@ -128,16 +128,10 @@ func (w *World) awaitHost(h *hosting, g *grave, leave, cut context.CancelFunc, e
 	}
 	w.ended(h.name, h.holder, "stopped")
 	h.stopHandler()
-	select {
-	case <-g.done:
-		return e.away
-	case <-h.dead:
-		h.killHandler()
-		return e.away
-	case <-time.After(70 * time.Second):
+	defer time.AfterFunc(70*time.Second, func() {
 		w.ended(h.name, h.holder, "cut short")
 		cut()
-	}
+	}).Stop()
 	select {
 	case <-g.done:
 	case <-h.dead:

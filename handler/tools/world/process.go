@@ -28,7 +28,8 @@ type process struct {
 	// holder is the process that has received the messages that it handles.
 	holder string
 	// ahead is how far its clock is ahead of the time of the world.
-	ahead     time.Duration
+	ahead time.Duration
+	// startedAt is when it started.
 	startedAt time.Duration
 	// isMoved says that the host moving has moved in the settings with which the process started.
 	isMoved bool

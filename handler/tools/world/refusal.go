@@ -46,7 +46,8 @@ func (w *World) circuitOf(of instanceAndHost) *circuit {
 }
 
 // judgeProbe judges the beginning of a call to a host that is down: an instance makes one at a time, apart from last
-// attempts. It reports whether the call is a probe. The places of a target with a limit are given before.
+// attempts. It reports whether the call is a probe. A call to a target with a limit passes its breaker before
+// it waits for its turn, and is not judged.
 func (w *World) judgeProbe(m *message, of instanceAndHost) (isProbe bool) {
 	const known, last = 15 * time.Second, 45 * time.Second
 	c := w.circuitOf(of)

@@ -78,9 +78,9 @@ func (g *generator) pace(s *Schedule) {
 	}
 	a := act{by: g.IntN(s.operators), command: retryLetters, all: true, away: time.Second}
 	a.at = g.between(s.Calm/2, s.Calm-30*time.Second)
-	a.rate, a.canary = pick(g, 0.0, 1.0), 1
-	if a.rate > 0 {
-		a.canary = 0
+	a.rate = pick(g, 0.0, 1.0)
+	if a.rate == 0 {
+		a.canary = 1
 	}
 	s.acts = append(s.acts, a)
 }

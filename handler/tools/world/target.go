@@ -353,19 +353,17 @@ func (w *World) endCall(p *peer, token string, a reply, status int) {
 	if status/100 == 3 && isFollowed {
 		return // it goes on elsewhere
 	}
-	attempt := 0
+	attempt, began := 0, w.now()
 	for _, f := range l.facts {
-		if f.kind != called {
-			continue
+		if f.kind == called {
+			attempt = f.attempt
+			if f.by == p.process.name {
+				began = f.at
+			}
 		}
-		attempt = f.attempt
-		isLatest := f.by == p.process.name && !slices.ContainsFunc(l.facts, func(other fact) bool {
-			return other.kind == called && other.at > f.at
-		})
-		if lasted := w.now() - f.at; isLatest && lasted > w.settings.callTimeout+time.Second {
-			w.brokenLocked("docs/settings.md: %s: a call lasted %v, and may last %v", token, lasted,
-				w.settings.callTimeout)
-		}
+	}
+	if lasted := w.now() - began; lasted > w.settings.callTimeout+time.Second {
+		w.brokenLocked("docs/settings.md: %s: a call lasted %v, and may last %v", token, lasted, w.settings.callTimeout)
 	}
 	if status == 0 {
 		a.retryAfter = 0
